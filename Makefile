@@ -1,0 +1,43 @@
+# Each target sets up its own virtual environment when needed.
+# TORCH_INDEX names another package index for torch and torchvision (for example a CPU-only one).
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo serve test test-slow check clean
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m tools.demo
+
+serve: $(VENV)/.demo
+	$(BIN)/python -m worker.launcher
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
+
+$(VENV)/.torch: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@

@@ -1,0 +1,1 @@
+"""Perennial's core: everything that is true without HTTP and without Celery."""

@@ -1,0 +1,112 @@
+"""The one door to the database: engines, transactions and the database's own clock.
+
+SQLite runs in WAL mode with the driver's own transactions off; a writer opens with BEGIN IMMEDIATE,
+so two writers queue up instead of failing half-way (reliability.md §1.4).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+BUSY_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_MS = 30_000
+
+CLOCK = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "extract(epoch from clock_timestamp())",
+}
+"""Seconds since 1970 by the database's clock, per dialect. `clock_timestamp()` moves inside a
+transaction, `now()` does not; SQLite 3.40 has no `unixepoch('subsec')`."""
+
+
+class Database:
+    """Engine and transactions for one database URL.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql+psycopg://…`.
+        pool: connections kept open at most (PostgreSQL).
+    """
+
+    def __init__(self, url: str, *, pool: int = 10) -> None:
+        parsed = make_url(url)
+        self.url = url
+        self.dialect = parsed.get_backend_name()
+        if self.dialect == "sqlite":
+            if not parsed.database or parsed.database == ":memory:":
+                raise ValueError("Perennial's SQLite database must be a file.")
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            self.engine: Engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+            _configure_sqlite(self.engine)
+        elif self.dialect == "postgresql":
+            self.engine = create_engine(
+                url,
+                pool_size=pool,
+                max_overflow=pool,
+                pool_pre_ping=True,
+                pool_timeout=CONNECT_TIMEOUT_S,
+                connect_args={
+                    "connect_timeout": CONNECT_TIMEOUT_S,
+                    "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}",
+                },
+            )
+        else:
+            raise ValueError(f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg.")
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One writing transaction: committed at the end, rolled back on any exception."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            if self.dialect == "sqlite":
+                session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
+            yield session  # leaving the block by an exception closes, which rolls back
+            session.commit()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """One reading transaction, always rolled back."""
+        with Session(self.engine, expire_on_commit=False, autoflush=False) as session:
+            yield session
+
+    def now(self, session: Session) -> float:
+        """Seconds since 1970 by the database's clock."""
+        return float(session.execute(text(f"SELECT {CLOCK[self.dialect]}")).scalar_one())
+
+    def check(self) -> None:
+        """Raise `sqlalchemy.exc.SQLAlchemyError` when the database does not answer."""
+        with self.engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Close all pooled connections."""
+        self.engine.dispose()
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether a database error means "not reachable now" rather than "wrong statement"."""
+    return isinstance(error, DBAPIError) and (
+        error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
+    )
+
+
+def _configure_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # Python's own BEGINs are off; ours follow below
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")  # WAL: a crash of the machine loses at most the tail
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Any) -> None:
+        kind = connection.get_execution_options().get("perennial_begin", "DEFERRED")
+        connection.exec_driver_sql(f"BEGIN {kind}")

@@ -1,0 +1,317 @@
+"""The tables: what Perennial remembers.
+
+Times are seconds since 1970 (UTC) as float, taken from the database's clock wherever two machines
+compare them. JSON columns hold what is only read and written whole. The jobs table is the queue.
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from core.db.states import LEASED, State
+
+Json = dict[str, Any]
+# SQLite gives rising ids only to INTEGER keys.
+_Serial = BigInteger().with_variant(Integer(), "sqlite")
+_LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
+
+
+class Table(DeclarativeBase):
+    """Base of all tables; names constraints so that migrations can address them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {Json: JSON, list[Any]: JSON, float: Float(53), int: BigInteger}
+
+
+class Owner(Table):
+    """A tenant: sees only what is its own."""
+
+    __tablename__ = "owners"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    created_at: Mapped[float]
+
+
+class Key(Table):
+    """An access key; only the sha256 of its secret is kept."""
+
+    __tablename__ = "keys"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    name: Mapped[str] = mapped_column(String(100))
+    prefix: Mapped[str] = mapped_column(String(16), unique=True)  # public part of the secret
+    hash: Mapped[str] = mapped_column(String(64))
+    scope: Mapped[str] = mapped_column(String(8))  # read, write, admin
+    expires_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]
+    created_at: Mapped[float]
+
+
+class Base(Table):
+    """Uploaded weights that models may start from; the blob is a safetensors file."""
+
+    __tablename__ = "bases"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    architecture: Mapped[Json]
+    sha256: Mapped[str] = mapped_column(String(64))
+    bytes: Mapped[int]
+    created_at: Mapped[float]
+
+
+class Model(Table):
+    """A named lineage of versions."""
+
+    __tablename__ = "models"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    name: Mapped[str] = mapped_column(String(63))
+    scenario: Mapped[str] = mapped_column(String(8))
+    architecture: Mapped[Json]
+    image: Mapped[Json]  # {"size", "channels"}
+    base: Mapped[Any] = mapped_column(JSON)  # "random", "bas_…" or {"model", "version"}
+    classes: Mapped[list[Any] | None]  # data scenario: fixed at creation or by task 1
+    recipe: Mapped[Json]  # as given; resolved per job
+    gate: Mapped[Json]
+    keep_training_data: Mapped[bool]
+    held_out: Mapped[str] = mapped_column(String(8))  # keep, counts
+    warnings: Mapped[list[Any]]
+    fence: Mapped[int] = mapped_column(default=0)  # rises with every claim of one of its jobs
+    next_task: Mapped[int] = mapped_column(default=1)
+    next_place: Mapped[int] = mapped_column(default=1)
+    next_version: Mapped[int] = mapped_column(default=1)
+    created_at: Mapped[float]
+    deleted_at: Mapped[float | None]
+    __table_args__ = (
+        Index(
+            "uq_models_owner_id_name",
+            "owner_id",
+            "name",
+            unique=True,
+            sqlite_where=text("deleted_at IS NULL"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+        CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
+    )
+
+
+class Task(Table):
+    """One uploaded batch, in the order accepted, from 1."""
+
+    __tablename__ = "tasks"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    name: Mapped[str | None] = mapped_column(String(100))
+    sha256: Mapped[str] = mapped_column(String(64))  # of the raw archive
+    bytes: Mapped[int]  # of the raw archive
+    archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
+    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
+    classes: Mapped[Json]  # {label: images found}; after decoding: images kept
+    n_train: Mapped[int | None]
+    n_held_out: Mapped[int | None]
+    report: Mapped[Json]
+    train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
+    held_out_sha256: Mapped[str | None] = mapped_column(String(64))
+    train_deleted_at: Mapped[float | None]
+    held_out_deleted_at: Mapped[float | None]
+    data_deleted_at: Mapped[float | None]  # by request: DELETE …/tasks/{n}/data
+    warnings: Mapped[list[Any]]
+    created_at: Mapped[float]
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
+    )
+
+
+class Job(Table):
+    """The work of learning one task, and its place in the queue."""
+
+    __tablename__ = "jobs"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), index=True)
+    task_number: Mapped[int]
+    place: Mapped[int]  # in the line of its model
+    state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
+    revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
+    recipe_override: Mapped[Json]
+    recipe: Mapped[Json]  # resolved at submit (or retry)
+    retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
+    attempt: Mapped[int] = mapped_column(default=0)  # starts so far
+    strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
+    fence: Mapped[int | None]
+    worker: Mapped[str | None] = mapped_column(String(120))
+    lease_until: Mapped[float | None]
+    rung_at: Mapped[float | None]
+    not_before: Mapped[float | None]
+    parent_version: Mapped[int | None]  # fixed at the first claim
+    snapshot: Mapped[Json | None]  # {"key": store prefix, "files": {name: sha256}, …}
+    progress: Mapped[Json]
+    error: Mapped[Json | None]  # {"kind", "code", "detail"}
+    version: Mapped[int | None]
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+    __table_args__ = (
+        UniqueConstraint("model_id", "place"),
+        # The belt: whatever the claim query does, no two workers run one model.
+        Index(
+            "uq_jobs_model_id_leased",
+            "model_id",
+            unique=True,
+            sqlite_where=text(_LEASED_SQL),
+            postgresql_where=text(_LEASED_SQL),
+        ),
+        Index("ix_jobs_state_created_at", "state", "created_at"),
+        Index("ix_jobs_owner_id_id", "owner_id", "id"),
+        Index("ix_jobs_model_id_id", "model_id", "id"),
+    )
+
+
+class Event(Table):
+    """What happened to a job, in order. `type` is state, progress, metric, log or snapshot."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    type: Mapped[str] = mapped_column(String(16))
+    data: Mapped[Json]
+    at: Mapped[float] = mapped_column(index=True)
+    __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
+
+
+class Version(Table):
+    """What a finished job published: immutable."""
+
+    __tablename__ = "versions"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    parent: Mapped[int | None]
+    task_number: Mapped[int | None]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    status: Mapped[str] = mapped_column(String(12))  # published, held
+    gate: Mapped[Json]  # {"passed", "checks": […]}
+    manifest: Mapped[Json]
+    bytes: Mapped[int]
+    bytes_new: Mapped[int]
+    created_at: Mapped[float]
+    __table_args__ = (UniqueConstraint("model_id", "number"),)
+
+
+class Part(Table):
+    """One named safetensors blob of a version; the same bytes are one blob."""
+
+    __tablename__ = "parts"
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    position: Mapped[int]
+    type: Mapped[str] = mapped_column(String(40))  # backbone, head, buffer, curvature, own …
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    bytes: Mapped[int]
+
+
+class Export(Table):
+    """A downloadable file made from a version on first request; swept after some days."""
+
+    __tablename__ = "exports"
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    format: Mapped[str] = mapped_column(String(20), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64))
+    bytes: Mapped[int]
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class Alias(Table):
+    """A movable name for a version."""
+
+    __tablename__ = "aliases"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    version: Mapped[int]
+    updated_at: Mapped[float]
+
+
+class AliasMove(Table):
+    """One move of an alias; the history is append-only."""
+
+    __tablename__ = "alias_moves"
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    alias: Mapped[str] = mapped_column(String(63))
+    version: Mapped[int]
+    previous: Mapped[int | None]
+    cause: Mapped[str] = mapped_column(String(12))  # create, publish, set, rollback
+    actor: Mapped[str | None] = mapped_column(String(40))  # key id
+    reason: Mapped[str | None] = mapped_column(Text)
+    at: Mapped[float]
+    __table_args__ = (
+        Index("ix_alias_moves_model_id_alias_id", "model_id", "alias", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+
+class Result(Table):
+    """One cell of the accuracy matrix: a version measured on a task's held-out part."""
+
+    __tablename__ = "results"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    task: Mapped[int] = mapped_column(primary_key=True)
+    correct: Mapped[int]
+    total: Mapped[int]
+    per_class: Mapped[Json]  # {label: [correct, total]}
+
+
+class Idempotency(Table):
+    """The answer to a request that carried an Idempotency-Key; `status` is null while in flight."""
+
+    __tablename__ = "idempotency"
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), primary_key=True)
+    route: Mapped[str] = mapped_column(String(200), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    content_sha256: Mapped[str | None] = mapped_column(String(64))
+    status: Mapped[int | None]
+    headers: Mapped[Json]
+    body: Mapped[Json | None]
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class Audit(Table):
+    """Who changed what."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
+    at: Mapped[float]
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    actor: Mapped[str | None] = mapped_column(String(40))  # key id; null: a worker
+    action: Mapped[str] = mapped_column(String(40))  # such as model.create, alias.set
+    object: Mapped[str] = mapped_column(String(120))
+    data: Mapped[Json]
+    __table_args__ = ({"sqlite_autoincrement": True},)

@@ -1,0 +1,185 @@
+"""Every error a person can meet, in one place, each with a stable code.
+
+`code` becomes the path of the RFC 9457 problem (`/problems/<code>`), `status` its HTTP status, and the
+message its `detail`: what was wrong, where, and what to do. `fields` lists single wrong fields as
+`{"field": "recipe.epochs", "message": "…"}`. `extra` is added to the problem as it is (for example the
+state of a job that refused an action).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+
+class PerennialError(Exception):
+    """Base of all typed errors. Subclasses fix `code`, `title` and `status`."""
+
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+    status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        fields: Sequence[Mapping[str, str]] = (),
+        extra: Mapping[str, Any] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.fields = [dict(f) for f in fields]
+        self.extra = dict(extra or {})
+        self.retry_after_s = retry_after_s
+
+
+class Invalid(PerennialError):
+    """A request that is well-formed but says something impossible."""
+
+    code, title, status = "invalid", "Invalid request", 422
+
+
+class InvalidRecipe(Invalid):
+    """A recipe with an unknown name, a bad value or a combination that the method excludes."""
+
+    code, title = "invalid-recipe", "Invalid recipe"
+
+
+class NotFound(PerennialError):
+    """The object does not exist, or belongs to another owner."""
+
+    code, title, status = "not-found", "Not found", 404
+
+
+class NotAuthenticated(PerennialError):
+    """No key, or a key that is unknown, revoked or expired."""
+
+    code, title, status = "not-authenticated", "Not authenticated", 401
+
+
+class NotAllowed(PerennialError):
+    """The key's scope does not cover the call."""
+
+    code, title, status = "not-allowed", "Not allowed", 403
+
+
+class NameTaken(PerennialError):
+    """Another object of the same owner has this name."""
+
+    code, title, status = "name-taken", "Name already taken", 409
+
+
+class WrongState(PerennialError):
+    """The object's current state does not allow the action; `extra["state"]` names it."""
+
+    code, title, status = "wrong-state", "Not possible in the current state", 409
+
+
+class IdempotencyInFlight(PerennialError):
+    """The first request with this idempotency key has not been answered yet."""
+
+    code, title, status = "idempotency-in-flight", "First request still in flight", 409
+
+
+class IdempotencyMismatch(PerennialError):
+    """The idempotency key was used with another request."""
+
+    code, title, status = "idempotency-mismatch", "Idempotency key reused", 422
+
+
+class BodyTooLarge(PerennialError):
+    """The body exceeds the limit."""
+
+    code, title, status = "body-too-large", "Body too large", 413
+
+
+class BodyTruncated(PerennialError):
+    """The client went away, or sent fewer or more bytes than it declared."""
+
+    code, title, status = "body-truncated", "Body incomplete", 400
+
+
+class DigestMismatch(PerennialError):
+    """The body's digest is not the one that the client declared."""
+
+    code, title, status = "digest-mismatch", "Digest mismatch", 422
+
+
+class UnsupportedType(PerennialError):
+    """The declared content type is unknown or contradicts the first bytes."""
+
+    code, title, status = "unsupported-type", "Unsupported content type", 415
+
+
+class ArchiveInvalid(PerennialError):
+    """The archive cannot be read: broken, empty, or of no known layout."""
+
+    code, title, status = "archive-invalid", "Archive unusable", 422
+
+
+class ArchiveHostile(PerennialError):
+    """The archive attacks its reader (path, link, overlap, bomb, lying size, duplicate, nested, pickle)."""
+
+    code, title, status = "archive-hostile", "Archive refused", 422
+
+
+class ArchiveTooLarge(PerennialError):
+    """The archive exceeds a limit (entries, unpacked bytes, classes)."""
+
+    code, title, status = "archive-too-large", "Archive too large", 413
+
+
+class LabelsInvalid(PerennialError):
+    """Labels that the model or the format does not allow."""
+
+    code, title, status = "labels-invalid", "Labels not allowed", 422
+
+
+class BaseInvalid(PerennialError):
+    """An uploaded base whose header, names, shapes or dtypes do not fit the architecture."""
+
+    code, title, status = "base-invalid", "Base unusable", 422
+
+
+class ExportUnavailable(PerennialError):
+    """The asked export format is unknown or not available for this version."""
+
+    code, title, status = "export-unavailable", "Export unavailable", 422
+
+
+class ImageInvalid(PerennialError):
+    """Images sent for prediction that cannot be decoded."""
+
+    code, title, status = "image-invalid", "Image unusable", 422
+
+
+class Unavailable(PerennialError):
+    """A part of the service (database, store, predict helper) does not answer; try again."""
+
+    code, title, status = "unavailable", "Temporarily unavailable", 503
+
+
+class SchemaOutdated(Unavailable):
+    """The database schema is older than the code: run `alembic upgrade head` first."""
+
+    code, title = "schema-outdated", "Database schema outdated"
+
+
+class StoreCorrupt(PerennialError):
+    """An object of the store is missing or its bytes do not match its digest."""
+
+    code, title, status = "store-corrupt", "Stored object damaged", 500
+
+
+class Rejected(PerennialError):
+    """A batch that decoding showed to be unusable: the client's fault, never retried.
+
+    `extra["report"]` carries the ingest report.
+    """
+
+    code, title, status = "batch-rejected", "Batch rejected", 422
+
+
+class LeaseLost(PerennialError):
+    """The worker's lease on a job ran out and another may own it: stop, write nothing more."""
+
+    code, title, status = "lease-lost", "Lease lost", 409

@@ -1,0 +1,35 @@
+"""Prefixed, sortable ids: `mdl_01j…`.
+
+An id is 48 bits of milliseconds and 80 random bits in Crockford base 32 (the layout of a ULID, in
+lower case), so ids sort by creation time and need no round trip to the database.
+"""
+
+import re
+import secrets
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own")
+_PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+
+
+def new_id(prefix: str) -> str:
+    """Return a fresh id such as `job_01k3…` (prefix, underscore, 26 characters)."""
+    if prefix not in PREFIXES:
+        raise ValueError(f"unknown id prefix {prefix!r}")
+    number = int(time.time() * 1000) << 80 | secrets.randbits(80)
+    digits = [_ALPHABET[number >> shift & 31] for shift in range(125, -5, -5)]
+    return f"{prefix}_{''.join(digits)}"
+
+
+def is_id(text: str, prefix: str | None = None) -> bool:
+    """Whether `text` has the form of an id (of `prefix`, when given)."""
+    return bool(_PATTERN.fullmatch(text)) and (prefix is None or text.startswith(f"{prefix}_"))
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a model: lower case, at most 63 characters, never like an id."""
+    return bool(re.match(NAME_PATTERN, text)) and not text.startswith(
+        tuple(f"{p}_" for p in PREFIXES)
+    )

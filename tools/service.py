@@ -1,0 +1,99 @@
+"""An embedded service in a process of its own, for as long as a `with` block lasts.
+
+The demo, the end-to-end tests and the benchmarks all start the product this way: the launcher that
+`make serve` runs, on a free port, with its own data directory.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parent.parent
+START_S = 60.0
+STOP_S = 40.0
+
+
+@dataclass
+class Service:
+    """A running service: where it listens, its admin key, its data and its launcher process."""
+
+    url: str
+    key: str
+    data_dir: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextmanager
+def running(data_dir: Path, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
+
+    Args:
+        data_dir: where database, store and key are kept.
+        environment: settings to add, such as `{"PERENNIAL_THREADS": "1"}`.
+
+    Raises:
+        RuntimeError: it did not get ready; the message holds the end of its log.
+    """
+    port = free_port()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir / "service.log"
+    settings = {
+        **os.environ,
+        "PERENNIAL_DATA_DIR": str(data_dir),
+        "PERENNIAL_HOST": "127.0.0.1",
+        "PERENNIAL_PORT": str(port),
+        **(environment or {}),
+    }
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "worker.launcher"], cwd=ROOT, env=settings, stdout=output, stderr=output
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process, log)
+        key = (data_dir / "admin-key").read_text().strip()
+        yield Service(url, key, data_dir, process, log)
+    finally:
+        _stop(process)
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago on the loopback address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass  # not listening yet
+        time.sleep(0.05)
+    end = log.read_text(errors="replace")[-4000:]
+    raise RuntimeError(f"The service did not get ready at {url}. The end of its log:\n{end}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
