@@ -1,0 +1,122 @@
+"""Architectures by name, and how a network is built from one.
+
+An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. Its other fields are checked by a
+frozen pydantic model, whose JSON Schema the catalogue publishes. A backbone is made on the meta device, where
+constructors draw nothing, then filled from a given generator: its first weights are a pure function of
+(architecture, image, seed) and the global generator is neither used nor moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from core.learn.networks.backbone import Backbone, ImageSpec, is_counter
+from core.learn.networks.init import fill
+from core.learn.networks.network import HeadSpec, Network
+from core.learn.networks.registry import ARCHITECTURES, ArchitectureInfo
+
+__all__ = [
+    "ArchitectureInfo",
+    "Backbone",
+    "HeadSpec",
+    "ImageSpec",
+    "Network",
+    "architectures",
+    "build_backbone",
+    "build_network",
+    "empty_network",
+    "expected_base",
+    "expected_tensors",
+    "meta_backbone",
+    "parse",
+]
+
+_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # safetensors' names
+
+
+def architectures() -> dict[str, ArchitectureInfo]:
+    """Every architecture by name."""
+    return dict(ARCHITECTURES)
+
+
+def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
+    """The registered architecture and its checked hyper-parameters. ValueError: unknown name or field."""
+    name = architecture.get("name")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {name!r}; known: {', '.join(ARCHITECTURES)}")
+    info = ARCHITECTURES[name]
+    return info, info.hyper.model_validate(
+        {key: value for key, value in architecture.items() if key != "name"}
+    )
+
+
+def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator) -> Backbone:
+    """A backbone on the CPU in float32, filled from the generator (a CPU generator, which moves on).
+
+    Raises ValueError for an unknown architecture, bad hyper-parameters or an image that it cannot take.
+    """
+    info, _ = parse(architecture)
+    backbone = _empty_backbone(architecture, image)
+    fill(backbone, info.rule, generator)
+    return backbone
+
+
+def build_network(
+    architecture: Mapping[str, Any],
+    image: ImageSpec,
+    scenario: str,
+    heads: HeadSpec | None = None,
+    seed: int = 0,
+) -> Network:
+    """A network with first weights from `seed` and zero heads. ValueError as `build_backbone`."""
+    return Network(build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads)
+
+
+def empty_network(
+    architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
+) -> Network:
+    """A network whose backbone is uninitialised memory: for a strict load right after, and nothing else."""
+    return Network(_empty_backbone(architecture, image), scenario, heads)
+
+
+def expected_tensors(
+    architecture: Mapping[str, Any], image: ImageSpec
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name to (safetensors dtype, shape) of a backbone's state dict, without allocating it."""
+    state = meta_backbone(architecture, image).state_dict()
+    return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
+
+
+def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> dict[str, Any]:
+    """What an uploaded base must hold, as JSON.
+
+    `tensors`: name to dtype and shape; `optional`: names that may be missing; `ignored`: name prefixes that may
+    be present (the reference's classifier); `parameters`: their number.
+    """
+    backbone = meta_backbone(architecture, image)
+    tensors = expected_tensors(architecture, image)
+    return {
+        "tensors": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()},
+        "optional": [name for name in tensors if is_counter(name)],
+        "ignored": list(backbone.ignored),
+        "parameters": sum(parameter.numel() for parameter in backbone.parameters()),
+    }
+
+
+def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """A backbone on the meta device: names, shapes and stages without memory. ValueError as `build_backbone`."""
+    info, hyper = parse(architecture)
+    if image.size < info.min_size:
+        raise ValueError(f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}")
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return info.build(hyper, image)
+
+
+def _empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    backbone = meta_backbone(architecture, image)
+    backbone.to_empty(device="cpu")
+    return backbone

@@ -1,0 +1,117 @@
+"""What every backbone is: an image in, a feature vector out, and a list of layers that depth is counted in.
+
+A backbone names its own tensors as its reference implementation does (torchvision's names for torchvision's
+families), so that a real checkpoint loads without renaming. Layers are name prefixes in forward order;
+stages are runs of layers. A stage is the unit of depth (how much may move) and of storage (one part).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Layer = tuple[str, ...]
+SMALL_IMAGE = 64  # pixels a side, up to which stems and patches are small
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """Square images of `size` pixels a side with `channels` channels (1 or 3)."""
+
+    size: int
+    channels: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.channels < 1:
+            raise ValueError(
+                f"an image needs a positive size and channel count, not {self.size}x{self.channels}"
+            )
+
+    @staticmethod
+    def of(value: ImageSpec | dict[str, Any]) -> ImageSpec:
+        """From the `image` field of a model or manifest, or unchanged."""
+        return (
+            value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))
+        )
+
+
+class Backbone(nn.Module):
+    """Base class. `forward` maps float [B, channels, size, size], normalised, to features [B, width].
+
+    `stages[i]` holds the name prefixes of stage i, input side first; `layers` the same at block granularity
+    (the layer index of OLOR, where the first layer is 0 and the last n). `ignored` are prefixes of a
+    reference checkpoint that are not part of the backbone: its classifier.
+    """
+
+    width: int
+    ignored: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages: list[list[str]] = []
+        self.layers: list[list[str]] = []
+
+    def arrange(self, stages: Sequence[Sequence[Layer]]) -> None:
+        """Declare the layers of every stage, both in forward order.
+
+        Raises ValueError when a tensor of the backbone belongs to no stage or to two.
+        """
+        self.layers = [list(layer) for stage in stages for layer in stage]
+        self.stages = [[prefix for layer in stage for prefix in layer] for stage in stages]
+        for name in self.state_dict():
+            homes = sum(belongs(name, stage) for stage in self.stages)
+            if homes != 1:
+                raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
+
+    def stage_names(self, stage: int) -> list[str]:
+        """The state-dict names of one stage, in state-dict order."""
+        return [name for name in self.state_dict() if belongs(name, self.stages[stage])]
+
+    def load_base(self, tensors: dict[str, Tensor]) -> None:
+        """Copy an uploaded base (a backbone state dict by the reference names) into this backbone.
+
+        The reference's classifier (`ignored`) is skipped; BatchNorm's step counters may be missing, as in
+        checkpoints written before they existed. Raises ValueError for every other missing or extra tensor and
+        for a wrong shape or dtype, naming it.
+        """
+        own = self.state_dict()
+        extra = [name for name in tensors if name not in own and not name.startswith(self.ignored or ("\0",))]
+        if extra:
+            raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
+        for name, target in own.items():
+            if name in tensors:
+                copy_checked(name, target, tensors[name])
+            elif is_counter(name):
+                with torch.no_grad():
+                    target.zero_()
+            else:
+                raise ValueError(f"the base lacks the tensor {name}")
+
+
+def belongs(name: str, prefixes: Iterable[str]) -> bool:
+    """Whether a state-dict name is one of the prefixes or lies below one."""
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def is_counter(name: str) -> bool:
+    """BatchNorm's count of batches: never used with a fixed momentum, and absent from old checkpoints."""
+    return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
+
+
+def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
+    """Copy in place, keeping the target's device and memory format. Raises ValueError naming the tensor."""
+    if source.shape != target.shape:
+        raise ValueError(f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}")
+    if source.dtype != target.dtype:
+        raise ValueError(f"the tensor {name} has dtype {source.dtype}, expected {target.dtype}")
+    with torch.no_grad():
+        target.copy_(source)
+
+
+def contiguous_copy(tensor: Tensor) -> Tensor:
+    """A CPU tensor of its own, in the standard memory format."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

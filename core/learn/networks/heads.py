@@ -1,0 +1,55 @@
+"""A linear classifier that may have no rows yet and grows by whole rows.
+
+`W' = [W; new]`, `b' = [b; new]`: old rows stay bit-identical, and with them the logits of old classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+INITS = ("zero", "default")
+
+
+class Head(nn.Module):
+    """Logits [B, rows] of features [B, width]. Starts with `rows` zero rows."""
+
+    def __init__(self, width: int, rows: int = 0) -> None:
+        super().__init__()
+        self.width = width
+        self.weight = nn.Parameter(torch.zeros(rows, width))
+        self.bias = nn.Parameter(torch.zeros(rows))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.linear(features, self.weight, self.bias)
+
+    def grow(self, rows: int, init: str, generator: torch.Generator) -> None:
+        """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
+
+        The parameters are new objects afterwards (identity of a parameter is its name). Draws come from the
+        given CPU generator, weights first. Raises ValueError for an unknown init.
+        """
+        check_init(init)
+        if rows < 1:
+            return
+        weight, bias = torch.zeros(rows, self.width), torch.zeros(rows)
+        if init == "default":
+            bound = 1 / math.sqrt(self.width)
+            weight.uniform_(-bound, bound, generator=generator)
+            bias.uniform_(-bound, bound, generator=generator)
+        self.weight = _grown(self.weight, weight)
+        self.bias = _grown(self.bias, bias)
+
+
+def check_init(init: str) -> None:
+    """ValueError for an init that no head knows."""
+    if init not in INITS:
+        raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
+
+
+def _grown(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
+    new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])
+    return nn.Parameter(new, requires_grad=old.requires_grad)

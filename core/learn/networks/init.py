@@ -1,0 +1,67 @@
+"""First weights as a pure function of a seed: every draw comes from the generator that is passed in.
+
+torch's and torchvision's constructors draw from the global generator. Backbones are therefore built on the
+meta device, where nothing is drawn, and filled here module by module in definition order. A module type
+without a rule is an error, never uninitialised memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Rule = Callable[[str, nn.Module, torch.Generator], bool]
+
+
+def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
+    """Fill every parameter and buffer of a materialised module tree.
+
+    `rule(name, module, generator)` fills the tensors that a module owns itself and says whether it knew it;
+    norm layers are the same everywhere (scale 1, shift 0, running statistics 0 and 1) and handled here.
+    Raises TypeError for a module with tensors of its own that no rule knows.
+    """
+    with torch.no_grad():
+        for name, module in root.named_modules():
+            owns = next(module.parameters(recurse=False), None) is not None
+            owns = owns or next(module.buffers(recurse=False), None) is not None
+            if owns and not _norm(module) and not rule(name, module, generator):
+                raise TypeError(f"no initialisation is defined for {name} ({type(module).__name__})")
+
+
+def _norm(module: nn.Module) -> bool:
+    if isinstance(module, nn.BatchNorm2d):
+        module.reset_parameters()
+        return True
+    if isinstance(module, nn.LayerNorm):
+        module.reset_parameters()
+        return True
+    return False
+
+
+def torch_default(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """torch's own rule for Linear and Conv2d: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weight and bias."""
+    if not isinstance(module, nn.Linear | nn.Conv2d):
+        return False
+    bound = 1 / math.sqrt(fan_in(module.weight))
+    module.weight.uniform_(-bound, bound, generator=generator)
+    if module.bias is not None:
+        module.bias.uniform_(-bound, bound, generator=generator)
+    return True
+
+
+def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """Convolutions of ResNets: He et al. 2015, normal, fan out."""
+    if not isinstance(module, nn.Conv2d):
+        return False
+    nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    if module.bias is not None:
+        module.bias.zero_()
+    return True
+
+
+def fan_in(weight: Tensor) -> int:
+    """Inputs that one output of a Linear or Conv2d weight sums over."""
+    return weight[0].numel()

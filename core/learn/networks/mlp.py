@@ -1,0 +1,42 @@
+"""Multilayer perceptron on flattened images: the network of the MNIST protocols (784-400-400-10).
+
+Every hidden layer is a stage; features are the activations of the last one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from core.learn.networks.backbone import Backbone, ImageSpec
+
+
+class MlpHyper(BaseModel):
+    """Hidden sizes, input side first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    hidden: list[Annotated[int, Field(ge=1, le=16384)]] = Field(
+        default=[400, 400], min_length=1, max_length=16
+    )
+
+
+class Mlp(Backbone):
+    """fc1 … fcL, each followed by ReLU. Features [B, hidden[-1]]."""
+
+    def __init__(self, hyper: MlpHyper, image: ImageSpec) -> None:
+        super().__init__()
+        sizes = [image.channels * image.size**2, *hyper.hidden]
+        self.names = [f"fc{i}" for i in range(1, len(sizes))]
+        for name, (inputs, outputs) in zip(self.names, pairwise(sizes), strict=True):
+            self.add_module(name, nn.Linear(inputs, outputs))
+        self.width = sizes[-1]
+        self.arrange([[(name,)] for name in self.names])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        for name in self.names:
+            x = self.get_submodule(name)(x).relu()
+        return x

@@ -1,0 +1,195 @@
+"""A backbone with its heads: what is trained, measured, stored in parts and rebuilt from a manifest.
+
+Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per task.
+Depth and storage follow the backbone's stages: a depth group is a set of names that moves or stays together,
+a part is a stage's or head's tensors, so that what training cannot change is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.networks.backbone import Backbone, contiguous_copy, copy_checked
+from core.learn.networks.heads import Head, check_init
+
+SCENARIOS = ("data", "task", "class")
+MAX_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """Which heads a network has: `classes` for one head (data, class), `tasks` for one each (task)."""
+
+    classes: tuple[str, ...] = ()
+    tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+    @staticmethod
+    def of(manifest: Mapping[str, Any]) -> HeadSpec:
+        """From a manifest's `classes` and `heads`; either may be missing or null."""
+        heads = manifest.get("heads") or []
+        return HeadSpec(
+            tuple(manifest.get("classes") or ()),
+            tuple((int(head["task"]), tuple(head["classes"])) for head in heads),
+        )
+
+
+class Network(nn.Module):
+    """`forward` maps float [B, channels, size, size], normalised, to logits [B, classes (of the task)]."""
+
+    def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
+        """Heads start as zeros. Raises ValueError for an unknown scenario or repeated class."""
+        super().__init__()
+        if scenario not in SCENARIOS:
+            raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+        heads = heads or HeadSpec()
+        self.backbone = backbone
+        self.scenario = scenario
+        self.classes: list[str] = []
+        self.head_classes: dict[int, list[str]] = {}
+        self.head: Head | None = None
+        self.heads = nn.ModuleDict()
+        if scenario == "task":
+            for task, names in heads.tasks:
+                self.head_classes[task] = _unique(names)
+                self.heads[str(task)] = Head(backbone.width, len(names))
+        else:
+            self.classes = _unique(heads.classes)
+            self.head = Head(backbone.width, len(self.classes))
+
+    def features(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to [B, width]."""
+        return self.backbone(x)  # type: ignore[no-any-return]
+
+    def logits(self, features: Tensor, task: int | None = None) -> Tensor:
+        """[B, width] to logits in the order of `classes_of(task)`. ValueError: no such head."""
+        return self._head(task)(features)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        return self.logits(self.features(x), task)
+
+    def classes_of(self, task: int | None = None) -> list[str]:
+        """Class labels in logit order. In the task scenario `task` names the head; ValueError if unknown."""
+        if self.scenario != "task":
+            return self.classes
+        self._head(task)
+        assert task is not None
+        return self.head_classes[task]
+
+    def _head(self, task: int | None) -> nn.Module:
+        if self.head is not None:
+            return self.head
+        if task is None:
+            raise ValueError("in the task scenario the task must be named")
+        if str(task) not in self.heads:
+            raise ValueError(f"the network has no head for task {task}")
+        return self.heads[str(task)]
+
+    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+        """Make room for a task's classes; old rows stay bit-identical, known classes add no row.
+
+        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or "default".
+        Raises ValueError for an unknown class in the data scenario once its classes are fixed, for a repeated
+        class and for an unknown init.
+        """
+        names = _unique(classes)
+        check_init(init)
+        if self.scenario == "task":
+            known = self.head_classes.setdefault(task, [])
+            if str(task) not in self.heads:
+                fresh = Head(self.backbone.width)
+                like = next(self.backbone.parameters())
+                self.heads[str(task)] = fresh.to(like.device, like.dtype)
+            head = self.heads[str(task)]
+        else:
+            known = self.classes
+            assert self.head is not None
+            head = self.head
+        new = [name for name in names if name not in set(known)]
+        if self.scenario == "data" and known and new:
+            raise ValueError(
+                f"the class {new[0]!r} is not among the model's classes: {', '.join(known[:20])}"
+            )
+        assert isinstance(head, Head)
+        head.grow(len(new), init, generator)
+        known.extend(new)
+
+    def depth_groups(self) -> list[list[str]]:
+        """State-dict names per depth: [heads, last stage, …, first]; group 5 takes what lies before it.
+
+        Definition of the groups: methods §3.3; depth d moves the first d groups. Fewer groups than five mean
+        that the greater depths are the same.
+        """
+        groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
+        for stage in reversed(range(len(self.backbone.stages))):
+            names = [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
+            if len(groups) < MAX_GROUPS:
+                groups.append(names)
+            else:
+                groups[-1] = names + groups[-1]
+        return groups
+
+    def trainable_names(self, depth: int) -> set[str]:
+        """Names of the parameters (not buffers) that may move at depth 1 … 5. ValueError outside."""
+        if not 1 <= depth <= MAX_GROUPS:
+            raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
+        moving = {name for group in self.depth_groups()[:depth] for name in group}
+        return moving & {name for name, _ in self.named_parameters()}
+
+    def part_names(self) -> dict[str, list[str]]:
+        """Part name to state-dict names: `backbone.1` (input side) … `backbone.k`, then the heads."""
+        names = {
+            f"backbone.{stage + 1}": [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
+            for stage in range(len(self.backbone.stages))
+        }
+        if self.head is not None:
+            names["head"] = ["head.weight", "head.bias"]
+        for task in self.head_classes:
+            names[f"head.{task}"] = [f"heads.{task}.weight", f"heads.{task}.bias"]
+        return names
+
+    def parts(self) -> dict[str, dict[str, Tensor]]:
+        """Every tensor of the network by part: copies, on the CPU, contiguous in the standard format."""
+        state = self.state_dict()
+        return {
+            part: {name: contiguous_copy(state[name]) for name in names}
+            for part, names in self.part_names().items()
+        }
+
+    def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy all parts in. ValueError names what is missing, extra or of another shape or dtype."""
+        self._load(parts, self.part_names())
+
+    def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """As `load_parts` with the backbone's parts alone: a base taken from another model's version."""
+        wanted = {part: names for part, names in self.part_names().items() if part.startswith("backbone.")}
+        self._load(parts, wanted)
+
+    def _load(self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]) -> None:
+        for part in parts:
+            if part not in wanted:
+                raise ValueError(f"unknown part {part}")
+        state = self.state_dict()
+        for part, names in wanted.items():
+            if part not in parts:
+                raise ValueError(f"the part {part} is missing")
+            for name in parts[part]:
+                if name not in names:
+                    raise ValueError(f"the part {part} holds an unknown tensor: {name}")
+            for name in names:
+                if name not in parts[part]:
+                    raise ValueError(f"the part {part} lacks the tensor {name}")
+                copy_checked(name, state[name], parts[part][name])
+
+
+def _unique(classes: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    for name in classes:
+        if name in seen:
+            raise ValueError(f"the class {name!r} is named twice")
+        seen.add(name)
+    return list(classes)

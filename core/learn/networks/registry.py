@@ -1,0 +1,134 @@
+"""The list of architectures: one line each. A new one is a file with a backbone and its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from core.learn.networks import (
+    mlp,
+    resnet,
+    small_cnn,
+    torchvision_convnext,
+    torchvision_resnet,
+    torchvision_vit,
+)
+from core.learn.networks.backbone import Backbone, ImageSpec
+from core.learn.networks.init import Rule, he_fan_out, torch_default
+
+
+@dataclass(frozen=True)
+class ArchitectureInfo:
+    """`hyper`: its frozen pydantic schema. `build(hyper, image)` makes the backbone (under the meta device);
+    `rule` fills it. `min_size`: the smallest image in pixels a side. `family` groups variants."""
+
+    name: str
+    family: str
+    hyper: type[BaseModel]
+    description: str
+    source: str
+    build: Callable[[Any, ImageSpec], Backbone]
+    rule: Rule
+    min_size: int
+    scenarios: tuple[str, ...] = ("data", "task", "class")
+
+
+_ALL = [
+    ArchitectureInfo(
+        "mlp",
+        "mlp",
+        mlp.MlpHyper,
+        "Multilayer perceptron on flattened images.",
+        "LeCun et al. 1998; 784-400-400 as in the split-MNIST protocols",
+        mlp.Mlp,
+        torch_default,
+        1,
+    ),
+    ArchitectureInfo(
+        "small-cnn",
+        "small-cnn",
+        small_cnn.SmallCnnHyper,
+        "Three convolutions 32/64/128, pooled to 3x3, one hidden layer of 128. Fast on a CPU.",
+        "this project",
+        small_cnn.SmallCnn,
+        torch_default,
+        4,
+    ),
+    ArchitectureInfo(
+        "resnet20",
+        "small-resnet",
+        resnet.ResNet20Hyper,
+        "ResNet-20 for small images, widths 16/32/64.",
+        "He et al. 2015, arXiv 1512.03385, section 4.2",
+        resnet.resnet20,
+        he_fan_out,
+        4,
+    ),
+    ArchitectureInfo(
+        "slim-resnet18",
+        "small-resnet",
+        resnet.SlimResNet18Hyper,
+        "ResNet-18 with narrow stages (20/40/80/160) for small images.",
+        "Lopez-Paz & Ranzato 2017, arXiv 1706.08840",
+        resnet.slim_resnet18,
+        he_fan_out,
+        4,
+    ),
+    *[
+        ArchitectureInfo(
+            f"resnet{layers}",
+            "resnet",
+            torchvision_resnet.ResNetHyper,
+            f"ResNet-{layers} of torchvision; a 3x3 stem for images up to 64 pixels.",
+            "He et al. 2015, arXiv 1512.03385; torchvision",
+            torchvision_resnet.builder(f"resnet{layers}"),
+            he_fan_out,
+            4,
+        )
+        for layers in (18, 34, 50, 101, 152)
+    ],
+    *[
+        ArchitectureInfo(
+            name,
+            "vit",
+            torchvision_vit.VitVariantHyper,
+            f"Vision transformer of torchvision, {text}; smaller patches for images up to 64 pixels.",
+            "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
+            torchvision_vit.variant(*sizes),
+            torchvision_vit.vit_rule,
+            4,
+        )
+        for name, text, sizes in (
+            ("vit_b_16", "base, patch 16", (12, 12, 768, 3072, 16)),
+            ("vit_b_32", "base, patch 32", (12, 12, 768, 3072, 32)),
+            ("vit_l_16", "large, patch 16", (24, 16, 1024, 4096, 16)),
+        )
+    ],
+    ArchitectureInfo(
+        "vit",
+        "vit",
+        torchvision_vit.VitHyper,
+        "Vision transformer of a chosen size; the default is a small one (6 blocks of width 192).",
+        "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
+        torchvision_vit.vit,
+        torchvision_vit.vit_rule,
+        4,
+    ),
+    *[
+        ArchitectureInfo(
+            f"convnext_{size}",
+            "convnext",
+            torchvision_convnext.ConvNextHyper,
+            f"ConvNeXt-{size.title()} of torchvision; a 2x2 stem for images up to 64 pixels.",
+            "Liu et al. 2022, arXiv 2201.03545; torchvision",
+            torchvision_convnext.builder(f"convnext_{size}"),
+            torchvision_convnext.convnext_rule,
+            16,
+        )
+        for size in ("tiny", "small", "base", "large")
+    ],
+]
+ARCHITECTURES = {info.name: info for info in _ALL}

@@ -1,0 +1,87 @@
+"""ResNets for small images: ResNet-20 (He et al. 2015, CIFAR form) and the slim ResNet-18 of the GEM protocols.
+
+3x3 stem without pooling, stages of two-convolution blocks, global average pooling. Nothing is done in place,
+so that per-sample gradients, jvp and hooks see every activation. The stem belongs to the first stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from core.learn.networks.backbone import Backbone, ImageSpec, Layer
+
+
+class ResNet20Hyper(BaseModel):
+    """`width`: channels of the first stage; the others have two and four times as many."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    width: int = Field(16, ge=1, le=256)
+
+
+class SlimResNet18Hyper(BaseModel):
+    """`width`: channels of the first stage (64 in ResNet-18); then two, four and eight times as many."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    width: int = Field(20, ge=1, le=256)
+
+
+class Block(nn.Module):
+    """relu(bn(conv(relu(bn(conv(x))))) + shortcut(x)); a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = self.bn1(self.conv1(x)).relu()
+        out = self.bn2(self.conv2(out)) + shortcut
+        return out.relu()  # type: ignore[no-any-return]
+
+
+class SmallResNet(Backbone):
+    """`blocks[i]` blocks of `width * 2**i` channels; each stage after the first halves the image."""
+
+    def __init__(self, width: int, blocks: Sequence[int], image: ImageSpec) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(image.channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.depths = tuple(blocks)
+        stages: list[list[Layer]] = []
+        inputs = width
+        for i, depth in enumerate(blocks):
+            outputs = width * 2**i
+            sizes = [(inputs, outputs, 1 if i == 0 else 2)] + [(outputs, outputs, 1)] * (depth - 1)
+            self.add_module(f"layer{i + 1}", nn.Sequential(*[Block(*size) for size in sizes]))
+            stages.append([(f"layer{i + 1}.{j}",) for j in range(depth)])
+            inputs = outputs
+        self.width = inputs
+        stages[0].insert(0, ("conv1", "bn1"))
+        self.arrange(stages)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.bn1(self.conv1(x)).relu()
+        for i in range(len(self.depths)):
+            x = self.get_submodule(f"layer{i + 1}")(x)
+        return x.mean((2, 3))
+
+
+def resnet20(hyper: ResNet20Hyper, image: ImageSpec) -> Backbone:
+    """Three stages of three blocks. He's form with 1x1 projections as shortcuts (his option B)."""
+    return SmallResNet(hyper.width, (3, 3, 3), image)
+
+
+def slim_resnet18(hyper: SlimResNet18Hyper, image: ImageSpec) -> Backbone:
+    """Four stages of two blocks: ResNet-18 with narrow stages and a CIFAR stem (Lopez-Paz & Ranzato 2017)."""
+    return SmallResNet(hyper.width, (2, 2, 2, 2), image)

@@ -1,0 +1,153 @@
+"""torchvision's vision transformers without their classifier, under torchvision's names.
+
+The named sizes follow Dosovitskiy et al. 2021; `vit` takes any. A patch that is not given is 4 pixels up to
+32-pixel images, 8 up to 64 and the variant's own above; pixels that fill no patch at the right and bottom are
+left out. Stages are four equal runs of blocks; patches, class token and positions go with the first, the
+final norm with the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+
+from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer
+from core.learn.torchvision_import import torchvision_models
+
+STAGES = 4
+Patch = Annotated[int | None, Field(ge=1, le=64)]
+
+
+class VitVariantHyper(BaseModel):
+    """`patch`: pixels a side of a patch; null: chosen by image size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    patch: Patch = None
+
+
+def _multiples(schema: dict[str, Any]) -> None:
+    """Says in JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
+    rules = [
+        {"if": {"required": ["heads"], "properties": {"heads": {"const": n}}},
+         "then": {"properties": {"hidden": {"multipleOf": n}}}}
+        for n in (1, 2, 3, 4, 6, 8, 12, 16)
+    ]  # fmt: skip
+    absent = {"if": {"not": {"required": ["heads"]}}, "then": {"properties": {"hidden": {"multipleOf": 3}}}}
+    schema["allOf"] = [*rules, absent]
+
+
+class VitHyper(BaseModel):
+    """Sizes of a transformer: blocks, attention heads, token width (a multiple of heads), width of the MLP."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_multiples)
+    layers: int = Field(6, ge=1, le=48)
+    heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3
+    hidden: int = Field(192, ge=1, le=4096)
+    mlp: int = Field(768, ge=1, le=16384)
+    patch: Patch = None
+
+    @model_validator(mode="after")
+    def _divides(self) -> VitHyper:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+        return self
+
+
+class Vit(Backbone):
+    """Features [B, hidden]: the class token after the final norm."""
+
+    ignored = ("heads.",)
+
+    def __init__(self, hyper: VitHyper, image: ImageSpec, large_patch: int) -> None:
+        super().__init__()
+        patch = hyper.patch
+        if patch is None:
+            patch = large_patch if image.size > SMALL_IMAGE else 4 if image.size <= 32 else 8
+        if patch > image.size:
+            raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
+        net = torchvision_models().VisionTransformer(
+            image_size=image.size // patch * patch,
+            patch_size=patch,
+            num_layers=hyper.layers,
+            num_heads=hyper.heads,
+            hidden_dim=hyper.hidden,
+            mlp_dim=hyper.mlp,
+        )
+        self.conv_proj = nn.Conv2d(image.channels, hyper.hidden, patch, stride=patch)
+        self.class_token = net.class_token
+        self.encoder = net.encoder
+        self.width = hyper.hidden
+        blocks: list[Layer] = [(f"encoder.layers.encoder_layer_{i}",) for i in range(hyper.layers)]
+        stages = _runs(blocks, STAGES)
+        stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
+        stages[-1].append(("encoder.ln",))
+        self.arrange(stages)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.conv_proj(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], dim=1)
+        return self.encoder(tokens)[:, 0]  # type: ignore[no-any-return]
+
+
+def _runs(blocks: list[Layer], count: int) -> list[list[Layer]]:
+    """Up to `count` runs of near-equal length; where it does not come out even, earlier runs are longer."""
+    count = min(count, len(blocks))
+    length, longer = divmod(len(blocks), count)
+    runs, start = [], 0
+    for i in range(count):
+        end = start + length + (i < longer)
+        runs.append(blocks[start:end])
+        start = end
+    return runs
+
+
+def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
+    """A transformer of any size; patch 16 above 64 pixels unless given."""
+    return Vit(hyper, image, 16)
+
+
+def variant(layers: int, heads: int, hidden: int, mlp: int, patch: int) -> Callable[..., Backbone]:
+    """The builder of a named size with its own patch for large images."""
+
+    def build(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
+        sizes = VitHyper.model_validate(
+            {"layers": layers, "heads": heads, "hidden": hidden, "mlp": mlp, "patch": hyper.patch}
+        )
+        return Vit(sizes, image, patch)
+
+    return build
+
+
+def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """torchvision's first weights: LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP."""
+    if isinstance(module, Vit):
+        module.class_token.zero_()
+    elif isinstance(module, nn.Conv2d):
+        std = math.sqrt(1 / module.weight[0].numel())
+        nn.init.trunc_normal_(module.weight, std=std, generator=generator)
+        _zero(module.bias)
+    elif isinstance(module, nn.MultiheadAttention):
+        nn.init.xavier_uniform_(module.in_proj_weight, generator=generator)
+        _zero(module.in_proj_bias)
+    elif name.endswith("self_attention.out_proj") and isinstance(module, nn.Linear):
+        bound = 1 / math.sqrt(module.in_features)
+        module.weight.uniform_(-bound, bound, generator=generator)
+        _zero(module.bias)
+    elif isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight, generator=generator)
+        module.bias.normal_(std=1e-6, generator=generator)
+    elif isinstance(positions := getattr(module, "pos_embedding", None), Tensor):
+        positions.normal_(std=0.02, generator=generator)
+    else:
+        return False
+    return True
+
+
+def _zero(tensor: Tensor | None) -> None:
+    if tensor is not None:
+        tensor.zero_()

@@ -1,0 +1,49 @@
+"""Small networks of every family, and images for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+
+SMALL = [
+    {"name": "mlp", "hidden": [20, 10]},
+    {"name": "small-cnn"},
+    {"name": "resnet20", "width": 4},
+    {"name": "slim-resnet18", "width": 4},
+    {"name": "resnet18"},
+    {"name": "vit", "layers": 5, "heads": 2, "hidden": 16, "mlp": 24},
+    {"name": "convnext_tiny"},
+]
+
+
+@pytest.fixture(params=SMALL, ids=lambda architecture: architecture["name"])
+def architecture(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+@pytest.fixture
+def image() -> ImageSpec:
+    return ImageSpec(16, 3)
+
+
+@pytest.fixture
+def make(image: ImageSpec) -> Callable[..., Network]:
+    def build(architecture: dict[str, Any], scenario: str = "class", seed: int = 0, **heads: Any) -> Network:
+        return build_network(architecture, image, scenario, HeadSpec.of(heads), seed)
+
+    return build
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))

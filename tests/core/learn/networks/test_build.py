@@ -1,0 +1,173 @@
+"""Building: first weights are a function of the seed alone, and schemas say what can be built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+import torch
+from jsonschema import Draft202012Validator
+
+from core.learn.networks import (
+    ImageSpec,
+    architectures,
+    build_backbone,
+    expected,
+    expected_base,
+    expected_tensors,
+    parse,
+)
+from core.learn.networks.init import fill, torch_default
+
+OTHERS = ("mlp", "small-cnn", "vit", "convnext_tiny")
+ROOT = Path(__file__).parents[4]
+DIGEST = """
+import hashlib, sys, json, torch
+torch.manual_seed(int(sys.argv[2])); torch.randn(5)
+from core.learn.networks import ImageSpec, build_backbone
+b = build_backbone(json.loads(sys.argv[1]), ImageSpec(16, 3), torch.Generator().manual_seed(3))
+h = hashlib.sha256()
+for name, tensor in b.state_dict().items():
+    h.update(name.encode()); h.update(tensor.numpy().tobytes())
+print(h.hexdigest())
+"""
+
+
+def seeded(architecture: dict[str, Any], seed: int, size: int = 16) -> dict[str, torch.Tensor]:
+    return build_backbone(architecture, ImageSpec(size, 3), torch.Generator().manual_seed(seed)).state_dict()
+
+
+def test_the_same_seed_gives_the_same_weights(architecture: dict[str, Any]) -> None:
+    one, two = seeded(architecture, 3), seeded(architecture, 3)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_another_seed_gives_other_weights(architecture: dict[str, Any]) -> None:
+    one, two = seeded(architecture, 3), seeded(architecture, 4)
+    assert not all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("name", ["resnet18", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+def test_another_process_builds_the_same_weights(name: str) -> None:
+    def digest(global_seed: int) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST, json.dumps({"name": name}), str(global_seed)],
+            check=True, capture_output=True, text=True, cwd=ROOT, timeout=120,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        ).stdout.strip()  # fmt: skip
+
+    here = hashlib.sha256()
+    for key, tensor in seeded({"name": name}, 3).items():
+        here.update(key.encode())
+        here.update(tensor.numpy().tobytes())
+    assert digest(1) == here.hexdigest()
+
+
+def test_building_leaves_the_global_generator_alone(architecture: dict[str, Any]) -> None:
+    before = torch.get_rng_state()
+    seeded(architecture, 0)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_every_tensor_is_filled(architecture: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Uninitialised memory is made visible: whatever keeps the poison was not filled.
+    plain = torch.nn.Module.to_empty
+
+    def poisoned(self: torch.nn.Module, **arguments: Any) -> torch.nn.Module:
+        module = plain(self, **arguments)
+        for tensor in module.state_dict().values():
+            tensor.fill_(-(2**20))
+        return module
+
+    monkeypatch.setattr(torch.nn.Module, "to_empty", poisoned)
+    for name, tensor in seeded(architecture, 0).items():
+        assert not (tensor == -(2**20)).any(), name
+
+
+def test_a_module_without_a_rule_is_an_error() -> None:
+    with pytest.raises(TypeError, match="Embedding"):
+        fill(torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator())
+
+
+def test_the_expected_tensors_are_those_of_the_backbone(architecture: dict[str, Any]) -> None:
+    names = {torch.float32: "F32", torch.int64: "I64"}
+    built = {name: (names[t.dtype], tuple(t.shape)) for name, t in seeded(architecture, 0).items()}
+    assert expected_tensors(architecture, ImageSpec(16, 3)) == built
+
+
+def test_the_expected_base_is_printed_for_a_process_without_torch() -> None:
+    request = {"architecture": {"name": "small-cnn"}, "image": {"size": 28, "channels": 1}}
+    result = subprocess.run(
+        [sys.executable, "-m", "core.learn.networks.expected", json.dumps(request)],
+        check=True, capture_output=True, text=True, cwd=ROOT, timeout=120,
+    )  # fmt: skip
+    printed = json.loads(result.stdout)
+    assert printed == expected_base({"name": "small-cnn"}, ImageSpec(28, 1))
+    assert printed["tensors"]["conv1.weight"] == {"dtype": "F32", "shape": [32, 1, 3, 3]}
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["{", "[]", "{}", '{"architecture": {"name": "vgg"}, "image": {"size": 8, "channels": 3}}'],
+)
+def test_a_request_without_sense_is_answered_with_a_sentence_and_2(
+    request_text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expected.main(request_text) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("cannot say")
+
+
+def test_an_unknown_architecture_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match="small-cnn"):
+        parse({"name": "vgg"})
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(pydantic.ValidationError, match="extra"):
+        parse({"name": "mlp", "hiden": [3]})
+
+
+def test_too_small_an_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="16 pixels"):
+        build_backbone({"name": "convnext_tiny"}, ImageSpec(8, 3), torch.Generator())
+
+
+def test_a_patch_larger_than_the_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="patch"):
+        build_backbone({"name": "vit", "patch": 32}, ImageSpec(16, 3), torch.Generator())
+
+
+def test_every_architecture_takes_images_of_its_smallest_size() -> None:
+    for name, info in architectures().items():
+        if info.family in ("resnet", "vit", "convnext") and name not in ("resnet50", "vit", "convnext_tiny"):
+            continue  # one variant of a family is enough here
+        backbone = build_backbone({"name": name}, ImageSpec(info.min_size, 1), torch.Generator()).eval()
+        assert backbone(torch.zeros(2, 1, info.min_size, info.min_size)).shape == (2, backbone.width)
+
+
+def test_every_schema_accepts_its_defaults_and_refuses_unknown_fields() -> None:
+    for name, info in architectures().items():
+        schema = info.hyper.model_json_schema()
+        Draft202012Validator.check_schema(schema)
+        validator = Draft202012Validator(schema)
+        assert validator.is_valid({}), name
+        assert validator.is_valid(info.hyper().model_dump(mode="json")), name
+        assert not validator.is_valid({"no-such-field": 1}), name
+
+
+@pytest.mark.parametrize("value", [{"heads": 4, "hidden": 66}, {"hidden": 64}, {"heads": 5}])
+def test_the_schema_of_vit_refuses_what_the_model_refuses(value: dict[str, int]) -> None:
+    hyper = architectures()["vit"].hyper
+    assert not Draft202012Validator(hyper.model_json_schema()).is_valid(value)
+    with pytest.raises(pydantic.ValidationError):
+        hyper.model_validate(value)
+    assert Draft202012Validator(hyper.model_json_schema()).is_valid({"heads": 4, "hidden": 64})

@@ -1,0 +1,27 @@
+"""End-to-end fixtures: one embedded service per module, started as `make serve` starts it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import service
+from tools.client import Client
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    """An embedded service with one thread per job."""
+    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as found:
+        yield found
+
+
+@pytest.fixture
+def client(running: service.Service) -> Client:
+    """A client with the admin key."""
+    return Client(running.url, running.key)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

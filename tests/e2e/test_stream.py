@@ -1,0 +1,98 @@
+"""Batches in, versions out: the whole path of two real batches through a service on its own."""
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load
+
+from tools import digits
+from tools.client import Client
+
+RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def learned(running, tmp_path_factory) -> str:
+    """A model with two learned tasks."""
+    client = Client(running.url, running.key)
+    client.create_model("stream", recipe=RECIPE)
+    jobs = [client.submit("stream", archive, name) for name, archive in digits.archives()[:2]]
+    for job in jobs:
+        end = client.wait(job)
+        assert end["state"] == "succeeded", end
+    return "stream"
+
+
+def test_each_batch_becomes_the_next_version(client, learned):
+    versions = client.get(f"/v1/models/{learned}/versions?limit=10")["items"]
+    assert sorted(v["number"] for v in versions) == [0, 1, 2]
+    assert {v["number"]: v["parent"] for v in versions} == {0: None, 1: 0, 2: 1}
+    assert client.get(f"/v1/models/{learned}")["aliases"] == {"production": 2, "latest": 2}
+
+
+def test_the_accuracy_matrix_has_a_cell_where_the_version_knows_the_task(client, learned):
+    metrics = client.get(f"/v1/models/{learned}/metrics")
+    assert [row["version"] for row in metrics["rows"]] == [0, 1, 2]
+    assert [column["task"] for column in metrics["columns"]] == [1, 2]
+    known = [[cell is not None for cell in row] for row in metrics["accuracy_matrix"]]
+    assert known == [[False, False], [True, False], [True, True]]
+    assert metrics["accuracy_matrix"][1][0] > 0.9
+    assert metrics["summary"]["fwt"] is None
+
+
+def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(client, learned, tmp_path):
+    file = tmp_path / "model.zip"
+    digest = client.download(learned, "latest", file)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
+    with zipfile.ZipFile(file) as archive:
+        assert {"model.safetensors", "config.json", "README.md"} <= set(archive.namelist())
+        tensors = load(archive.read("model.safetensors"))
+        config = json.loads(archive.read("config.json"))
+    assert config["classes"] == ["0", "1", "2", "3"]
+    assert not any("buffer.images" in name or "labels" in name for name in tensors)
+
+
+def test_prediction_answers_with_a_known_class(client, learned):
+    _, archive = digits.archives()[0]
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        name = next(n for n in opened.namelist() if n.startswith("1/"))
+        image = opened.read(name)
+    answer = client.call(
+        "POST",
+        f"/v1/models/{learned}/versions/latest/predict",
+        files={"image": ("one.png", image, "image/png")},
+    ).json()
+    best = answer["predictions"][0]
+    assert best["label"] in {"0", "1", "2", "3"}
+    assert abs(sum(best["probabilities"].values()) - 1) < 1e-4
+
+
+def test_no_snapshot_archive_or_training_image_is_left_in_the_store(running, client, learned):
+    store = running.data_dir / "store"
+    left = {str(p.relative_to(store)).split("/")[0] for p in store.rglob("*") if p.is_file()}
+    assert "snapshots" not in left and "uploads" not in left
+    assert not list((running.data_dir / "spool").iterdir())
+    assert not [p for p in (running.data_dir / "work").rglob("*.safetensors")]
+
+
+def test_the_same_job_is_answered_with_304_until_it_changes(client, learned):
+    job = client.get("/v1/jobs?model=stream")["items"][0]["id"]
+    first = client.call("GET", f"/v1/jobs/{job}")
+    again = client.call("GET", f"/v1/jobs/{job}", headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 304 and not again.content
+
+
+def test_a_version_is_the_same_bytes_when_learned_again(client, learned, tmp_path: Path):
+    client.create_model("again", recipe=RECIPE)
+    for name, archive in digits.archives()[:2]:
+        client.wait(client.submit("again", archive, name))
+    for version in (1, 2):
+        first, second = (
+            {p["name"]: p["sha256"] for p in client.get(f"/v1/models/{m}/versions/{version}")["parts"]}
+            for m in (learned, "again")
+        )
+        assert first == second

@@ -1,0 +1,112 @@
+"""The importer turns torchvision's own checkpoint into a base, and refuses everything else in a sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from core.learn.networks import ImageSpec, expected_tensors
+from core.learn.predicting import load
+from core.learn.torchvision_import import torchvision_models
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / "import_torchvision.py", *arguments],
+        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def importer() -> ModuleType:
+    """The tool, loaded into this process to save starts."""
+    file = ROOT / "tools" / "import_torchvision.py"
+    specification = importlib.util.spec_from_file_location("importer", file)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def checkpoint(path: Path) -> dict[str, torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = torchvision_models().resnet18(weights=None).state_dict()
+    torch.save(state, path)
+    return dict(state)
+
+
+def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
+    state = checkpoint(tmp_path / "in.pth")
+    out = tmp_path / "out.safetensors"
+    result = run("resnet18", tmp_path / "in.pth", out)
+    assert result.returncode == 0, result.stderr
+    tensors = load_file(out)
+    assert {name: tuple(t.shape) for name, t in tensors.items()} == {
+        name: shape for name, (_, shape) in expected_tensors({"name": "resnet18"}, ImageSpec(224, 3)).items()
+    }
+    assert all(torch.equal(tensor, state[name]) for name, tensor in tensors.items())
+    manifest = {
+        "version": 0, "architecture": {"name": "resnet18"}, "image": {"size": 224, "channels": 3},
+        "scenario": "class",
+    }  # fmt: skip
+    network = load(manifest, {"base": out})
+    assert torch.equal(network.state_dict()["backbone.conv1.weight"], state["conv1.weight"])
+
+
+def test_the_base_carries_no_metadata_and_is_a_function_of_the_weights(
+    tmp_path: Path, importer: ModuleType
+) -> None:
+    state = checkpoint(tmp_path / "in.pth")
+    torch.save({name: state[name] for name in reversed(state)}, tmp_path / "reversed.pth")
+    for name in ("in", "reversed"):
+        importer.main(["resnet18", str(tmp_path / f"{name}.pth"), str(tmp_path / f"{name}.safetensors")])
+    content = (tmp_path / "in.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+    assert "__metadata__" not in header
+    assert content == (tmp_path / "reversed.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arch", "sentence"),
+    [
+        ("resnet34", r"lacks the tensor layer1\.2"),
+        ("vit_b_16", "has no tensor conv1"),
+        ("small-cnn", "not one of torchvision's"),
+        ("vgg", "unknown architecture"),
+    ],
+)
+def test_a_checkpoint_of_another_architecture_is_refused(
+    tmp_path: Path, importer: ModuleType, arch: str, sentence: str
+) -> None:
+    checkpoint(tmp_path / "in.pth")
+    with pytest.raises(SystemExit, match=sentence):
+        importer.main([arch, str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")])
+    assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {marker}",)
+
+    torch.save({"conv1.weight": Evil()}, tmp_path / "in.pth")
+    result = run("resnet18", tmp_path / "in.pth", tmp_path / "out.safetensors")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert not marker.exists()
+    assert not (tmp_path / "out.safetensors").exists()
