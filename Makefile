@@ -27,11 +27,11 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
 
 $(VENV)/.torch: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
+	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml

@@ -92,6 +92,18 @@ class BodyTooLarge(PerennialError):
     code, title, status = "body-too-large", "Body too large", 413
 
 
+class BodyTimeout(PerennialError):
+    """The body comes too slowly."""
+
+    code, title, status = "body-timeout", "Body too slow", 408
+
+
+class TooManyRequests(PerennialError):
+    """The caller does too much at once, or has reached a quota; try again later."""
+
+    code, title, status = "too-many-requests", "Too many requests", 429
+
+
 class BodyTruncated(PerennialError):
     """The client went away, or sent fewer or more bytes than it declared."""
 

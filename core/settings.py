@@ -56,6 +56,15 @@ class Settings(BaseSettings):
     max_ratio: int = 100
     """Largest ratio of unpacked to packed bytes of an archive."""
 
+    max_uploads: int = Field(16, ge=1)
+    """Uploads that one owner may have under way at once in one API process."""
+    max_open_jobs: int = Field(1000, ge=1)
+    """Unfinished jobs that one owner may have."""
+    upload_idle_s: float = Field(30.0, gt=0)
+    """An upload from which nothing comes for so long is ended."""
+    upload_min_rate: int = 1024
+    """Bytes per second that an upload must reach on average after `upload_idle_s`."""
+
     failed_days: float = 7.0
     export_days: float = 7.0
     event_days: float = 90.0

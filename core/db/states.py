@@ -112,6 +112,4 @@ def after(state: State | str, action: Action) -> State:
     try:
         return TRANSITIONS[state, action]
     except KeyError:
-        raise WrongState(
-            f"A job that is {state} cannot {action}.", extra={"state": str(state)}
-        ) from None
+        raise WrongState(f"A job that is {state} cannot {action}.", extra={"state": str(state)}) from None

@@ -4,7 +4,7 @@ Times are seconds since 1970 (UTC) as float, taken from the database's clock whe
 compare them. JSON columns hold what is only read and written whole. The jobs table is the queue.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
@@ -42,7 +42,13 @@ class Table(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {Json: JSON, list[Any]: JSON, float: Float(53), int: BigInteger}
+    # none_as_null: a missing value is SQL NULL, so that queries can ask for it.
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        Json: JSON(none_as_null=True),
+        list[Any]: JSON(none_as_null=True),
+        float: Float(53),
+        int: BigInteger,
+    }
 
 
 class Owner(Table):

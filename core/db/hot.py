@@ -1,0 +1,220 @@
+"""The reads that clients poll, without an ORM and without a thread: a job, its events, a key.
+
+SQLite: one read-only connection used on the event loop itself; such a read takes some ten microseconds.
+PostgreSQL: a few asynchronous connections with prepared statements, opened again after an outage. A
+read that gets no answer in time raises `Unavailable`.
+"""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from core.errors import Unavailable
+
+TIMEOUT_S = 5.0
+CONNECTIONS = 4
+_BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
+
+_JOB = (
+    "SELECT id, owner_id, model_id, task_id, task_number, state, revision, attempt, progress, error,"
+    " version, recipe, retry_of, created_at, started_at, finished_at FROM jobs WHERE id = {}"
+)
+_JOB_JSON = (8, 9, 11)  # progress, error, recipe
+_EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+_KEY = (
+    "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
+    " WHERE prefix = {}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as its clients see it; `revision` makes the ETag."""
+
+    id: str
+    owner_id: str
+    model_id: str
+    task_id: str
+    task_number: int
+    state: str
+    revision: int
+    attempt: int
+    progress: dict[str, Any]
+    error: dict[str, Any] | None
+    version: int | None
+    recipe: dict[str, Any]
+    retry_of: str | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a job."""
+
+    id: int
+    type: str
+    data: dict[str, Any]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """What the check of a key needs."""
+
+    id: str
+    owner_id: str
+    name: str
+    prefix: str
+    hash: str
+    scope: str
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+
+class HotReads:
+    """Reads for one event loop.
+
+    Args:
+        url: the database's URL, as `core.db.session.Database` takes it.
+        connections: PostgreSQL connections at most.
+        timeout_s: longest wait for an answer.
+    """
+
+    def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S) -> None:
+        parsed = make_url(url)
+        self._reader: _Sqlite | _Postgresql
+        if parsed.get_backend_name() == "sqlite":
+            self._reader = _Sqlite(str(parsed.database))
+        else:
+            dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+            self._reader = _Postgresql(dsn, connections, timeout_s)
+        self._mark = self._reader.mark
+
+    async def start(self) -> None:
+        """Make ready; connections open at first use."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._reader.close()
+
+    async def job(self, job_id: str) -> JobRow | None:
+        """The job of that id, whoever owns it. Raises: Unavailable."""
+        rows = await self._reader.fetch(_JOB.format(self._mark), (job_id,))
+        if not rows:
+            return None
+        row = rows[0]
+        loads = self._reader.loads
+        values = list(row)
+        for column in _JOB_JSON:
+            values[column] = loads(values[column])
+        return JobRow(*values)
+
+    async def events(
+        self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
+    ) -> list[EventRow]:
+        """At most `limit` events with an id above `after_id`, in order; `types` None: of every type.
+
+        Raises:
+            Unavailable: the database does not answer.
+        """
+        among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
+        query = _EVENTS.format(self._mark, self._mark, among, self._mark)
+        rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
+        return [EventRow(row[0], row[1], self._reader.loads(row[2]), row[3]) for row in rows]
+
+    async def key(self, prefix: str) -> KeyRow | None:
+        """The key with that public prefix. Raises: Unavailable."""
+        rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
+        return KeyRow(*rows[0]) if rows else None
+
+
+class _Sqlite:
+    """One read-only connection; its statement cache keeps the statements prepared."""
+
+    mark = "?"
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            await self.close()
+            raise Unavailable("The database does not answer.", retry_after_s=1) from error
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @staticmethod
+    def loads(value: str | None) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class _Postgresql:
+    """A few connections, each used by one read at a time; a broken one is replaced."""
+
+    mark = "%s"
+
+    def __init__(self, dsn: str, connections: int, timeout_s: float) -> None:
+        self._dsn = dsn
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(connections)
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                try:
+                    return await self._once(query, values)
+                except psycopg.OperationalError:
+                    # The server restarted: what was idle is broken too.
+                    await self.close()
+                    return await self._once(query, values)
+        except (psycopg.Error, OSError, TimeoutError) as error:
+            raise Unavailable("The database does not answer.", retry_after_s=1) from error
+
+    async def _once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        connection = self._idle.pop() if self._idle else await self._open()
+        try:
+            cursor = await connection.execute(query.encode(), values, prepare=True)
+            rows = await cursor.fetchall()
+        except BaseException:  # also a cancelled request: its answer may still be on the wire
+            await connection.close()
+            raise
+        self._idle.append(connection)
+        return rows
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(
+            self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
+        )
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    @staticmethod
+    def loads(value: Any) -> Any:
+        return value  # psycopg has read the JSON

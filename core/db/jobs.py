@@ -1,0 +1,48 @@
+"""The one way to change a job's state: table, revision, times and event together.
+
+Whoever calls holds the job's row (`locked`), so what follows a state is decided on the state that is
+there. What a state means for the lease also lives here: a job that no worker owns has no fence, so a
+worker that lost it can write nothing more.
+"""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.states import LEASED, TERMINAL, Action, State, after
+from core.db.tables import Event, Job
+
+
+def locked(session: Session, job_id: str) -> Job | None:
+    """Read a job and hold its row until the transaction ends.
+
+    PostgreSQL locks the row; on SQLite a writing transaction is alone anyway.
+    """
+    return session.execute(
+        select(Job).where(Job.id == job_id).with_for_update().execution_options(populate_existing=True)
+    ).scalar_one_or_none()
+
+
+def move(session: Session, job: Job, action: Action, now: float, data: dict[str, Any] | None = None) -> State:
+    """Apply `action` to a held job and record the event; return the state that follows.
+
+    A state that stays as it is writes nothing. `data` is added to the event.
+
+    Raises:
+        WrongState: the action is not allowed in the job's state.
+    """
+    before = State(job.state)
+    state = after(before, action)
+    if state == before:
+        return state
+    job.state = str(state)
+    job.revision += 1
+    if state not in LEASED:
+        job.fence = job.worker = job.lease_until = None
+    if state in TERMINAL:
+        job.finished_at = now
+    elif state == State.QUEUED:
+        job.finished_at = job.rung_at = None
+    session.add(Event(job_id=job.id, type="state", data={"state": job.state, **(data or {})}, at=now))
+    return state

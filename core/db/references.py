@@ -1,0 +1,52 @@
+"""Which blobs are in use, and the lock that keeps a blob from vanishing while someone names it.
+
+Blobs are shared by digest, so deleting one must not race with a transaction that is about to refer to
+it. Whoever writes a reference holds the lock shared and checks, inside that transaction, that the blob
+is still there; whoever deletes holds it alone and deletes inside the transaction. SQLite's one writer
+at a time is the same lock.
+"""
+
+from typing import Any
+
+from sqlalchemy import Select, select, text
+from sqlalchemy.orm import Session
+
+from core.db.tables import Base, Export, Part, Task
+
+_LOCK = 0x7065_7265_626C  # any constant of ours: "perebl"
+
+
+def share(session: Session) -> None:
+    """Until the transaction ends no blob is deleted."""
+    _lock(session, "pg_advisory_xact_lock_shared")
+
+
+def own(session: Session) -> None:
+    """Until the transaction ends nobody else writes references or deletes blobs."""
+    _lock(session, "pg_advisory_xact_lock")
+
+
+def _lock(session: Session, function: str) -> None:
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
+
+
+def _uses() -> list[Select[Any]]:
+    return [
+        select(Part.sha256),
+        select(Export.sha256),
+        select(Base.sha256),
+        select(Task.train_sha256).where(Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)),
+        select(Task.held_out_sha256).where(
+            Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
+    ]
+
+
+def used(session: Session, digests: list[str]) -> set[str]:
+    """Those of `digests` (at most some hundreds) that something still refers to."""
+    found: set[str] = set()
+    for query in _uses():
+        column = query.selected_columns[0]
+        found.update(session.execute(query.where(column.in_(digests))).scalars())
+    return found

@@ -1,0 +1,40 @@
+"""Objects by key: a folder, or S3; content-addressed blobs on either.
+
+`open_store` reads the store's URL from the settings. Nothing here ever logs, prints or raises a key's
+secret. Importing this package does not load the S3 client; opening an S3 store does.
+"""
+
+from pathlib import Path
+
+from core.settings import Settings
+from core.store.blobs import Blobs
+from core.store.folder import FolderStore
+from core.store.objects import ObjectInfo, Store
+
+__all__ = ["Blobs", "ObjectInfo", "Store", "open_store"]
+
+
+def open_store(settings: Settings) -> Store:
+    """Return the store that `PERENNIAL_STORE_URL` names; nothing is contacted or made yet.
+
+    Raises:
+        ValueError: the URL, or a key of an S3 store, is missing or wrong.
+    """
+    url = settings.resolved_store_url
+    scheme, _, rest = url.partition("://")
+    if scheme == "file":
+        if not rest.startswith("/"):
+            raise ValueError("PERENNIAL_STORE_URL must be file:///ABSOLUTE/FOLDER.")
+        return FolderStore(Path(rest))
+    if scheme == "s3":
+        from core.store.address import S3Address
+        from core.store.s3 import S3Store  # the client costs 0.2 s of start: only who needs it pays
+
+        address = S3Address.parse(url)
+        if not settings.store_access_key or not settings.secret_key:
+            raise ValueError(
+                "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"
+                " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
+            )
+        return S3Store(address, settings.store_access_key, settings.secret_key)
+    raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

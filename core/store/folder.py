@@ -1,0 +1,254 @@
+"""A store in a folder of the local disk.
+
+An object appears by a rename of a file that is already on the disk: written beside the objects in
+`.incoming/`, fsynced, renamed, its folder fsynced. A crash at any moment leaves the old object, the new
+one or a stray file in `.incoming/`, which `prepare` removes after a day; never half an object.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from core.errors import StoreCorrupt, Unavailable
+from core.store.objects import CHUNK_BYTES, ObjectInfo, checked_key, checked_prefix, checked_range
+
+_INCOMING = ".incoming"
+_STRAY_AFTER_S = 86_400.0
+_COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
+_RENAME_TRIES = 50
+
+
+class FolderStore:
+    """Objects as files under `root`; the key is the path below it."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_absolute():
+            raise ValueError(f"the store's folder must be an absolute path, not {root}")
+        self.root = root
+        self._incoming = root / _INCOMING
+
+    def __repr__(self) -> str:
+        return f"FolderStore({str(self.root)!r})"
+
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+        """Store a file; `move` renames it when it lies on the same file system, else copies."""
+        target = self._path(key)
+        # The source is opened outside: when it is missing, that is the caller's error and no outage.
+        with path.open("rb") as source, self._outage():
+            if move and os.fstat(source.fileno()).st_dev == self._device():
+                os.fsync(source.fileno())
+                self._into_place(path, target)
+                _sync_folder(path.parent)
+                return
+            with self._incoming_file() as (temporary, handle):
+                _copy(source, handle)
+                self._finish(temporary, handle, target)
+        if move:
+            path.unlink(missing_ok=True)
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        """Store `data`."""
+        target = self._path(key)
+        with self._outage(), self._incoming_file() as (temporary, handle):
+            handle.write(data)
+            self._finish(temporary, handle, target)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
+        checked_range(offset, length)
+        path = self._path(key)
+        with self._outage():
+            try:
+                handle = path.open("rb", buffering=0)
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                raise StoreCorrupt(f"The stored object {key} is missing.") from None
+        size = os.fstat(handle.fileno()).st_size
+        end = size if length is None else min(size, offset + length)
+        return self._chunks(handle, key, offset, end)
+
+    def _chunks(self, handle: BinaryIO, key: str, position: int, end: int) -> Iterator[bytes]:
+        with handle:
+            while position < end:
+                with self._outage():
+                    chunk = os.pread(handle.fileno(), min(CHUNK_BYTES, end - position), position)
+                if not chunk:
+                    raise StoreCorrupt(f"The stored object {key} became shorter while it was read.")
+                position += len(chunk)
+                yield chunk
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        """Describe the object, or return None."""
+        path = self._path(key)
+        with self._outage():
+            return _info(key, path)
+
+    def delete(self, key: str) -> None:
+        """Remove the object, and the folders that it leaves empty."""
+        path = self._path(key)
+        with self._outage():
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            except IsADirectoryError:
+                return  # a folder of objects is not an object
+            for folder in path.parents:
+                if folder == self.root:
+                    break
+                try:
+                    folder.rmdir()
+                except OSError:  # not empty, or another process was faster: either way nothing to do
+                    break
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix`."""
+        checked_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        return self._walk(folder, prefix)
+
+    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        with self._outage():
+            try:
+                with os.scandir(self.root / folder) as entries:
+                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for name, is_folder in sorted(found):
+            if name.startswith("."):
+                continue
+            key = f"{folder}/{name}" if folder else name
+            if is_folder:
+                if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
+                    yield from self._walk(key, prefix)
+            elif key.startswith(prefix):
+                with self._outage():
+                    info = _info(key, self.root / key)
+                if info is not None:
+                    yield info
+
+    def local_path(self, key: str) -> Path | None:
+        """Return the object's file, or None when there is none."""
+        path = self._path(key)
+        return path if path.is_file() else None
+
+    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        """A folder has no URLs."""
+        return None
+
+    def check(self) -> None:
+        """Raise `Unavailable` unless the folder exists and can be written."""
+        with self._outage():
+            os.statvfs(self.root)
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+            raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
+
+    def prepare(self) -> None:
+        """Make the folder, and remove what crashed writers left more than a day ago."""
+        with self._outage():
+            self._incoming.mkdir(parents=True, exist_ok=True)
+            oldest = time.time() - _STRAY_AFTER_S
+            with os.scandir(self._incoming) as entries:
+                for entry in entries:
+                    try:
+                        if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                            Path(entry.path).unlink()
+                    except FileNotFoundError:
+                        continue  # its writer finished meanwhile
+
+    def _path(self, key: str) -> Path:
+        return self.root / checked_key(key)
+
+    def _device(self) -> int:
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        return self._incoming.stat().st_dev
+
+    @contextmanager
+    def _incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
+        """A new file in `.incoming/`, removed unless it was renamed away."""
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        temporary = self._incoming / secrets.token_hex(16)
+        try:
+            with temporary.open("xb") as handle:
+                yield temporary, handle
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _finish(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
+        handle.flush()
+        os.fsync(handle.fileno())
+        self._into_place(temporary, target)
+
+    def _into_place(self, source: Path, target: Path) -> None:
+        """Rename `source` to `target`, making its folders, though deletes may remove them meanwhile."""
+        changed: set[Path] = {target.parent}
+        for _ in range(_RENAME_TRIES):
+            try:
+                changed |= _make_folders(target.parent)
+                source.replace(target)
+            except (FileNotFoundError, FileExistsError):
+                if not source.exists() or (target.parent.exists() and not target.parent.is_dir()):
+                    raise
+                continue
+            for folder in changed:
+                _sync_folder(folder)
+            return
+        raise Unavailable(f"The folder {target.parent} disappears as often as it is made.")
+
+    @contextmanager
+    def _outage(self) -> Iterator[None]:
+        """Turn the disk's errors (full, read-only, not permitted, input/output) into `Unavailable`."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise Unavailable(f"The store's folder {self.root} failed: {reason}.") from error
+
+
+def _make_folders(folder: Path) -> set[Path]:
+    """Make `folder` and those above it; return the folders that got a new entry by it."""
+    changed: set[Path] = set()
+    at = folder
+    while not at.is_dir():
+        changed.add(at.parent)
+        at = at.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return changed
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> None:
+    """Copy a whole file inside the kernel (or by reference, where the file system shares blocks)."""
+    remaining = os.fstat(source.fileno()).st_size
+    while remaining > 0:
+        try:
+            copied = os.copy_file_range(source.fileno(), target.fileno(), min(remaining, _COPY_BYTES))
+        except OSError:  # not between these file systems: sendfile reports what is really wrong
+            copied = os.sendfile(target.fileno(), source.fileno(), None, min(remaining, _COPY_BYTES))
+        if copied == 0:
+            raise OSError(0, "the source became shorter while it was stored")
+        remaining -= copied
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the entries of a folder survive a power cut."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return  # removed meanwhile: nothing left to keep
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _info(key: str, path: Path) -> ObjectInfo | None:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not path.is_file():
+        return None
+    return ObjectInfo(key, status.st_size, status.st_mtime)

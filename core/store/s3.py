@@ -1,0 +1,309 @@
+"""A store in a bucket of any S3-compatible server, through the `minio` client.
+
+Memory is constant: files go up in parts of a fixed size and come down in chunks. Every call has
+time-outs and a bounded number of retries with growing pauses; a download that breaks off goes on where
+it stopped. Error texts name the server and S3's error code, never a key, a header or a signed URL.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+from xml.etree.ElementTree import ParseError
+
+import certifi
+from minio import Minio
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3 import BaseHTTPResponse, PoolManager, Retry, Timeout
+from urllib3.exceptions import HTTPError, MaxRetryError
+
+from core.errors import StoreCorrupt, Unavailable
+from core.store.address import S3Address
+from core.store.objects import CHUNK_BYTES, ObjectInfo, checked_key, checked_prefix, checked_range
+
+PART_BYTES = 8 << 20
+MAX_PARTS = 10_000
+PRESIGN_MAX_S = 900
+_RETRIED_STATUS = (429, 500, 502, 503, 504)
+_SIGNED_HEADERS = frozenset(
+    {
+        "content-type",
+        "content-language",
+        "expires",
+        "cache-control",
+        "content-disposition",
+        "content-encoding",
+    }
+)
+"""The response headers that S3 lets a signed URL set (GetObject, `response-…` parameters)."""
+_ABSENT = frozenset({"NoSuchKey", "ResourceNotFound"})
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long one call may take: seconds per connection and per silence, tries, first pause in seconds."""
+
+    connect_s: float = 3.0
+    read_s: float = 20.0
+    retries: int = 3
+    pause_s: float = 0.2
+
+    def pool(self) -> PoolManager:
+        """HTTP connections with these limits; TLS certificates are always verified."""
+        return PoolManager(
+            timeout=Timeout(connect=self.connect_s, read=self.read_s),
+            retries=Retry(
+                total=self.retries,
+                backoff_factor=self.pause_s,
+                backoff_jitter=self.pause_s,
+                backoff_max=5.0,
+                status_forcelist=_RETRIED_STATUS,
+                allowed_methods=None,  # all of S3's calls used here can be repeated
+                respect_retry_after_header=False,  # a server must not choose how long a request hangs
+                raise_on_status=False,
+            ),
+            maxsize=16,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=os.environ.get("SSL_CERT_FILE") or certifi.where(),
+        )
+
+
+CHECK_PATIENCE = Patience(connect_s=1.0, read_s=2.0, retries=0)
+
+
+class S3Store:
+    """Objects in a bucket, under the address's prefix. Safe for threads, not to be shared by a fork."""
+
+    def __init__(
+        self, address: S3Address, access_key: str, secret_key: str, *, patience: Patience | None = None
+    ) -> None:
+        self.address = address
+        self._patience = patience or Patience()
+        self._client = _client(address, access_key, secret_key, self._patience)
+        self._check_client = _client(address, access_key, secret_key, CHECK_PATIENCE)
+
+    def __repr__(self) -> str:
+        return f"S3Store({str(self.address)!r})"
+
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+        """Store a file, in parts when it is larger than one; the object appears with the last part."""
+        name = self._name(key)
+        with path.open("rb") as handle:
+            self._put(name, handle, os.fstat(handle.fileno()).st_size)
+        if move:
+            path.unlink(missing_ok=True)
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        """Store `data`."""
+        self._put(self._name(key), BytesIO(data), len(data))
+
+    def _put(self, name: str, handle: BinaryIO, size: int) -> None:
+        part = max(PART_BYTES, -(-size // MAX_PARTS))
+        # A multipart upload whose last answer was lost is gone when the client repeats its end: the
+        # server says NoSuchUpload, though the object may be there. Sending it all again is always right.
+        for last in (False, True):
+            handle.seek(0)
+            with self._outage():
+                try:
+                    # One part at a time: memory stays at two parts, and no thread outlives an error.
+                    self._client.put_object(
+                        self.address.bucket, name, handle, size, part_size=part, num_parallel_uploads=1
+                    )
+                    return
+                except S3Error as error:
+                    if last or error.code != "NoSuchUpload":
+                        raise
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
+        checked_range(offset, length)
+        name = self._name(key)
+        if length == 0:
+            if self.stat(key) is None:
+                raise _missing(key)
+            return iter(())
+        response = self._open(key, name, offset, length)
+        return iter(()) if response is None else self._chunks(key, name, offset, length, response)
+
+    def _open(self, key: str, name: str, offset: int, length: int | None) -> BaseHTTPResponse | None:
+        """Start a download; None when the range lies beyond the end."""
+        with self._outage():
+            try:
+                response = self._client.get_object(self.address.bucket, name, offset, length or 0)
+                if "content-length" not in response.headers or (
+                    (offset or length) and response.status != 206
+                ):
+                    response.close()
+                    raise HTTPError("a server that ignores ranges cannot be used")
+                return response
+            except S3Error as error:
+                if error.code in _ABSENT:
+                    raise _missing(key) from None
+                if error.code == "InvalidRange":
+                    return None
+                raise
+
+    def _chunks(
+        self, key: str, name: str, offset: int, length: int | None, response: BaseHTTPResponse
+    ) -> Iterator[bytes]:
+        etag = response.headers.get("etag")
+        end = offset + int(response.headers["content-length"])
+        failures, whole_since = 0, offset
+        try:
+            while offset < end:
+                try:
+                    chunk = response.read(min(CHUNK_BYTES, end - offset), decode_content=False)
+                    if not chunk:
+                        raise HTTPError("the answer ended early")
+                except (HTTPError, OSError) as error:
+                    failures += 1
+                    response.close()
+                    if failures > self._patience.retries:
+                        raise self._unavailable(error) from error
+                    time.sleep(self._patience.pause_s * 2**failures)
+                    again = self._open(key, name, offset, end - offset)
+                    if again is None or again.headers.get("etag") != etag:
+                        raise StoreCorrupt(f"The stored object {key} changed while it was read.") from error
+                    response, whole_since = again, offset
+                    continue
+                offset += len(chunk)
+                if offset - whole_since >= CHUNK_BYTES:
+                    failures = 0  # a connection that gives less than this before it breaks counts as none
+                yield chunk
+            response.release_conn()
+        finally:
+            response.close()
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        """Describe the object, or return None."""
+        name = self._name(key)
+        with self._outage():
+            try:
+                found = self._client.stat_object(self.address.bucket, name)
+            except S3Error as error:
+                if error.code in _ABSENT:
+                    return None
+                raise
+        modified = found.last_modified
+        return ObjectInfo(key, found.size or 0, modified.timestamp() if modified else 0.0)
+
+    def delete(self, key: str) -> None:
+        """Remove the object."""
+        name = self._name(key)
+        with self._outage():
+            try:
+                self._client.remove_object(self.address.bucket, name)
+            except S3Error as error:
+                if error.code not in _ABSENT:
+                    raise
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix`, a page of the server's at a time."""
+        start = self.address.prefix + checked_prefix(prefix)
+        return self._listed(start)
+
+    def _listed(self, start: str) -> Iterator[ObjectInfo]:
+        found = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
+        while True:
+            with self._outage():
+                item = next(found, None)
+            if item is None:
+                return
+            name = item.object_name or ""
+            modified = item.last_modified.timestamp() if item.last_modified else 0.0
+            yield ObjectInfo(name.removeprefix(self.address.prefix), item.size or 0, modified)
+
+    def local_path(self, key: str) -> Path | None:
+        """An S3 store has no local files."""
+        checked_key(key)
+        return None
+
+    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        """Return a URL to GET the object for `seconds` (1 to 900), with these response headers.
+
+        Raises:
+            ValueError: another lifetime, or a header that S3 does not let a URL set.
+        """
+        name = self._name(key)
+        if not 1 <= seconds <= PRESIGN_MAX_S:
+            raise ValueError(f"a signed URL lives 1 to {PRESIGN_MAX_S} seconds, not {seconds}")
+        fixed: dict[str, str] = {}
+        for header, value in headers.items():
+            if header.lower() not in _SIGNED_HEADERS:
+                raise ValueError(f"a signed URL cannot set the header {header!r}")
+            fixed[f"response-{header.lower()}"] = value
+        with self._outage():
+            return self._client.get_presigned_url(
+                "GET", self.address.bucket, name, timedelta(seconds=seconds), dict(fixed)
+            )
+
+    def check(self) -> None:
+        """Raise `Unavailable` unless the server answers and has the bucket (3 seconds at most)."""
+        with self._outage():
+            if not self._check_client.bucket_exists(self.address.bucket):
+                raise self._no_bucket()
+
+    def prepare(self) -> None:
+        """Make the bucket when missing."""
+        with self._outage():
+            if self._client.bucket_exists(self.address.bucket):
+                return
+            try:
+                self._client.make_bucket(self.address.bucket, self.address.region)
+            except S3Error as error:
+                if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                    raise  # else another process was faster; whether it is ours shows at the first call
+
+    def _name(self, key: str) -> str:
+        return self.address.prefix + checked_key(key)
+
+    @contextmanager
+    def _outage(self) -> Iterator[None]:
+        """Turn whatever the client raises about the server or the network into `Unavailable`."""
+        try:
+            yield
+        except (MinioException, HTTPError, ParseError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        if isinstance(error, S3Error) and error.code == "NoSuchBucket":
+            return self._no_bucket()
+        if isinstance(error, MaxRetryError) and error.reason is not None:
+            error = error.reason
+        if isinstance(error, S3Error):
+            reason = error.code or "an error without a code"
+        elif isinstance(error, (ServerError, InvalidResponseError)):
+            reason = f"HTTP status {_status(error)}"
+        else:
+            reason = type(error).__name__
+        return Unavailable(f"The object store at {self.address.endpoint} failed: {reason}.", retry_after_s=5)
+
+    def _no_bucket(self) -> Unavailable:
+        return Unavailable(
+            f"The object store at {self.address.endpoint} has no bucket {self.address.bucket}:"
+            " run `alembic upgrade head`, which makes it."
+        )
+
+
+def _status(error: ServerError | InvalidResponseError) -> str:
+    return str(getattr(error, "status_code", None) or getattr(error, "_code", "unknown"))
+
+
+def _client(address: S3Address, access_key: str, secret_key: str, patience: Patience) -> Minio:
+    return Minio(
+        address.endpoint,
+        access_key=access_key,
+        secret_key=secret_key,
+        secure=address.secure,
+        region=address.region,
+        http_client=patience.pool(),
+    )
+
+
+def _missing(key: str) -> StoreCorrupt:
+    return StoreCorrupt(f"The stored object {key} is missing.")

@@ -1,0 +1,42 @@
+"""The container's health check: `python deploy/health.py api|worker`; exit status 0 is healthy.
+
+The API is asked over HTTP. A worker busy with a job answers no message, so its chores thread touches a
+file, and the age of that file tells whether the process still lives.
+"""
+
+import os
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+MAX_AGE_S = 60.0
+
+
+def api() -> None:
+    """Raise OSError unless `/healthz` answers with a success."""
+    port = int(os.environ.get("PERENNIAL_PORT", "8000"))
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=4).close()
+
+
+def worker() -> None:
+    """Raise OSError unless the worker's file was touched lately."""
+    touched = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")) / "worker-alive"
+    age_s = time.time() - touched.stat().st_mtime
+    if age_s > MAX_AGE_S:
+        raise OSError(f"{touched} was last touched {age_s:.0f} s ago")
+
+
+def main() -> None:
+    """Check what the one argument names."""
+    checks = {"api": api, "worker": worker}
+    if len(sys.argv) != 2 or sys.argv[1] not in checks:
+        sys.exit(f"usage: health.py {'|'.join(checks)}")
+    try:
+        checks[sys.argv[1]]()
+    except OSError as error:
+        sys.exit(f"unhealthy: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What Alembic runs for every command: which database, which tables, under which lock.
+
+Called from the command line it opens the database that the settings name and, after an upgrade, makes
+the store's folder or bucket. Called by `core.db.migrate` it uses the connection that it is given. One
+tree serves SQLite and PostgreSQL; the whole run is one transaction on both.
+"""
+
+from logging.config import fileConfig
+
+from alembic import context
+from sqlalchemy import Connection
+
+from core.db import migrate
+from core.db.session import Database
+from core.db.tables import Table
+from core.settings import Settings
+from core.store import open_store
+
+
+def _run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=Table.metadata,
+        compare_type=True,
+        render_as_batch=connection.dialect.name == "sqlite",
+        transactional_ddl=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _from_the_command_line() -> None:
+    if context.config.config_file_name is not None:
+        fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+    settings = Settings()
+    db = Database(settings.resolved_database_url)
+    try:
+        with migrate.locked(db) as connection:
+            _run(connection)
+    finally:
+        db.close()
+    if getattr(context.config.cmd_opts, "cmd", [None])[0].__name__ == "upgrade":
+        open_store(settings).prepare()
+
+
+if context.is_offline_mode():
+    raise SystemExit("Perennial's migrations need a live database: run them without --sql.")
+given = context.config.attributes.get("connection")
+if given is not None:
+    _run(given)
+else:
+    _from_the_command_line()

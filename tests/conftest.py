@@ -1,0 +1,193 @@
+"""Services for tests, and what happens where they are missing.
+
+Fixtures
+    postgres_url   a fresh, empty PostgreSQL database for the module (`postgresql+psycopg://…`)
+    redis_url      a Redis of the session (its own server where `redis-server` is installed)
+    redis_server   a Redis of one test, to `stop()`, `freeze()`, `thaw()` and `start()` again
+    s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
+                   `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
+    database       `core.db.session.Database` with all tables, once on SQLite and once on PostgreSQL
+
+The marker `services`
+    Every test that uses one of these fixtures (or `database` on PostgreSQL) is marked by itself; a test
+    that needs PostgreSQL or Redis without them says `@pytest.mark.services("postgresql", "redis", "s3")`.
+    Where a needed service does not answer, marked tests are left out and a line at the end of the run
+    says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
+
+Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
+`PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+for _name in [name for name in os.environ if name.startswith("PERENNIAL_")]:
+    if not _name.startswith("PERENNIAL_TEST_"):
+        del os.environ[_name]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+sys.path.append(str(Path(__file__).parent / "services"))
+
+import postgresql  # noqa: E402
+import redis_server as redis_servers  # noqa: E402
+import s3_server  # noqa: E402
+from processes import ServiceMissing  # noqa: E402
+
+from core.db.session import Database  # noqa: E402
+from core.db.tables import Table  # noqa: E402
+from core.store import open_store  # noqa: E402
+
+T = TypeVar("T")
+_SERVICE_OF = {
+    "postgres_url": "postgresql",
+    "redis_url": "redis",
+    "redis_server": "redis",
+    "s3": "s3",
+}
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_MISSING = pytest.StashKey[dict[str, str]]()
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "services(*names): needs postgresql, redis or s3 (tests/conftest.py)")
+    config.stash[_LEFT_OUT] = {}
+    config.stash[_MISSING] = {}
+
+
+def _needed(item: pytest.Item) -> set[str]:
+    names = {_SERVICE_OF[name] for name in getattr(item, "fixturenames", ()) if name in _SERVICE_OF}
+    for marker in item.iter_markers("services"):
+        names.update(marker.args or ("postgresql", "redis"))
+    return names
+
+
+def _probe(names: set[str]) -> dict[str, str]:
+    """Return the services that cannot be used, and why. S3 is started by the tests themselves."""
+    probes = {"postgresql": postgresql.missing, "redis": redis_servers.missing, "s3": _s3_missing}
+    unknown = names - probes.keys()
+    if unknown:
+        raise pytest.UsageError(f"the marker `services` knows {sorted(probes)}, not {sorted(unknown)}")
+    found = {name: probes[name]() for name in sorted(names)}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _s3_missing() -> str | None:
+    return None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    needed = {item: _needed(item) for item in items}
+    for item, names in needed.items():
+        if names and item.get_closest_marker("services") is None:
+            item.add_marker(pytest.mark.services(*sorted(names)))
+    if IN_CI:
+        return  # a missing service fails in its fixture
+    missing = _probe(set().union(*needed.values()))
+    left_out = [item for item in items if needed[item] & missing.keys()]
+    if left_out:
+        config.stash[_MISSING] = missing
+        for item in left_out:
+            for name in needed[item] & missing.keys():
+                config.stash[_LEFT_OUT][name] = config.stash[_LEFT_OUT].get(name, 0) + 1
+        dropped = set(left_out)
+        items[:] = [item for item in items if item not in dropped]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    advice = {"postgresql": postgresql.ADVICE, "redis": redis_servers.ADVICE, "s3": ""}
+    for name, count in sorted(config.stash[_LEFT_OUT].items()):
+        terminalreporter.write_line(
+            f"left out: {count} tests that need {name} ({config.stash[_MISSING][name]}). {advice[name]}",
+            yellow=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    url = _or_fail(postgresql.create)
+    yield url
+    postgresql.drop(url)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    if not redis_servers.can_start():
+        reason = redis_servers.missing()
+        if reason is not None:
+            pytest.fail(f"Redis does not answer: {reason}. {redis_servers.ADVICE}", pytrace=False)
+        yield redis_servers.shared_url()
+        return
+    server = redis_servers.RedisServer()
+    _or_fail(server.start)
+    yield server.url
+    server.close()
+
+
+@pytest.fixture
+def redis_server() -> Iterator[redis_servers.RedisServer]:
+    server = _or_fail(redis_servers.RedisServer)
+    _or_fail(server.start)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[s3_server.S3Server]:
+    server = _or_fail(s3_server.S3Server.launch)
+    open_store(server.settings(server.root)).prepare()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    _with_tables(f"sqlite:///{path}")
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def _postgres_template() -> Iterator[str]:
+    url = _or_fail(postgresql.create)
+    _with_tables(url)
+    yield url
+    postgresql.drop(url)
+
+
+def _with_tables(url: str) -> None:
+    db = Database(url)
+    Table.metadata.create_all(db.engine)
+    db.close()
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
+)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        path = tmp_path / "perennial-test.db"
+        path.write_bytes(request.getfixturevalue("_sqlite_template"))
+        db = Database(f"sqlite:///{path}")
+        yield db
+        db.close()
+        return
+    template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
+    url = postgresql.create(template)
+    db = Database(url)
+    yield db
+    db.close()
+    postgresql.drop(url)
+
+
+def _or_fail(start: Callable[[], T]) -> T:
+    try:
+        return start()
+    except ServiceMissing as error:
+        pytest.fail(str(error), pytrace=False)

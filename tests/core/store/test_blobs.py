@@ -1,0 +1,175 @@
+"""Content-addressed blobs over both stores."""
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from core.errors import StoreCorrupt
+from core.store import Blobs, Store
+
+DATA = os.urandom(3_000_000)
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(DATA)
+    return path
+
+
+def test_a_blob_is_named_by_its_bytes(blobs: Blobs, source: Path) -> None:
+    assert blobs.put_file(source) == (SHA256, len(DATA))
+    assert blobs.key(SHA256) == f"blobs/{SHA256[:2]}/{SHA256}"
+    assert blobs.has(SHA256) and blobs.size(SHA256) == len(DATA)
+    assert b"".join(blobs.read(SHA256)) == DATA
+    assert source.exists()
+
+
+def test_a_moved_file_is_gone_whether_or_not_the_blob_was_there(blobs: Blobs, source: Path) -> None:
+    blobs.put_file(source, move=True)
+    assert not source.exists()
+    source.write_bytes(DATA)
+    blobs.put_file(source, move=True)
+    assert not source.exists()
+    assert b"".join(blobs.read(SHA256)) == DATA
+
+
+def test_a_blob_that_is_there_is_not_sent_again(
+    blobs: Blobs, store: Store, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs.put_file(source)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("sent again")
+
+    monkeypatch.setattr(store, "put_file", refuse)
+    assert blobs.put_file(source) == (SHA256, len(DATA))
+
+
+def test_a_blob_of_another_size_is_written_anew(blobs: Blobs, store: Store, source: Path) -> None:
+    store.put_bytes(blobs.key(SHA256), DATA[:1000])
+    blobs.put_file(source)
+    assert b"".join(blobs.read(SHA256)) == DATA
+
+
+def test_a_missing_blob_is_corruption(blobs: Blobs) -> None:
+    assert not blobs.has(SHA256) and blobs.size(SHA256) is None
+    with pytest.raises(StoreCorrupt):
+        blobs.read(SHA256)
+    with pytest.raises(StoreCorrupt):
+        blobs.fetch(SHA256)
+
+
+def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(blobs: Blobs, store: Store) -> None:
+    store.put_bytes(blobs.key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
+    got = b""
+    with pytest.raises(StoreCorrupt, match=SHA256):
+        for chunk in blobs.read(SHA256):
+            got += chunk
+    assert len(got) < len(DATA)
+
+
+def test_a_range_is_given_without_reading_the_rest(blobs: Blobs, source: Path) -> None:
+    blobs.put_file(source)
+    assert b"".join(blobs.read(SHA256, 100, 50)) == DATA[100:150]
+    assert b"".join(blobs.read(SHA256, len(DATA) - 5)) == DATA[-5:]
+
+
+def test_a_fetched_blob_is_a_local_file_with_its_bytes(blobs: Blobs, source: Path) -> None:
+    blobs.put_file(source)
+    path = blobs.fetch(SHA256)
+    assert path.read_bytes() == DATA
+    assert blobs.fetch(SHA256) == path
+
+
+def test_a_fetched_blob_is_hashed_once_in_a_process(
+    blobs: Blobs, store: Store, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs.put_file(source)
+    path = blobs.fetch(SHA256)
+    monkeypatch.setattr("core.store.blobs._digest", lambda path: ("wrong", 0))
+    assert blobs.fetch(SHA256) == path
+    assert Blobs(store, tmp_path / "cache").fetch(SHA256) == path
+
+
+def test_a_damaged_blob_is_not_fetched(blobs: Blobs, store: Store) -> None:
+    store.put_bytes(blobs.key(SHA256), b"\0" + DATA[1:])
+    with pytest.raises(StoreCorrupt, match=SHA256):
+        blobs.fetch(SHA256)
+
+
+def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
+    blobs: Blobs, store: Store, source: Path, tmp_path: Path
+) -> None:
+    blobs.put_file(source)
+    local = store.local_path(blobs.key(SHA256))
+    path = blobs.fetch(SHA256)
+    damaged = bytearray(DATA)
+    damaged[1_000_000] ^= 1
+    path.write_bytes(damaged)
+    later = Blobs(store, tmp_path / "cache")
+    if local is not None:
+        with pytest.raises(StoreCorrupt):
+            later.fetch(SHA256)
+    else:  # only the cached copy is damaged: it is fetched again
+        assert later.fetch(SHA256).read_bytes() == DATA
+
+
+def test_concurrent_writers_of_one_blob_all_succeed(store: Store, tmp_path: Path) -> None:
+    results: list[tuple[str, int]] = []
+
+    def write(number: int) -> None:
+        path = tmp_path / f"source-{number}"
+        path.write_bytes(DATA)
+        results.append(Blobs(store, tmp_path / "cache").put_file(path, move=True))
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert results == [(SHA256, len(DATA))] * 6
+    assert [info.key for info in store.list("blobs/")] == [Blobs.key(SHA256)]
+    assert b"".join(Blobs(store, tmp_path / "cache").read(SHA256)) == DATA
+
+
+def test_a_deleted_blob_is_gone_everywhere(blobs: Blobs, source: Path) -> None:
+    blobs.put_file(source)
+    path = blobs.fetch(SHA256)
+    blobs.delete(SHA256)
+    assert not blobs.has(SHA256) and not path.exists()
+    with pytest.raises(StoreCorrupt):
+        blobs.fetch(SHA256)
+    blobs.delete(SHA256)
+
+
+@pytest.mark.parametrize("name", ["", "abc", "A" * 64, "../" + "a" * 61, "a" * 65])
+def test_a_name_that_is_no_digest_is_refused(blobs: Blobs, name: str) -> None:
+    for use in (blobs.has, blobs.size, blobs.read, blobs.fetch, blobs.delete):
+        with pytest.raises(ValueError, match="not a sha256"):
+            use(name)
+
+
+def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The folder store is read in place: hide its files, so that the cache is used over both stores.
+    monkeypatch.setattr(store, "local_path", lambda key: None)
+    blobs = Blobs(store, tmp_path / "cache", cache_bytes=2500)
+    paths = []
+    for number in range(4):
+        source = tmp_path / "source"
+        source.write_bytes(bytes([number]) * 1000)
+        sha256, _ = blobs.put_file(source)
+        paths.append(blobs.fetch(sha256))
+        old = time.time() - 86_400 + number
+        os.utime(paths[-1], (old, paths[-1].stat().st_mtime))
+    assert [path.exists() for path in paths] == [False, False, True, True]
+    recent = Blobs(store, tmp_path / "recent", cache_bytes=1500)
+    kept = [recent.fetch(info.key.rpartition("/")[2]) for info in store.list("blobs/")]
+    assert all(path.exists() for path in kept)

@@ -1,0 +1,72 @@
+"""Child processes of the test session: free ports, waiting until they listen, ending with the session."""
+
+import ctypes
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ServiceMissing(Exception):
+    """A service that tests need cannot be started or reached; the text says what to do."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _die_with_parent() -> None:
+    # Linux: a killed test session leaves no servers behind. Elsewhere `stop` has to do.
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except AttributeError:
+        return
+
+
+def start(
+    command: list[str | Path], log: Path, env: dict[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a server whose output goes to `log`; it ends when this process does."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=env,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def await_port(process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60.0) -> None:
+    """Return when the process listens; raise ServiceMissing with the end of its log when it does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+            return
+        except OSError:
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = log.read_text(errors="replace")[-2000:]
+            raise ServiceMissing(f"{process.args!r} does not listen on port {port}:\n{tail}")
+        time.sleep(0.02)
+
+
+def stop(process: "subprocess.Popen[bytes]", number: int = signal.SIGKILL) -> None:
+    """End a process at once (test data need no orderly end)."""
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(number)
+    process.wait(30)

@@ -1,0 +1,74 @@
+"""The service fixtures themselves: what they give, and what happens where a service is missing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError as RedisDown
+from sqlalchemy import inspect
+
+from core.db.session import Database
+from core.db.tables import Table
+from core.store import open_store
+
+ROOT = Path(__file__).parents[1]
+CLOSED = "postgresql+psycopg://postgres@127.0.0.1:1/postgres"
+
+
+def test_a_postgresql_database_is_fresh_and_empty(postgres_url: str) -> None:
+    db = Database(postgres_url)
+    assert db.dialect == "postgresql"
+    assert inspect(db.engine).get_table_names() == []
+    db.close()
+
+
+def test_a_database_has_all_tables(database: Database) -> None:
+    assert set(inspect(database.engine).get_table_names()) >= set(Table.metadata.tables)
+
+
+def test_redis_answers(redis_url: str) -> None:
+    assert redis.Redis.from_url(redis_url, socket_timeout=2).ping()
+
+
+def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> None:
+    client = redis.Redis.from_url(redis_server.url, socket_timeout=2, retry=None)
+    redis_server.stop()
+    with pytest.raises(RedisDown):
+        client.ping()
+    redis_server.start()
+    assert client.ping()
+
+
+def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
+    open_store(s3.settings(tmp_path)).check()
+
+
+def _run(test: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    base = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/test_services.py::{test}"],
+        cwd=ROOT,
+        env=base | {"PERENNIAL_TEST_DATABASE_URL": CLOSED} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so() -> None:
+    done = _run("test_a_database_has_all_tables")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 deselected" in done.stdout
+    assert "left out: 1 tests that need postgresql" in done.stdout
+    assert "docker compose -f tests/services/docker-compose.yml up -d" in done.stdout
+
+
+def test_in_ci_a_missing_service_fails_its_tests_with_a_clear_sentence() -> None:
+    done = _run("test_a_database_has_all_tables", CI="true")
+    assert done.returncode == 1
+    assert "PostgreSQL does not answer" in done.stdout
