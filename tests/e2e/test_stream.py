@@ -12,7 +12,7 @@ from safetensors.numpy import load
 from tools import digits
 from tools.client import Client
 
-RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 3}
+RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 8}
 
 
 @pytest.fixture(scope="module")

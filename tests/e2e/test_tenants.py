@@ -3,7 +3,9 @@
 import re
 
 import httpx
+import numpy
 import pytest
+from safetensors.numpy import save
 
 from tools import digits
 from tools.client import Client
@@ -20,7 +22,11 @@ def objects(running) -> dict[str, str]:
     job = client.submit("secret-birds", digits.archives()[0][1], "hidden-batch")
     assert client.wait(job)["state"] == "succeeded"
     key = client.call("POST", "/v1/keys", json={"name": "k", "owner": "first", "scope": "read"}).json()
+    weights = {"fc1.weight": numpy.zeros((4, 64), numpy.float32), "fc1.bias": numpy.zeros(4, numpy.float32)}
+    query = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
+    base = client.call("POST", "/v1/bases", params=query, content=save(weights)).json()
     return {
+        "base": base["id"],
         "model": model["id"],
         "job_id": job,
         "job": job,
