@@ -39,8 +39,14 @@ def _from_the_command_line() -> None:
             _run(connection)
     finally:
         db.close()
-    if getattr(context.config.cmd_opts, "cmd", [None])[0].__name__ == "upgrade":
+    if _is_upgrade():
         open_store(settings).prepare()
+
+
+def _is_upgrade() -> bool:
+    """Whether the command line said `upgrade`; Alembic keeps the chosen function in `cmd`."""
+    chosen = getattr(context.config.cmd_opts, "cmd", None)
+    return chosen is not None and chosen[0].__name__ == "upgrade"
 
 
 if context.is_offline_mode():

@@ -2,46 +2,68 @@
 
 The embedded launcher calls `upgrade`; at scale an operator runs `alembic upgrade head` once, and every
 process calls `require_current` before it serves. Two starts at once are safe: the second waits for the
-first one's lock and then finds nothing to do.
+first one's lock and then finds nothing to do. Alembic is loaded only to migrate: comparing two revisions
+does not need its 11 MB in every process.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from core.db.session import Database
 from core.errors import SchemaOutdated
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _LOCK = 0x7065_7265_6E6E  # any constant of ours: "perenn"
 _FOLDER = Path(__file__).parents[2] / "migrations"
 
 
-def _config() -> Config:
+_REVISION = re.compile(r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE)
+
+
+def _config() -> "Config":
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     return config
 
 
 @cache
+def _revisions() -> dict[str, str | None]:
+    """Every revision in the folder, with the one before it; read as text."""
+    found: dict[str, str | None] = {}
+    for path in (_FOLDER / "versions").glob("*.py"):
+        fields = {name: value or None for name, value in _REVISION.findall(path.read_text())}
+        if fields.get("revision"):
+            found[str(fields["revision"])] = fields.get("down_revision")
+    return found
+
+
+@cache
 def head() -> str:
     """The revision that this code needs."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    if revision is None:
-        raise RuntimeError(f"No migration found in {_FOLDER}.")
-    return revision
+    revisions = _revisions()
+    heads = sorted(set(revisions) - set(revisions.values()))
+    if len(heads) != 1:
+        raise RuntimeError(f"{_FOLDER} must have one newest migration, not {len(heads)}.")
+    return heads[0]
 
 
 def current(db: Database) -> str | None:
     """The revision that the database has; None for an empty one."""
     with db.engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        return None if revision is None else str(revision)
 
 
 @contextmanager
@@ -59,6 +81,8 @@ def locked(db: Database) -> Iterator[Connection]:
 
 def upgrade(db: Database, revision: str = "head") -> None:
     """Bring the schema up to `revision`; nothing happens where it is already there."""
+    from alembic import command
+
     with locked(db) as connection:
         config = _config()
         config.attributes["connection"] = connection
@@ -67,6 +91,8 @@ def upgrade(db: Database, revision: str = "head") -> None:
 
 def downgrade(db: Database, revision: str) -> None:
     """Bring the schema back to `revision` (`base` removes every table)."""
+    from alembic import command
+
     with locked(db) as connection:
         config = _config()
         config.attributes["connection"] = connection
@@ -82,8 +108,7 @@ def require_current(db: Database) -> None:
     found, needed = current(db), head()
     if found == needed:
         return
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found is None or found in known:
+    if found is None or found in _revisions():
         raise SchemaOutdated(
             f"The database schema is {found or 'empty'}, this code needs {needed}: "
             "run `alembic upgrade head` first."

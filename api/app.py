@@ -1,0 +1,221 @@
+"""The API process: `uvicorn --factory api.app:create_app`.
+
+Puts the parts together and owns their lives. It holds no rule of its own: routes translate HTTP, and
+`core.requests` decides. It never imports torch.
+"""
+
+import copy
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+
+import structlog
+from anyio import to_thread
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from sqlalchemy import select
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from api import problems
+from api.access import Access, is_loopback
+from api.boundary import Boundary
+from api.guard import guard
+from api.key_use import KeyUse
+from api.observe import HttpMetrics, Latency
+from api.openapi import describe
+from api.routes import (
+    aliases,
+    audit,
+    bases,
+    catalogue,
+    health,
+    jobs,
+    keys,
+    metrics,
+    models,
+    predict,
+    prometheus,
+    tasks,
+    usage,
+    versions,
+)
+from api.stopping import Stopping
+from core.catalogue import Catalogue
+from core.db.hot import HotReads
+from core.db.migrate import require_current
+from core.db.session import Database
+from core.db.tables import Owner
+from core.doorbell import Doorbell
+from core.errors import PerennialError
+from core.logging import configure
+from core.requests.actor import Actor
+from core.requests.keys import ADMIN_OWNER, ensure_admin_key
+from core.settings import Settings
+from core.store import Blobs, open_store
+
+log = structlog.get_logger(__name__)
+
+ROUTERS = (
+    health.router,
+    jobs.router,
+    models.router,
+    tasks.router,
+    versions.router,
+    aliases.router,
+    metrics.router,
+    predict.router,
+    bases.router,
+    catalogue.router,
+    keys.router,
+    audit.router,
+    usage.router,
+    prometheus.router,
+)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The ASGI application.
+
+    Args:
+        settings: read from the environment when None.
+
+    Raises:
+        RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
+    """
+    settings = settings or Settings()
+    if settings.auth == "off" and not is_loopback(settings.host):
+        raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
+    app = FastAPI(
+        title="Perennial",
+        version=metadata_version(),
+        docs_url="/docs",
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    app.state.stopping = Stopping()
+    app.state.catalogue = Catalogue(settings)
+    for router in ROUTERS:
+        for route in router.routes:
+            if not isinstance(route, APIRoute):
+                raise RuntimeError(f"{route} is not an API route.")
+            # The routers' own routes, not copies behind another layer of matching. One process may make
+            # several apps, so the guard goes around the handler of a copy.
+            own = copy.copy(route)
+            guard(own, lambda: app.state.access)
+            app.router.routes.append(own)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _validation_problem)
+    app.add_middleware(Boundary)
+    app.state.metrics = HttpMetrics()
+    app.add_middleware(Latency, metrics=app.state.metrics)  # the outermost: sees problems too
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    configure("api")
+    db = Database(settings.resolved_database_url)
+    await to_thread.run_sync(require_current, db)
+    secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
+    if secret is not None:
+        print(
+            f"First start: your admin key is {secret} (also in {settings.data_dir / 'admin-key'}).",
+            flush=True,
+        )
+    store = open_store(settings)
+    if settings.resolved_store_url.startswith("file:"):
+        await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
+    app.state.database = db
+    app.state.store = store
+    app.state.blobs = Blobs(store, settings.folder("cache"))
+    app.state.doorbell = Doorbell(settings, db)
+    app.state.hot = HotReads(settings.resolved_database_url)
+    app.state.uploads = {}
+    await app.state.hot.start()
+    anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
+    app.state.access = Access(app.state.hot, anyone)
+    app.state.doorbell.start()
+    app.state.stopping.listen()
+    # After an update the catalogue takes seconds to make: begin before somebody waits for it.
+    threading.Thread(target=_warm, args=(app.state.catalogue,), name="catalogue", daemon=True).start()
+    use = KeyUse(db, app.state.access)
+    async with use:
+        yield
+    app.state.stopping.set()
+    await app.state.hot.close()
+    await to_thread.run_sync(app.state.doorbell.close)
+    predictor = getattr(app.state, "predictor", None)
+    if predictor is not None:
+        await to_thread.run_sync(predictor.close)
+    await to_thread.run_sync(db.close)
+
+
+def _warm(catalogue: Catalogue) -> None:
+    try:
+        catalogue()
+    except (PerennialError, OSError) as error:
+        log.warning("catalogue not made yet", error=str(error)[:500])
+
+
+def metadata_version() -> str:
+    """The installed version of this service; `0` when it runs from a bare checkout."""
+    try:
+        return metadata.version("perennial")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def _anyone(db: Database) -> Actor:
+    """Who everybody is while authentication is off: the first administrator."""
+    with db.read() as session:
+        owner = session.scalars(select(Owner.id).where(Owner.name == ADMIN_OWNER)).one()
+    return Actor(owner, None, "admin")
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = error.detail if isinstance(error.detail, str) else None
+    extra = dict(error.headers or {})
+    if error.status_code == 404 and detail == "Not Found":
+        detail = f"There is nothing at {request.url.path[:200]}."
+    if error.status_code == 405:
+        allowed = _allowed(request)
+        extra["Allow"] = ", ".join(allowed)
+        detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
+    status, headers, body = problems.of_status(error.status_code, detail)
+    return Response(body, status, {**extra, **headers})
+
+
+def _allowed(request: Request) -> list[str]:
+    methods: set[str] = set()
+    for route in request.app.router.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
+
+
+async def _validation_problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fields = [
+        {
+            "field": ".".join(str(p) for p in e["loc"] if p not in ("body", "query", "path")),
+            "message": e["msg"],
+        }
+        for e in error.errors()
+    ]
+    first = fields[0]
+    detail = f"{first['field'] or 'The body'}: {first['message']}."
+    if len(fields) > 1:
+        detail += f" {len(fields) - 1} more in errors."
+    status, headers, _ = problems.of_status(422)
+    return Response(problems.problem("invalid", "Invalid request", 422, detail, fields), status, headers)

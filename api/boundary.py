@@ -1,0 +1,115 @@
+"""The outermost layer: nothing leaves the service that is not a proper answer.
+
+It names each request, turns whatever was raised into a problem, and closes a connection whose large body
+was left unread (the client would otherwise go on sending it).
+"""
+
+import re
+import secrets
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import problems
+from core.db.session import is_outage
+from core.errors import PerennialError
+
+log = structlog.get_logger(__name__)
+
+DISCARDED_BYTES = 64 << 10
+"""A body at most this long is thrown away by the server after the answer, and the connection kept."""
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+
+
+class Boundary:
+    """Pure ASGI middleware; see the module."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id, length, chunked = _headers(scope)
+        started = False
+        unread = chunked or length > DISCARDED_BYTES
+
+        async def watched_receive() -> Message:
+            nonlocal unread
+            message = await receive()
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                unread = False
+            return message
+
+        async def named_send(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", request_id),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+                if unread:
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self.app(scope, watched_receive if unread else receive, named_send)
+        except ClientDisconnect:
+            log.info("client gone", request=request_id.decode(), path=scope["path"])
+        except Exception as error:
+            answer = _answer(error, request_id.decode(), scope)
+            if started:  # too late for a problem: let the server cut the connection
+                raise
+            await send_answer(answer, named_send)
+
+
+async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
+    """Send a status, headers and body."""
+    status, headers, body = answer
+    raw = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
+    raw.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _headers(scope: Scope) -> tuple[bytes, int, bool]:
+    """Request id, declared length of the body, and whether it comes in chunks."""
+    request_id, length, chunked = b"", 0, False
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            request_id = value
+        elif name == b"content-length" and value.isdigit() and len(value) < 19:
+            length = int(value)
+        elif name == b"transfer-encoding":
+            chunked = True
+    return request_id or secrets.token_hex(8).encode(), length, chunked
+
+
+def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
+    if isinstance(error, PerennialError):
+        if error.status >= 500:
+            log.error(
+                "request failed", request=request_id, path=scope["path"], code=error.code, detail=error.detail
+            )
+        return problems.of_error(error)
+    if isinstance(error, PoolTimeout) or (isinstance(error, SQLAlchemyError) and is_outage(error)):
+        log.error("database outage", request=request_id, path=scope["path"], error=str(error)[:500])
+        status, headers, _ = problems.of_status(503)
+        headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
+        detail = "The database does not answer. Try again in a few seconds."
+        return status, headers, problems.problem("unavailable", "Temporarily unavailable", 503, detail)
+    log.exception("unexpected error", request=request_id, method=scope["method"], path=scope["path"])
+    detail = f"Something went wrong that should not. The log has it under request {request_id}."
+    status, headers, _ = problems.of_status(500)
+    return (
+        status,
+        headers,
+        problems.problem("internal", "Internal error", 500, detail, extra={"request": request_id}),
+    )

@@ -1,0 +1,77 @@
+"""What route handlers may ask for: the authenticated caller and the parts of the service.
+
+`Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in `api.guard`,
+before a byte of the body is read; these dependencies only hand over its result. A route without one of
+them must be in `api.guard.OPEN_PATHS`, or the app does not start.
+
+    @router.post("/v1/things", status_code=201, responses=answers(409))
+    def create(body: ThingIn, actor: Write, db: Db) -> ThingOut: ...
+
+Handlers that take a body as a stream take a bare `Request` and describe the body in `openapi_extra`.
+"""
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from core.catalogue import Catalogue
+from core.db.session import Database
+from core.doorbell import Doorbell
+from core.requests.actor import Actor
+from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
+from core.settings import Settings
+from core.store import Store
+from core.store.blobs import Blobs
+
+
+class Needs:
+    """A dependency that stands for "the caller, whose key has at least this scope"."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Actor:
+        actor: Actor = request.state.actor
+        return actor
+
+
+# async, since a plain function would cost a thread hop each
+async def _database(request: Request) -> Database:
+    return request.app.state.database  # type: ignore[no-any-return]
+
+
+async def _store(request: Request) -> Store:
+    return request.app.state.store  # type: ignore[no-any-return]
+
+
+async def _blobs(request: Request) -> Blobs:
+    return request.app.state.blobs  # type: ignore[no-any-return]
+
+
+async def _settings(request: Request) -> Settings:
+    return request.app.state.settings  # type: ignore[no-any-return]
+
+
+async def _doorbell(request: Request) -> Doorbell:
+    return request.app.state.doorbell  # type: ignore[no-any-return]
+
+
+async def _catalogue(request: Request) -> Catalogue:
+    # Not its value: the first call may take seconds, so handlers make it in their thread.
+    return request.app.state.catalogue  # type: ignore[no-any-return]
+
+
+Read = Annotated[Actor, Depends(Needs("read"))]
+Write = Annotated[Actor, Depends(Needs("write"))]
+Admin = Annotated[Actor, Depends(Needs("admin"))]
+Db = Annotated[Database, Depends(_database)]
+ObjectStore = Annotated[Store, Depends(_store)]
+BlobStore = Annotated[Blobs, Depends(_blobs)]
+Config = Annotated[Settings, Depends(_settings)]
+CatalogueOf = Annotated[Catalogue, Depends(_catalogue)]
+Bell = Annotated[Doorbell, Depends(_doorbell)]
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
+Cursor = Annotated[str | None, Query(max_length=300, description="`next_cursor` of the page before")]
+LIMIT: int = DEFAULT_LIMIT
+"""Default of a `Limit` parameter: `limit: Limit = LIMIT`."""

@@ -1,0 +1,121 @@
+"""Stored blobs as downloads: digests, conditional requests and one byte range (RFC 9110).
+
+A request for several ranges, or in another unit, is answered with the whole. Nothing is held in memory.
+"""
+
+import base64
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from api import problems
+from core.store import Blobs, Store
+
+PRESIGNED_S = 900
+_RANGE = re.compile(r"\s*bytes\s*=\s*(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))\s*", re.IGNORECASE)
+_TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+DOWNLOAD_HEADERS: list[dict[str, Any]] = [
+    {"in": "header", "name": name, "required": False, "schema": {"type": "string"}}
+    for name in ("Range", "If-Range", "If-None-Match")
+]
+
+
+def described(media_type: str, *, redirect: bool = False) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses=`."""
+    binary = {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}
+    answers: dict[int | str, dict[str, Any]] = {
+        200: {"description": "The file", **binary},
+        206: {"description": "The asked range of the file", **binary},
+        304: {"description": "The client has this file"},
+        **problems.answers(416),
+    }
+    if redirect:
+        answers[307] = {"description": "At a presigned URL of the object store"}
+    return answers
+
+
+def download(
+    request: Request, blobs: Blobs, sha256: str, size: int, media_type: str, filename: str
+) -> Response:
+    """The answer to GET or HEAD for a blob.
+
+    Args:
+        size: of the blob in bytes.
+        filename: under which a browser saves it; plain ASCII.
+    """
+    headers = {
+        **_digest_headers(sha256),
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f'attachment; filename="{filename}"',
+        "Content-Type": media_type,
+    }
+    if _has(request.headers.get("if-none-match"), sha256):
+        return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
+    asked = request.headers.get("range") if request.method == "GET" else None
+    if asked is not None and _if_range(request.headers.get("if-range"), sha256):
+        found = _range(asked, size)
+        if found == "unsatisfiable":
+            status, problem_headers, body = problems.of_status(416, f"The file has {size} bytes.")
+            return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
+        if isinstance(found, tuple):
+            first, last = found
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+            headers["Content-Length"] = str(last - first + 1)
+            return StreamingResponse(blobs.read(sha256, first, last - first + 1), 206, headers)
+    headers["Content-Length"] = str(size)
+    if request.method == "HEAD":
+        return Response(headers=headers)
+    return StreamingResponse(blobs.read(sha256), headers=headers)
+
+
+def redirect(store: Store, sha256: str, media_type: str, filename: str) -> Response | None:
+    """307 to a presigned URL, with the digest in its own headers; None where the store has no URLs."""
+    url = store.presign(
+        Blobs.key(sha256),
+        PRESIGNED_S,
+        {
+            "content-disposition": f'attachment; filename="{filename}"',
+            "content-type": media_type,
+        },
+    )
+    if url is None:
+        return None
+    return RedirectResponse(url, 307, {**_digest_headers(sha256), "Cache-Control": "no-store"})
+
+
+def _digest_headers(sha256: str) -> dict[str, str]:
+    digest = base64.b64encode(bytes.fromhex(sha256)).decode()
+    return {"ETag": f'"{sha256}"', "Repr-Digest": f"sha-256=:{digest}:"}
+
+
+def _has(if_none_match: str | None, sha256: str) -> bool:
+    """Weak comparison, as If-None-Match asks for."""
+    if if_none_match is None:
+        return False
+    tags = [tag.removeprefix("W/") for tag in _TAG.findall(if_none_match)]
+    return if_none_match.strip() == "*" or f'"{sha256}"' in tags
+
+
+def _if_range(header: str | None, sha256: str) -> bool:
+    """Strong comparison; a date never matches, since there is no Last-Modified."""
+    return header is None or header.strip() == f'"{sha256}"'
+
+
+def _range(header: str, size: int) -> tuple[int, int] | str | None:
+    """(first, last) byte, "unsatisfiable", or None for a header that is to be ignored."""
+    match = _RANGE.fullmatch(header)
+    if match is None:
+        return None
+    start, end, suffix = match.groups()
+    if suffix is not None:
+        count = min(int(suffix), size)
+        return (size - count, size - 1) if count else "unsatisfiable"
+    first = int(start)
+    if end and int(end) < first:
+        return None
+    if first >= size:
+        return "unsatisfiable"
+    return first, min(int(end), size - 1) if end else size - 1

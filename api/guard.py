@@ -1,0 +1,206 @@
+"""What stands before every route: key and scope first, then the request's form, then its body.
+
+The framework would read a body before it looks at a dependency. Here a route's ASGI app is wrapped, so
+that the key, its scope and Content-Length are checked before the first byte of a body is read, JSON
+bodies are parsed strictly, and names of query parameters that do not exist are refused.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.access import Access
+from api.dependencies import Needs
+from api.strict_json import fit_text, parse
+from core.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    BodyTruncated,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    UnsupportedType,
+)
+from core.requests.actor import Actor
+
+MAX_JSON_BYTES = 1 << 20
+JSON_BODY_S = 30.0
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
+
+Hot = Callable[..., Awaitable[Response]]
+
+
+def hot(endpoint: Any) -> Any:
+    """Mark an async handler that is called without the framework's detour.
+
+    It gets `request`, `actor` and its path parameters; its query and header parameters are there for the
+    documentation only, and it reads them from the request itself.
+    """
+    endpoint.hot = True
+    return endpoint
+
+
+def guard(route: APIRoute, access: Callable[[], Access]) -> None:
+    """Put the guard before a route.
+
+    Raises:
+        RuntimeError: the route neither names the scope it needs nor is open.
+    """
+    need = needed_scope(route)
+    if need is None and route.path not in OPEN_PATHS:
+        raise RuntimeError(f"{route.path} names no scope: give its handler a Read, Write or Admin.")
+    route.app = _Guarded(route, need, access)
+
+
+def needed_scope(route: APIRoute) -> str | None:
+    """The scope that a route's handler asks for."""
+    for dependency in route.dependant.dependencies:
+        if isinstance(dependency.call, Needs):
+            return dependency.call.scope
+    return None
+
+
+class _Guarded:
+    def __init__(self, route: APIRoute, need: str | None, access: Callable[[], Access]) -> None:
+        self.inner: ASGIApp = route.app
+        self.need = need
+        self.access = access
+        self.query = {p.alias for p in route.dependant.query_params}
+        for sub in route.dependant.dependencies:
+            self.query |= {p.alias for p in sub.query_params}
+        for extra in (route.openapi_extra or {}).get("parameters", []):
+            if extra.get("in") == "query":
+                self.query.add(extra["name"])
+        self.json_body = route.body_field is not None
+        self.body_required = self.json_body and bool(
+            route.body_field and route.body_field.field_info.is_required()
+        )
+        self.hot: Hot | None = route.endpoint if getattr(route.endpoint, "hot", False) else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        actor: Actor | None = None
+        if self.need is not None:
+            actor = await self.access().actor(scope)
+            if not actor.may(self.need):
+                raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
+            scope.setdefault("state", {})["actor"] = actor
+        if scope["path_params"]:
+            self._check_path(scope)
+        if scope["query_string"]:
+            self._check_query(scope["query_string"])
+        if self.json_body:
+            receive = await self._json(scope, receive)
+        if self.hot is not None and actor is not None:
+            response = await self.hot(
+                request=Request(scope, receive, send), actor=actor, **scope["path_params"]
+            )
+            await response(scope, receive, send)
+        else:
+            await self.inner(scope, receive, send)
+
+    def _check_path(self, scope: Scope) -> None:
+        for value in scope["path_params"].values():
+            if isinstance(value, str) and not fit_text(value):
+                raise NotFound("There is nothing at this path.")
+
+    def _check_query(self, query: bytes) -> None:
+        try:
+            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        except ValueError:
+            raise Invalid("The query string has too many fields.") from None
+        seen: set[str] = set()
+        for name, value in pairs:
+            if name not in self.query:
+                known = ", ".join(sorted(self.query)) or "none"
+                raise Invalid(
+                    f"Unknown query parameter {name[:60]!r}; this call has: {known}.",
+                    fields=[{"field": name[:60], "message": "unknown query parameter"}],
+                )
+            if name in seen:
+                raise Invalid(
+                    f"The query parameter {name!r} is given twice.",
+                    fields=[{"field": name, "message": "given twice"}],
+                )
+            seen.add(name)
+            if not fit_text(value):
+                raise Invalid(
+                    f"The query parameter {name!r} holds a NUL character.",
+                    fields=[{"field": name, "message": "holds a NUL character"}],
+                )
+
+    async def _json(self, scope: Scope, receive: Receive) -> Receive:
+        headers = Request(scope).headers
+        length = declared_length(headers.get("content-length"))
+        if length is not None and length > MAX_JSON_BYTES:
+            raise BodyTooLarge(f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}.")
+        body = await read_body(receive, MAX_JSON_BYTES, length)
+        if body or self.body_required:
+            media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise UnsupportedType("Send the body as application/json.")
+            parse(body)
+        return replay(body, receive)
+
+
+def declared_length(header: str | None) -> int | None:
+    """The value of Content-Length, or None without one.
+
+    Raises:
+        Invalid: it is not a number.
+    """
+    if header is None:
+        return None
+    if not (header.isascii() and header.isdigit() and len(header) <= 18):
+        raise Invalid("Content-Length is not a number of bytes.")
+    return int(header)
+
+
+async def read_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
+    """The whole of a small body.
+
+    Raises:
+        BodyTooLarge: more than `limit` bytes.
+        BodyTruncated: the client went away, or sent another number of bytes than declared.
+        BodyTimeout: it takes longer than `JSON_BODY_S`.
+    """
+    chunks, size = [], 0
+    deadline = asyncio.get_running_loop().time() + JSON_BODY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise BodyTimeout(f"The body was not complete after {JSON_BODY_S:.0f} s.") from None
+        if message["type"] == "http.disconnect":
+            raise BodyTruncated("The connection was closed before the body was complete.")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge(f"The body may have {limit} bytes.")
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            break
+    if declared is not None and size != declared:
+        raise BodyTruncated(f"Content-Length says {declared} bytes, {size} came.")
+    return b"".join(chunks)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives `body` again, then what the server says next."""
+    done = False
+
+    async def again() -> Message:
+        nonlocal done
+        if done:
+            return await receive()
+        done = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

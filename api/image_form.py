@@ -1,0 +1,97 @@
+"""Images in a multipart form: the body is in memory already and bounded, the parts are its slices."""
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from core.errors import BodyTruncated, ImageInvalid, Invalid
+
+MAX_HEADERS = 16
+FIELDS = frozenset({"image", "images", "file", "files"})
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary that a Content-Type names.
+
+    Raises:
+        Invalid: none, or too long a one.
+    """
+    _, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if not boundary or len(boundary) > 70:
+        raise Invalid("The multipart body needs a boundary of at most 70 characters.")
+    return boundary
+
+
+def images_of(body: bytes, boundary: bytes, most: int) -> list[bytes]:
+    """The files of a form in order.
+
+    Args:
+        most: images that may be sent at once.
+
+    Raises:
+        Invalid: not a readable form, another field, or too many images.
+        BodyTruncated: the closing boundary is missing.
+        ImageInvalid: there is no image.
+    """
+    form = _Form(most)
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": form.begin,
+            "on_part_data": form.data,
+            "on_part_end": form.end,
+            "on_header_field": lambda data, start, end: form.name.extend(data[start:end]),
+            "on_header_value": lambda data, start, end: form.value.extend(data[start:end]),
+            "on_header_end": form.header_end,
+            "on_headers_finished": form.headers_finished,
+            "on_end": form.all,
+        },
+    )
+    try:
+        parser.write(body)
+    except FormParserError as error:
+        raise Invalid(f"The multipart body cannot be read: {error}.") from None
+    if not form.ended:
+        raise BodyTruncated("The multipart body ends before its closing boundary.")
+    if not form.files:
+        raise ImageInvalid("The form has no image: send each as a part named `image`.")
+    return form.files
+
+
+class _Form:
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.files: list[bytes] = []
+        self.ended = False
+        self.name, self.value, self.chunks = bytearray(), bytearray(), bytearray()
+        self.headers: dict[bytes, bytes] = {}
+
+    def begin(self) -> None:
+        self.headers, self.chunks = {}, bytearray()
+        self.name, self.value = bytearray(), bytearray()
+
+    def header_end(self) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise Invalid("A part of the multipart body has too many headers.")
+        self.headers[bytes(self.name).lower()] = bytes(self.value)
+        self.name, self.value = bytearray(), bytearray()
+
+    def headers_finished(self) -> None:
+        kind, options = parse_options_header(self.headers.get(b"content-disposition", b""))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if kind != b"form-data" or name not in FIELDS:
+            raise Invalid(
+                f"Unknown part {name[:60]!r}: send each image as a part named `image`.",
+                fields=[{"field": name[:60], "message": "unknown part"}],
+            )
+        if len(self.files) >= self.most:
+            raise Invalid(f"At most {self.most} images can be sent at once.")
+
+    def data(self, data: bytes, start: int, end: int) -> None:
+        self.chunks += data[start:end]
+
+    def end(self) -> None:
+        self.files.append(bytes(self.chunks))
+
+    def all(self) -> None:
+        self.ended = True

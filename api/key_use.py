@@ -1,0 +1,60 @@
+"""Writes down when keys were last used: now and then, for all of them at once, off the request's path."""
+
+import asyncio
+import contextlib
+from types import TracebackType
+
+import structlog
+from anyio import to_thread
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.access import Access
+from core.db.session import Database
+from core.db.tables import Key
+
+log = structlog.get_logger(__name__)
+
+PERIOD_S = 30.0
+
+
+class KeyUse:
+    """A background task for the life of the application."""
+
+    def __init__(self, db: Database, access: Access) -> None:
+        self._db = db
+        self._access = access
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "KeyUse":
+        self._task = asyncio.create_task(self._run(), name="key-use")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._write()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            await self._write()
+
+    async def _write(self) -> None:
+        used, self._access.used = self._access.used, {}
+        if not used:
+            return
+        try:
+            await to_thread.run_sync(_note, self._db, used)
+        except SQLAlchemyError as error:
+            log.warning("last use of keys not written", error=str(error)[:300])
+
+
+def _note(db: Database, used: dict[str, float]) -> None:
+    with db.write() as session:
+        for key_id, at in used.items():
+            session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))

@@ -1,0 +1,64 @@
+"""The OpenAPI document: FastAPI's, completed with what every route can answer.
+
+The guard and the boundary answer for all routes (401, 403, 422, 500, 503 …), so they are described here
+once, and not by each handler.
+"""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from api.guard import OPEN_PATHS
+from api.problems import Problem, described
+
+DESCRIPTION = """Keeps a deployed image classifier current: labelled batches in, measured versions out.
+
+Send `Authorization: Bearer pk_…`. Errors are `application/problem+json` (RFC 9457). Long work answers 202
+with `Location` and `Retry-After`."""
+
+METHODS = ("get", "put", "post", "delete", "patch", "head")
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document of this app, made at first use."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title="Perennial", version=app.version, description=DESCRIPTION, routes=app.routes
+        )
+        components = document.setdefault("components", {})
+        schemas = components.setdefault("schemas", {})
+        problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(problem.pop("$defs", {}))
+        schemas["Problem"] = problem
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        components["securitySchemes"] = {
+            "key": {"type": "http", "scheme": "bearer", "description": "An access key, `pk_…`"}
+        }
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if method in METHODS:
+                    _complete(path, operation)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _complete(path: str, operation: dict[str, Any]) -> None:
+    answers = operation["responses"]
+    statuses = {500, 503}
+    if path not in OPEN_PATHS:
+        operation["security"] = [{"key": []}]
+        statuses |= {401, 403, 422}
+    if "{" in path:
+        statuses.add(404)
+    if "requestBody" in operation:
+        statuses |= {400, 408, 413, 415}
+    elif "422" in answers and "HTTPValidationError" in str(answers["422"]):
+        del answers["422"]
+    if "HTTPValidationError" in str(answers.get("422")):
+        del answers["422"]
+    for status in statuses:
+        answers.setdefault(str(status), described(status))
+    operation["responses"] = dict(sorted(answers.items()))

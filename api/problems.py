@@ -1,0 +1,118 @@
+"""Errors as RFC 9457 problems: one shape for everything that can go wrong.
+
+Typed errors of core carry their own code and status; the framework's errors (no such path, wrong method,
+failed validation) and everything unexpected are brought into the same shape here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.errors import PerennialError
+
+MEDIA_TYPE = "application/problem+json"
+OUTAGE_RETRY_S = 2
+
+_HTTP_CODES = {
+    400: "bad-request",
+    401: "not-authenticated",
+    403: "not-allowed",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    408: "body-timeout",
+    411: "length-required",
+    413: "body-too-large",
+    415: "unsupported-type",
+    416: "range-not-satisfiable",
+    422: "invalid",
+    429: "too-many-requests",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+class FieldProblem(BaseModel):
+    """One wrong field."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """What went wrong and what to do (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(
+        description="Stable path that names the kind of problem", examples=["/problems/not-found"]
+    )
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = []
+
+
+def problem(
+    code: str,
+    title: str,
+    status: int,
+    detail: str,
+    errors: Sequence[Mapping[str, str]] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The JSON bytes of a problem."""
+    body = {
+        **(extra or {}),
+        "type": f"/problems/{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "errors": [dict(e) for e in errors],
+    }
+    return json.dumps(body, ensure_ascii=True, default=str).encode()
+
+
+def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body for a typed error."""
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    retry = error.retry_after_s
+    if retry is None and error.status in (429, 503):
+        retry = OUTAGE_RETRY_S
+    if retry is not None:
+        headers["Retry-After"] = str(retry)
+    body = problem(error.code, error.title, error.status, error.detail, error.fields, error.extra)
+    return error.status, headers, body
+
+
+def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body for an error of HTTP itself."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Error"
+    code = _HTTP_CODES.get(status, f"http-{status}")
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
+    return status, headers, problem(code, phrase, status, detail or phrase)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses=`: these statuses as problems.
+
+    What every route can answer (401, 403, 422, 500, 503, and 404, 400, 413, 415 where there are path
+    parameters or a body) is added by `api.openapi`; name only what is special, such as 409.
+    """
+    return {status: described(status) for status in statuses}
+
+
+def described(status: int) -> dict[str, Any]:
+    """The OpenAPI response object of a problem."""
+    return {
+        "description": HTTPStatus(status).phrase,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }

@@ -1,0 +1,275 @@
+"""Routes of jobs. A job and its events are what clients poll: those reads take the short way."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Bell, CatalogueOf, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.event_stream import EVENT_STREAM, follow
+from api.guard import hot
+from api.problems import answers
+from api.schemas.common import JobPath
+from api.schemas.jobs import EventPage, JobOut, JobPage, LogPage, PointPage, Retry
+from core.db.hot import EventRow, HotReads, JobRow
+from core.db.states import Action, State
+from core.errors import Invalid
+from core.requests import jobs
+from core.requests.actor import Actor
+from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
+from core.requests.times import rfc3339
+
+router = APIRouter(tags=["jobs"])
+
+EVENT_TYPES = ("state", "progress", "metric", "log", "snapshot")
+_TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
+RETRY_AFTER = {"Retry-After": "1"}
+_not_modified = {304: {"description": "Not modified since that ETag"}}
+_etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
+
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event")]
+
+
+@router.get(
+    "/v1/jobs/{job}",
+    response_model=JobOut,
+    responses={200: {"headers": _etag}, **_not_modified},
+)
+@hot
+async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
+    """One job; poll it with `If-None-Match`."""
+    row = await _job(request, actor, job)
+    tag = jobs.etag(row)
+    for name, value in request.scope["headers"]:
+        if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
+            return Response(status_code=304, headers={"ETag": tag})
+    headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
+    return Response(jobs.encoded(row), 200, headers, "application/json")
+
+
+@router.get("/v1/jobs", response_model=JobPage, responses=answers(404))
+def list_jobs(
+    actor: Read,
+    db: Db,
+    state: State | None = None,
+    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """Your jobs, newest first."""
+    page = jobs.list_jobs(
+        db, actor, state=None if state is None else str(state), model=model, limit=limit, cursor=cursor
+    )
+    return json_answer(page)
+
+
+def _act(action: Action) -> Any:
+    def act(job: JobPath, actor: Write, db: Db, store: ObjectStore, bell: Bell) -> Response:
+        answer = jobs.act(db, store, actor, job, action)
+        if action is not Action.PAUSE:
+            bell.ring(answer["id"])  # the next job of the model, or this one again
+        return json_answer(answer)
+
+    act.__doc__ = _DOCS[action]
+    return act
+
+
+_DOCS = {
+    Action.CANCEL: "End the job for good; the model's next job follows.",
+    Action.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
+    Action.RESUME: "Let a paused job go on, from its newest snapshot.",
+}
+for _action in _DOCS:
+    router.add_api_route(
+        f"/v1/jobs/{{job}}/{_action}",
+        _act(_action),
+        methods=["POST"],
+        response_model=JobOut,
+        responses=answers(409),
+        name=str(_action),
+    )
+
+
+@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=answers(409))
+def retry(
+    job: JobPath,
+    actor: Write,
+    db: Db,
+    bell: Bell,
+    catalogue: CatalogueOf,
+    body: Retry | None = None,
+) -> Response:
+    """Learn the task again: after a failure the same job, after a held version a new one."""
+    override = None if body is None else body.recipe
+    answer, fresh = jobs.retry(db, catalogue(), actor, job, override)
+    if fresh:
+        bell.ring(answer["id"])
+    return json_answer(answer, 202, {"Location": f"/v1/jobs/{answer['id']}", **RETRY_AFTER})
+
+
+@router.get(
+    "/v1/jobs/{job}/events",
+    response_model=EventPage,
+    responses={
+        200: {
+            "headers": _etag,
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "description": "A page, or a stream of events with `Accept: text/event-stream`",
+        },
+        **_not_modified,
+    },
+)
+@hot
+async def events(
+    request: Request,
+    actor: Read,
+    job: JobPath,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+    type: Annotated[
+        str | None, Query(pattern=_TYPES, description="Only these types, separated by commas")
+    ] = None,
+    if_none_match: IfNoneMatch = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """What happened to a job, oldest first."""
+    query = request.query_params
+    types = _types(query.get("type"))
+    after = _after(query.get("cursor"))
+    wanted = request.headers.get("accept", "")
+    if EVENT_STREAM in wanted:
+        row = await _job(request, actor, job)
+        sent = request.headers.get("last-event-id")
+        return follow(request, row.id, max(after, _event_id(sent)), types)
+    most = _limit(query.get("limit"))
+    row = await _job(request, actor, job)
+    rows = await _hot(request).events(row.id, after, most + 1, types)
+    page = {
+        "items": [show_event(e) for e in rows[:most]],
+        "next_cursor": encode_cursor(rows[most - 1].id) if len(rows) > most else None,
+    }
+    last = rows[-1].id if rows else after
+    tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
+    if matches(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers={"ETag": tag})
+    return json_answer(page, 200, {"ETag": tag})
+
+
+@router.get("/v1/jobs/{job}/logs", response_model=LogPage)
+async def logs(
+    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """What the job said, oldest first."""
+    rows, after = await _page(request, actor, job, limit, cursor, ("log",))
+    items = [
+        {
+            "id": e.id,
+            "at": rfc3339(e.at),
+            "level": str(e.data.get("level", "info")),
+            "message": str(e.data.get("message", "")),
+        }
+        for e in rows
+    ]
+    return json_answer({"items": items, "next_cursor": after})
+
+
+@router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
+async def metrics(
+    request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """What was measured while learning, oldest first: the loss, and what the method reports."""
+    rows, after = await _page(request, actor, job, limit, cursor, ("metric", "progress"))
+    items = []
+    for e in rows:
+        loss = e.type == "progress"
+        name = "loss" if loss else str(e.data.get("name", ""))
+        value = e.data.get("loss" if loss else "value")
+        items.append(
+            {
+                "id": e.id,
+                "at": rfc3339(e.at),
+                "name": name,
+                "step": e.data.get("step"),
+                "value": value,
+                "data": e.data.get("data") if not loss else None,
+            }
+        )
+    return json_answer({"items": items, "next_cursor": after})
+
+
+def show_event(event: EventRow) -> dict[str, Any]:
+    """An event in the contract's shape."""
+    return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
+
+
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
+    if not if_none_match:
+        return False
+    if if_none_match == tag:
+        return True
+    names = [name.strip() for name in if_none_match.split(",")]
+    return "*" in names or tag in names or f"W/{tag}" in names
+
+
+async def _job(request: Request, actor: Actor, job_id: str) -> JobRow:
+    row = await _hot(request).job(job_id)
+    if row is None or not actor.sees(row.owner_id):
+        raise jobs.missing(job_id)
+    return row
+
+
+def _hot(request: Request) -> HotReads:
+    hot_reads: HotReads = request.app.state.hot
+    return hot_reads
+
+
+async def _page(
+    request: Request, actor: Actor, job: str, limit: int, cursor: str | None, types: tuple[str, ...]
+) -> tuple[list[EventRow], str | None]:
+    row = await _job(request, actor, job)
+    rows = await _hot(request).events(row.id, _after(cursor), limit + 1, types)
+    return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+
+
+def _after(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    value = decode_cursor(cursor, int)
+    assert isinstance(value, int)
+    return value
+
+
+def _event_id(text: str | None) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Invalid(
+            "Last-Event-ID is not an id of an event.",
+            fields=[{"field": "Last-Event-ID", "message": "not a number"}],
+        )
+    return int(text)
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
+        raise Invalid(
+            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
+        )
+    return int(text)
+
+
+def _types(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    types = tuple(text.split(","))
+    unknown = [name for name in types if name not in EVENT_TYPES]
+    if unknown:
+        raise Invalid(
+            f"Unknown type {unknown[0][:40]!r}; there are {', '.join(EVENT_TYPES)}.",
+            fields=[{"field": "type", "message": "unknown"}],
+        )
+    return types

@@ -1,0 +1,39 @@
+"""Routes of access keys, for administrators."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.problems import answers
+from api.schemas.admin import KeyIn, KeyPage, NewKey
+from core.requests import keys
+
+router = APIRouter(tags=["keys"])
+
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+@router.post("/v1/keys", status_code=201, response_model=NewKey)
+def create(body: KeyIn, actor: Admin, db: Db) -> Response:
+    """Make a key; its secret is in this answer and nowhere else."""
+    answer = keys.create(
+        db, actor, name=body.name, owner=body.owner, scope=body.scope, expires_at=body.expires_at
+    )
+    return json_answer(answer, 201, NO_STORE)
+
+
+@router.get("/v1/keys", response_model=KeyPage)
+def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+    """All keys, without their secrets."""
+    return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
+
+
+@router.delete("/v1/keys/{key}", status_code=204, responses=answers(409))
+def revoke(
+    key: Annotated[str, Path(description="Id of the key", max_length=40)], actor: Admin, db: Db
+) -> Response:
+    """End a key; API processes notice within seconds."""
+    keys.revoke(db, actor, key)
+    return Response(status_code=204)

@@ -1,0 +1,72 @@
+"""Routes of models."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, BlobStore, CatalogueOf, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.problems import answers
+from api.schemas.common import Json, ModelPath
+from api.schemas.models import ModelIn, ModelOut, ModelPage, ModelPatch
+from core.requests import idempotency, models
+
+router = APIRouter(tags=["models"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="The same request with the same key is done once",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+    ),
+]
+
+
+@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=answers(404, 409))
+def create(
+    body: ModelIn,
+    actor: Write,
+    db: Db,
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Create a model: a named lineage of versions."""
+    given = body.model_dump()
+    repeat = None
+    if (key := idempotency.checked(idempotency_key)) is not None:
+        mark = idempotency.fingerprint(body.model_dump_json())
+        repeat = idempotency.Request("POST /v1/models", key, mark)
+    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat)
+    return json_answer(answer, 201, {"Location": f"/v1/models/{answer['id']}"}, replay=replay)
+
+
+@router.get("/v1/models", response_model=ModelPage)
+def list_models(
+    actor: Read, db: Db, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Your models, oldest first."""
+    return json_answer(models.list_models(db, catalogue(), actor, limit, cursor))
+
+
+@router.get("/v1/models/{model}", response_model=ModelOut)
+def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
+    """One model, by id or name."""
+    return json_answer(models.read(db, catalogue(), actor, model))
+
+
+@router.patch("/v1/models/{model}", response_model=ModelOut)
+def change(model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf) -> Response:
+    """Change recipe or gate for later tasks."""
+    patch: Json = body.model_dump(exclude_unset=True)
+    return json_answer(models.change(db, catalogue(), actor, model, patch))
+
+
+@router.delete("/v1/models/{model}", status_code=204)
+def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
+    """Cancel the model's jobs, hide it, and remove what it kept."""
+    models.delete(db, store, blobs, actor, model)
+    return Response(status_code=204)

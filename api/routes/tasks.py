@@ -1,0 +1,217 @@
+"""Routes of tasks: submit a batch as a stream, and the history."""
+
+from typing import Annotated, Any, Literal
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import StringConstraints
+
+from api.answers import json_answer
+from api.dependencies import (
+    LIMIT,
+    Bell,
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Cursor,
+    Db,
+    Limit,
+    ObjectStore,
+    Read,
+    Write,
+)
+from api.in_flight import InFlight, replayed, same_body
+from api.problems import answers
+from api.routes.models import IdempotencyKey
+from api.schemas.common import Json, ModelPath
+from api.schemas.tasks import Accepted, Report, TaskOut, TaskPage
+from api.strict_json import parse
+from api.uploads import Received, head, slot, spooled
+from core.db.session import Database
+from core.errors import InvalidRecipe
+from core.ingest.inspect import inspect
+from core.ingest.limits import Limits
+from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.requests import idempotency, tasks
+from core.requests.actor import Actor
+from core.requests.recipe import MAX_RECIPE_BYTES
+
+router = APIRouter(tags=["tasks"])
+
+ROUTE = "POST /v1/models/{model}/tasks"
+_inspections = CapacityLimiter(2)
+"""Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
+
+Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the task")]
+TaskName = Annotated[
+    str, StringConstraints(min_length=1, max_length=100), Query(description="Name of the batch")
+]
+_binary = {"schema": {"type": "string", "format": "binary"}}
+_upload: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The archive: as the whole body, or as the one `file` of a form.",
+        "content": {
+            "application/octet-stream": _binary,
+            "application/zip": _binary,
+            "application/x-tar": _binary,
+            "application/gzip": _binary,
+            "application/x-npz": _binary,
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "recipe": {"type": "string", "description": "A recipe override as JSON"},
+                    },
+                    "required": ["file"],
+                    "additionalProperties": False,
+                }
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "/v1/models/{model}/tasks",
+    status_code=202,
+    response_model=Accepted,
+    responses={200: {"model": Report, "description": "`?validate=only`"}, **answers(409, 429)},
+    openapi_extra=_upload,
+)
+async def submit(
+    request: Request,
+    model: ModelPath,
+    actor: Write,
+    db: Db,
+    store: ObjectStore,
+    settings: Config,
+    bell: Bell,
+    catalogue: CatalogueOf,
+    name: TaskName | None = None,
+    validate: Annotated[Literal["only"] | None, Query(description="Check the batch, submit nothing")] = None,
+    idempotency_key: IdempotencyKey = None,
+    perennial_recipe: Annotated[
+        str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
+    ] = None,
+    content_digest: Annotated[
+        str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
+    ] = None,
+) -> Response:
+    """Submit a batch: it becomes the model's next task."""
+    del content_digest  # read with the rest of the head
+    limits = Limits.of(settings)
+    known = head(request, settings, limits.body_bytes, multipart=True)
+    override = None if perennial_recipe is None else _recipe(perennial_recipe.encode("latin-1"))
+    key = idempotency.checked(idempotency_key) if validate is None else None
+    with slot(request, actor.owner_id, settings.max_uploads):
+        await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
+        if key is None:
+            received = spooled(
+                request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
+            )
+            async with received as upload:
+                batch = await _batch(upload, name, override, limits)
+                if validate == "only":
+                    report = await to_thread.run_sync(tasks.check, db, catalogue(), actor, model, batch)
+                    return json_answer(report)
+                answer, replay = await _submit(db, store, catalogue, actor, model, batch, None)
+        else:
+            outer = idempotency.fingerprint(model, request.url.query, perennial_recipe)
+            async with InFlight(db, actor, ROUTE, key, outer) as mark:
+                if mark.replay is not None and same_body(mark.replay, outer, known):
+                    return replayed(mark.replay)
+                received = spooled(
+                    request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
+                )
+                async with received as upload:
+                    repeat = idempotency.Request(
+                        ROUTE,
+                        key,
+                        idempotency.fingerprint(outer, upload.fields.get("recipe"), upload.sha256),
+                        outer,
+                        upload.body_sha256,
+                        mark.token,
+                    )
+                    if mark.replay is not None:
+                        if mark.replay.fingerprint != repeat.fingerprint:
+                            raise idempotency.mismatch()
+                        return replayed(mark.replay)
+                    batch = await _batch(upload, name, override, limits)
+                    answer, replay = await _submit(db, store, catalogue, actor, model, batch, repeat)
+                    mark.answered = True
+    if not replay:
+        bell.ring(answer["job"]["id"])
+    headers = {"Location": f"/v1/jobs/{answer['job']['id']}", "Retry-After": "1"}
+    return json_answer(answer, 202, headers, replay=replay)
+
+
+async def _submit(
+    db: Database,
+    store: ObjectStore,
+    catalogue: CatalogueOf,
+    actor: Actor,
+    model: str,
+    batch: tasks.Batch,
+    repeat: idempotency.Request | None,
+) -> tuple[Json, bool]:
+    def work() -> tuple[Json, bool]:
+        return tasks.submit(db, store, catalogue(), actor, model, batch, repeat)
+
+    # Shielded by running to its end in a thread: a client that leaves now has submitted its batch.
+    return await to_thread.run_sync(work)
+
+
+async def _batch(upload: Received, name: str | None, override: Json | None, limits: Limits) -> tasks.Batch:
+    field = upload.fields.get("recipe")
+    if field is not None:
+        if override is not None:
+            raise InvalidRecipe(
+                "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
+            )
+        override = _recipe(field.encode())
+    media_type = await to_thread.run_sync(_media_type, upload)
+    directory = await to_thread.run_sync(inspect, upload.path, media_type, limits, limiter=_inspections)
+    return tasks.Batch(upload.path, upload.sha256, upload.size, directory, name, override or {})
+
+
+def _media_type(upload: Received) -> str:
+    with upload.path.open("rb") as file:
+        return sniff(file.read(SNIFF_BYTES), upload.media_type)
+
+
+def _sniffed(first: bytes, declared: str | None) -> None:
+    sniff(first, declared)
+
+
+def _recipe(text: bytes) -> Json:
+    if len(text) > MAX_RECIPE_BYTES:
+        raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
+    value = parse(text, "The recipe")
+    if not isinstance(value, dict):
+        raise InvalidRecipe('A recipe override is a JSON object such as {"epochs": 5}.')
+    return value
+
+
+@router.get("/v1/models/{model}/tasks", response_model=TaskPage)
+def list_tasks(
+    model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """The model's batches, in order."""
+    return json_answer(tasks.list_tasks(db, actor, model, limit, cursor))
+
+
+@router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
+def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
+    """One batch: digest, classes, counts, report, job, version and accuracy."""
+    return json_answer(tasks.read(db, actor, model, n))
+
+
+@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=answers(409))
+def delete_data(
+    model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+) -> Response:
+    """Remove the batch's images; what was learned stays."""
+    tasks.delete_data(db, store, blobs, actor, model, n)
+    return Response(status_code=204)

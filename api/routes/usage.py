@@ -1,0 +1,25 @@
+"""What is used, for administrators."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.schemas.admin import UsagePage
+from core.requests import usage
+
+router = APIRouter(tags=["usage"])
+
+
+@router.get("/v1/usage", response_model=UsagePage)
+def read(
+    actor: Admin,
+    db: Db,
+    by: Annotated[Literal["model", "owner"], Query(description="One item per model or per owner")] = "model",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """Counts and bytes, per model or owner."""
+    read_page = usage.by_model if by == "model" else usage.by_owner
+    return json_answer(read_page(db, actor, limit=limit, cursor=cursor))

@@ -1,0 +1,96 @@
+"""Routes of versions: list, detail, download, parts."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, BlobStore, Config, Cursor, Db, Limit, ObjectStore, Read
+from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
+from api.schemas.common import ModelPath
+from api.schemas.versions import FileList, VersionOut, VersionPage, VersionPath
+from core.requests import exports, versions
+
+router = APIRouter(tags=["versions"])
+
+ZIP = "application/zip"
+SAFETENSORS = "application/safetensors"
+Format = Annotated[str, Query(description="`safetensors`", max_length=40)]
+PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
+
+
+@router.get("/v1/models/{model}/versions", response_model=VersionPage)
+def list_versions(
+    model: ModelPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """A model's versions by rising number."""
+    return json_answer(versions.list_versions(db, actor, model, limit=limit, cursor=cursor))
+
+
+@router.get("/v1/models/{model}/versions/{version}", response_model=VersionOut)
+def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> Response:
+    """One version, by number or alias."""
+    return json_answer(versions.get_version(db, actor, model, version))
+
+
+def download_version(
+    request: Request,
+    model: ModelPath,
+    version: VersionPath,
+    actor: Read,
+    db: Db,
+    store: ObjectStore,
+    blobs: BlobStore,
+    settings: Config,
+    format: Format = "safetensors",
+    redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
+) -> Response:
+    """One zip: weights, configuration, and a model card with code that loads them."""
+    file = exports.export(db, blobs, actor, model, version, format=format, spool=settings.folder("spool"))
+    elsewhere = _elsewhere(store, file.sha256, file.filename) if redirect else None
+    return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
+
+
+def _elsewhere(store: ObjectStore, sha256: str, filename: str) -> Response | None:
+    return redirect(store, sha256, ZIP, filename)
+
+
+router.get(
+    "/v1/models/{model}/versions/{version}/download",
+    response_class=Response,
+    responses=described(ZIP, redirect=True),
+    openapi_extra={"parameters": DOWNLOAD_HEADERS},
+)(download_version)
+router.head(
+    "/v1/models/{model}/versions/{version}/download",
+    response_class=Response,
+    responses=described(ZIP, redirect=True),
+    openapi_extra={"parameters": DOWNLOAD_HEADERS},
+    operation_id="head_download_version",
+)(download_version)
+
+
+@router.get("/v1/models/{model}/versions/{version}/files", response_model=FileList)
+def list_files(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> Response:
+    """The version's parts that can be fetched; never buffers."""
+    return json_answer(versions.list_files(db, actor, model, version))
+
+
+@router.get(
+    "/v1/models/{model}/versions/{version}/files/{part}",
+    response_class=Response,
+    responses=described(SAFETENSORS),
+    openapi_extra={"parameters": DOWNLOAD_HEADERS},
+)
+def get_file(
+    request: Request,
+    model: ModelPath,
+    version: VersionPath,
+    part: PartPath,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+) -> Response:
+    """One part as a safetensors file."""
+    file = versions.get_file(db, actor, model, version, part)
+    return download(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

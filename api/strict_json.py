@@ -1,0 +1,93 @@
+"""JSON as strictly as the standard has it, and as the database can keep it.
+
+Python's parser takes NaN, repeated names, numbers of any size and lone surrogates; PostgreSQL keeps no NUL
+in text and no integer beyond 64 bits. All of these are refused here, once, for every body and header.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from core.errors import Invalid
+
+MAX_INT = 2**63 - 1
+MAX_DEPTH = 64
+
+
+def parse(data: bytes, what: str = "The body") -> Any:
+    """The value of a JSON text in UTF-8.
+
+    Raises:
+        Invalid: not UTF-8, not JSON, or JSON that cannot be kept as it is.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{what} is not UTF-8: byte {error.start} is wrong.") from None
+    try:
+        value = json.loads(
+            text, parse_constant=_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_object
+        )
+    except json.JSONDecodeError as error:
+        raise Invalid(
+            f"{what} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."
+        ) from None
+    except RecursionError:
+        raise Invalid(f"{what} is nested too deeply.") from None
+    except _Unfit as error:
+        raise Invalid(f"{what} cannot be taken: {error}.") from None
+    try:
+        _check(value, 0)
+    except _Unfit as error:
+        raise Invalid(f"{what} cannot be taken: {error}.") from None
+    return value
+
+
+def fit_text(text: str) -> bool:
+    """Whether a string can be kept in UTF-8 and in PostgreSQL."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+class _Unfit(ValueError):
+    """JSON that parses but cannot be kept."""
+
+
+def _constant(name: str) -> NoReturn:
+    raise _Unfit(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
+        raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise _Unfit(f"the number {digits[:24]} is too large")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise _Unfit(f"the name {twice[:60]!r} appears twice in one object")
+    return value
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _Unfit(f"it is nested deeper than {MAX_DEPTH}")
+    if isinstance(value, str):
+        if not fit_text(value):
+            raise _Unfit("a string holds a NUL character or half of a surrogate pair")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check(key, depth)
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)

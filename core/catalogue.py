@@ -1,0 +1,92 @@
+"""What the learning code offers (methods, architectures, presets), without importing it.
+
+The learning code writes its names, JSON Schemas and defaults to a file, once per version of its sources;
+everybody else reads that file. So the API knows what to accept and never loads torch.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from core.errors import Unavailable
+from core.settings import Settings
+
+_LEARN = Path(__file__).parent / "learn"
+_ROOT = Path(__file__).parents[1]
+WRITE_TIMEOUT_S = 120.0
+
+
+def code_version() -> str:
+    """sha256 over path and content of every learning source, as `core.learn.catalogue` defines it."""
+    digest = hashlib.sha256()
+    for path in sorted(_LEARN.rglob("*.py"), key=lambda p: p.relative_to(_LEARN).as_posix()):
+        name = path.relative_to(_LEARN).as_posix()
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def load_catalogue(settings: Settings) -> dict[str, Any]:
+    """The catalogue of this code version; written by a subprocess when it is missing (seconds).
+
+    Raises:
+        Unavailable: the learning code cannot be loaded.
+    """
+    folder = settings.folder("catalogue")
+    path = folder / f"{code_version()}.json"
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        _write(path)
+        return _read(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_bytes())
+    return value
+
+
+def _write(path: Path) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")
+    os.close(descriptor)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "core.learn.catalogue", name],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=WRITE_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")
+        Path(name).replace(path)
+    except subprocess.TimeoutExpired:
+        raise Unavailable("The learning code takes too long to load; try again.") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class Catalogue:
+    """The catalogue, loaded at first use and kept; calls from several threads load it once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._value: dict[str, Any] | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        """The catalogue.
+
+        Raises:
+            Unavailable: the learning code cannot be loaded.
+        """
+        with self._lock:
+            if self._value is None:
+                self._value = load_catalogue(self._settings)
+            return self._value

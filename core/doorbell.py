@@ -1,0 +1,257 @@
+"""Tells workers that a job may wait: never carries work, may be lost, repeated or late without harm.
+
+The jobs table is the queue (reliability.md §1.4); a ring only saves the wait for the next poll. With a
+broker it is the Celery message `perennial.look`, sent by a background thread under 1 s socket time-outs
+and without retry, since a dead or silent broker must not delay a request. Without one it is a datagram
+to the worker's socket in the data directory. What is lost is rung again by the workers' chores.
+"""
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.db.session import Database
+from core.db.tables import Job
+from core.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+TASK = "perennial.look"
+QUEUE = "perennial"
+SOCKET_TIMEOUT_S = 1.0
+CHECK_S = 5.0
+"""Seconds between looks at the broker while nothing is rung."""
+WAITING = 10_000
+"""Rings kept while the broker is slow; more are dropped, the chores ring them again."""
+SOCKET_NAME = "doorbell.sock"
+
+Status = Literal["up", "down", "none"]
+
+
+class Doorbell:
+    """Rings for jobs; `ring` returns at once and never raises for a broker that does not answer.
+
+    Args:
+        settings: `broker_url` chooses between Celery and the datagram socket in `data_dir`.
+        db: where `rung_at` is noted after a message was accepted by the broker.
+    """
+
+    def __init__(self, settings: Settings, db: Database) -> None:
+        self._settings = settings
+        self._db = db
+        self._status: Status = "down" if settings.broker_url else "none"
+        self._rings: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._checked = threading.Event()
+
+    def start(self) -> None:
+        """Start the sending thread (with a broker only); calling again does nothing."""
+        if self._settings.embedded:
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
+                self._thread.start()
+
+    def ring(self, job_id: str) -> None:
+        """Ask a worker to look at the queue; call it after the commit that made `job_id` eligible."""
+        if self._settings.embedded:
+            wake(self._settings.data_dir)
+            return
+        self.start()
+        try:
+            self._rings.put_nowait(job_id)
+        except queue.Full:
+            log.warning("ring dropped", job=job_id)
+
+    def status(self) -> Status:
+        """Whether the broker answered last time: `up`, `down`, or `none` without a broker.
+
+        The first call waits for the first look, at most a little over the socket time-out.
+        """
+        self.start()
+        if not self._settings.embedded:
+            self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
+        return self._status
+
+    def close(self, timeout_s: float = 2 * SOCKET_TIMEOUT_S) -> None:
+        """End the sending thread; rings that still wait are left to the chores."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        while True:
+            try:
+                self._rings.put_nowait(None)
+                break
+            except queue.Full:
+                with_room = self._rings.get_nowait()
+                log.warning("ring dropped", job=with_room)
+        thread.join(timeout_s)
+
+    def _run(self) -> None:
+        broker = _Broker(self._settings.broker_url)
+        self._look(broker)
+        while True:
+            try:
+                job_id = self._rings.get(timeout=CHECK_S)
+            except queue.Empty:
+                self._look(broker)
+                continue
+            if job_id is None:
+                broker.close()
+                return
+            if self._look_or_send(broker, job_id):
+                self._note(job_id)
+
+    def _look(self, broker: "_Broker") -> None:
+        self._set(broker.answers())
+        self._checked.set()
+
+    def _look_or_send(self, broker: "_Broker", job_id: str) -> bool:
+        sent = broker.send()
+        if not sent:
+            log.warning("broker did not take a ring; the chores ring again", job=job_id)
+        self._set(sent)
+        return sent
+
+    def _set(self, up: bool) -> None:
+        status: Status = "up" if up else "down"
+        if status != self._status:
+            log.info("broker", status=status)
+        self._status = status
+
+    def _note(self, job_id: str) -> None:
+        try:
+            with self._db.write() as session:
+                session.execute(update(Job).where(Job.id == job_id).values(rung_at=self._db.now(session)))
+        except SQLAlchemyError as error:
+            # Without the note the chores ring once more, which is harmless.
+            log.warning("rung_at not noted", job=job_id, error=type(error).__name__)
+
+
+class _Broker:
+    """The Celery side: imported when the first message is sent, so embedded processes never pay."""
+
+    def __init__(self, url: str) -> None:
+        import redis
+        from celery import Celery
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        self._app: Any = Celery("perennial-doorbell", broker=url, set_as_current=False)
+        self._app.conf.update(
+            broker_connection_timeout=SOCKET_TIMEOUT_S,
+            broker_transport_options={
+                "socket_timeout": SOCKET_TIMEOUT_S,
+                "socket_connect_timeout": SOCKET_TIMEOUT_S,
+                "retry_on_timeout": False,
+            },
+            broker_pool_limit=1,
+            task_default_queue=QUEUE,
+            task_publish_retry=False,
+            task_ignore_result=True,
+            task_serializer="json",
+            accept_content=["json"],
+        )
+        self._errors: tuple[type[Exception], ...] = (
+            *self._app.connection_for_write().recoverable_connection_errors,
+            redis.RedisError,
+            OSError,
+        )
+        no_retry = Retry(NoBackoff(), 0)
+        self._redis = redis.Redis.from_url(
+            url,
+            socket_timeout=SOCKET_TIMEOUT_S,
+            socket_connect_timeout=SOCKET_TIMEOUT_S,
+            retry=no_retry,
+        )
+
+    def send(self) -> bool:
+        if not self.answers():  # one time-out, where kombu's own connection attempts add up
+            return False
+        try:
+            self._app.send_task(TASK, queue=QUEUE, retry=False, ignore_result=True)
+        except self._errors as error:
+            log.warning("broker", error=type(error).__name__)
+            self._app.pool.force_close_all()
+            return False
+        return True
+
+    def answers(self) -> bool:
+        try:
+            return bool(self._redis.ping())
+        except self._errors:
+            return False
+
+    def close(self) -> None:
+        self._redis.close()
+        self._app.close()
+
+
+def wake(data_dir: Path) -> bool:
+    """Send one datagram to the worker of `data_dir`; whether somebody listens there."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(data_dir) as address:
+            sender.setblocking(False)
+            sender.sendto(b"1", address)
+    except BlockingIOError:
+        return True  # its queue of wake-ups is full: it will look
+    except OSError:
+        return False  # no worker yet, or none that listens: it polls
+    return True
+
+
+@contextmanager
+def listening(data_dir: Path) -> Iterator[socket.socket | None]:
+    """The worker's end: a non-blocking datagram socket, or None where one cannot be made."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        with _address(data_dir) as address:
+            Path(address).unlink(missing_ok=True)
+            listener.bind(address)
+        listener.setblocking(False)
+    except OSError as error:
+        log.warning("no doorbell socket; polling only", error=str(error))
+        listener.close()
+        yield None
+        return
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+@contextmanager
+def _address(data_dir: Path) -> Iterator[str]:
+    """The socket's path, through a descriptor of its folder: UNIX addresses end at 107 bytes."""
+    plain = str(data_dir.absolute() / SOCKET_NAME)
+    if len(os.fsencode(plain)) < 100:
+        yield plain
+        return
+    folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+    finally:
+        os.close(folder)
+
+
+def drain(listener: socket.socket) -> None:
+    """Take all waiting wake-ups."""
+    deadline = time.monotonic() + SOCKET_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            listener.recv(16)
+        except BlockingIOError:
+            return

@@ -1,0 +1,66 @@
+"""Bounds on what an archive may contain and cost.
+
+The first group comes from the settings of the service; the constants bound what no honest batch needs
+and keep memory and time finite while an archive is still unchecked.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the decoder imports this file and must start without pydantic
+    from core.settings import Settings
+
+MAX_NAME_BYTES = 1024
+"""Longest path of an entry, in bytes of UTF-8."""
+MAX_DEPTH = 32
+"""Most folders in a path."""
+MAX_LABEL_CHARS = 100
+MAX_CSV_BYTES = 32 << 20
+"""Largest labels.csv."""
+MAX_NPY_HEADER_BYTES = 1024
+DIRECTORY_BYTES_PER_ENTRY = 256
+"""A zip's directory may take this much per entry on average (names, extra fields, comments)."""
+RATIO_FLOOR_BYTES = 256 << 10
+"""Entries smaller than this may be packed tighter than the ratio: blank pictures are honest."""
+REPORT_ROWS = 1000
+"""Most rejected files that a report lists; the count is always whole."""
+BAD_SHARE = 0.05
+"""A batch with a larger share of unusable files is rejected as a whole."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one archive may hold.
+
+    body_bytes: packed size; entries: files, or rows of an npz; unpacked_bytes: sum over all entries;
+    image_pixels: width × height of one image; classes: distinct labels; ratio: unpacked over packed.
+    """
+
+    body_bytes: int = 10 << 30
+    entries: int = 500_000
+    unpacked_bytes: int = 64 << 30
+    image_pixels: int = 4096 * 4096
+    classes: int = 10_000
+    ratio: int = 100
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "Limits":
+        """The limits that the service's settings name."""
+        return cls(
+            body_bytes=settings.max_body_bytes,
+            entries=settings.max_entries,
+            unpacked_bytes=settings.max_unpacked_bytes,
+            image_pixels=settings.max_image_pixels,
+            classes=settings.max_classes,
+            ratio=settings.max_ratio,
+        )
+
+    @property
+    def image_bytes(self) -> int:
+        """Largest file of one image: 16 bits × 4 channels uncompressed, and 1 MiB for headers."""
+        return 8 * self.image_pixels + (1 << 20)
+
+    @property
+    def decoder_bytes(self) -> int:
+        """Address space that a decoder may take beyond its start: the file, and the image thrice over."""
+        return self.image_bytes + 16 * self.image_pixels + (192 << 20)

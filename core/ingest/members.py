@@ -1,0 +1,121 @@
+"""The checked list of an archive's files, in columns, and how to read one of them.
+
+Columns instead of objects: half a million entries take tens of megabytes, and a decoder process can
+read them from a file without parsing.
+"""
+
+import os
+import zlib
+from array import array
+from dataclasses import dataclass, field
+
+from core.errors import ArchiveHostile, ArchiveInvalid
+from core.ingest.names import show
+
+STORED = 0
+DEFLATED = 8
+NO_CRC = 1 << 32
+_BLOCK = 1 << 20
+
+
+@dataclass
+class Members:
+    """One row per regular file, in archive order.
+
+    names: checked paths; offsets: first byte of the data; packed, sizes: bytes as stored and unpacked;
+    methods: STORED or DEFLATED; crcs: CRC-32 of the unpacked bytes, NO_CRC where the format has none.
+    """
+
+    names: list[str] = field(default_factory=list)
+    offsets: "array[int]" = field(default_factory=lambda: array("Q"))
+    packed: "array[int]" = field(default_factory=lambda: array("Q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("Q"))
+    methods: bytearray = field(default_factory=bytearray)
+    crcs: "array[int]" = field(default_factory=lambda: array("Q"))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def append(self, name: str, offset: int, packed: int, size: int, method: int, crc: int) -> None:
+        self.names.append(name)
+        self.offsets.append(offset)
+        self.packed.append(packed)
+        self.sizes.append(size)
+        self.methods.append(method)
+        self.crcs.append(crc)
+
+
+class Damaged(Exception):
+    """The bytes of one file are unreadable; the message is a reason for the report."""
+
+
+class LyingSize(Exception):
+    """A file unpacks to another size than its archive declares."""
+
+
+def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
+    """The unpacked bytes of one file, never more than `size` + 1 of them held.
+
+    Raises Damaged for a broken stream or checksum, LyingSize when the size is not the declared one.
+    """
+    data = os.pread(fd, packed, offset)
+    if len(data) != packed:
+        raise Damaged("the archive ends within this file")
+    if method == DEFLATED:
+        unpacker = zlib.decompressobj(-15)
+        try:
+            data = unpacker.decompress(data, size + 1)
+        except zlib.error as error:
+            raise Damaged("its compressed data is damaged") from error
+        if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
+            raise LyingSize
+        if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
+            raise Damaged("its compressed data ends early")
+    if crc != NO_CRC and zlib.crc32(data) != crc:
+        raise Damaged("its checksum does not match")
+    return data
+
+
+def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: str, out: int) -> None:
+    """Copy one file's unpacked bytes to the file descriptor `out` in blocks of 1 MiB.
+
+    Raises ArchiveHostile when the size is not the declared one, ArchiveInvalid when it is damaged.
+    """
+    unpacker = zlib.decompressobj(-15) if method == DEFLATED else None
+    end, written = offset + packed, 0
+    while offset < end:
+        block = os.pread(fd, min(_BLOCK, end - offset), offset)
+        if not block:
+            raise ArchiveInvalid(f"The archive ends within the entry {show(name)}.")
+        offset += len(block)
+        while block:
+            if unpacker is None:
+                piece, block = block, b""
+            else:
+                try:
+                    piece = unpacker.decompress(block, _BLOCK)
+                except zlib.error as error:
+                    raise ArchiveInvalid(f"The compressed data of {show(name)} is damaged.") from error
+                block = unpacker.unconsumed_tail
+            written += len(piece)
+            if written > size or (unpacker is not None and unpacker.unused_data):
+                raise ArchiveHostile(
+                    f"The entry {show(name)} unpacks to more than its declared {size} bytes."
+                )
+            write_all(out, piece)
+            if unpacker is not None and not piece and not block:
+                break
+    if unpacker is not None:
+        tail = unpacker.flush()
+        written += len(tail)
+        if written <= size:
+            write_all(out, tail)
+    if written != size:
+        raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared {size} bytes.")
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write all of `data` at the descriptor's position."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,246 @@
+"""npz: arrays instead of files. Every member is judged by its npy header before a byte of data is read.
+
+An object array is a pickle and refuses the archive. Headers are matched against the one form that NumPy
+writes instead of being evaluated (format: numpy.lib.format, versions 1.0 to 3.0).
+"""
+
+import math
+import os
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
+from core.ingest import limits as bounds
+from core.ingest.layout import Layout
+from core.ingest.limits import Limits
+from core.ingest.members import DEFLATED, Damaged, LyingSize, Members, read
+from core.ingest.names import label_of, show
+
+_HEADER = re.compile(
+    r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\),? ?\}\s*"
+)
+_KNOWN = ("images", "labels", "test_images", "test_labels", "classes")
+_MAX_LABEL_BYTES = 32 << 20
+"""Largest array of labels: 64 KiB could unpack to it, since labels are exempt from the ratio."""
+_MAX_SIDE = 1 << 15
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """One member: dtype, shape and where its elements begin within the unpacked member."""
+
+    name: str
+    index: int
+    dtype: "np.dtype[np.generic]"
+    shape: tuple[int, ...]
+    header_bytes: int
+
+
+@dataclass(frozen=True)
+class Npz:
+    """A checked npz: `images` and, with a test part, `test_images`; labels per row in `layout`.
+
+    Rows count through `images` and then `test_images`.
+    """
+
+    images: NpyArray
+    test_images: NpyArray | None
+    layout: Layout
+
+
+def read_npz(fd: int, members: Members, limits: Limits) -> Npz:
+    """Check the members of an npz and read its labels (not its images).
+
+    Raises ArchiveHostile (pickle, ratio, lying size), ArchiveInvalid (arrays of another form),
+    ArchiveTooLarge, LabelsInvalid.
+    """
+    arrays: dict[str, NpyArray] = {}
+    ignored = 0
+    for i, name in enumerate(members.names):
+        stem = name.removesuffix(".npy")
+        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
+        if stem == name or stem not in _KNOWN:
+            ignored += 1
+            continue
+        if header is None:
+            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
+        arrays[stem] = header
+    if "images" not in arrays or "labels" not in arrays:
+        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
+    images, test = arrays["images"], arrays.get("test_images")
+    for item in (images, test):
+        if item is not None:
+            _check_images(item, members, limits)
+    if test is not None and test.shape[1:] != images.shape[1:]:
+        raise ArchiveInvalid("The arrays “images” and “test_images” have different image shapes.")
+    total = images.shape[0] + (test.shape[0] if test else 0)
+    if total > limits.entries:
+        raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
+    names = _texts(_vector(fd, members, arrays["classes"], limits)) if "classes" in arrays else None
+    layout = Layout("npz", of=array("l", bytes(0)), ignored=ignored)
+    numbers: dict[str, int] = {}
+    for part, pictures in (("labels", images), ("test_labels", test)):
+        if pictures is not None:
+            item = arrays[part]
+            if item.shape != pictures.shape[:1]:
+                raise LabelsInvalid(
+                    f"The array “{part}” has the shape {item.shape}, not {pictures.shape[:1]}."
+                )
+            _add_labels(layout, numbers, _vector(fd, members, item, limits), names, part)
+    layout.check(limits)
+    return Npz(images, test, layout)
+
+
+def _add_labels(
+    layout: Layout,
+    numbers: dict[str, int],
+    values: npt.NDArray[np.generic],
+    names: list[str] | None,
+    part: str,
+) -> None:
+    distinct, inverse = np.unique(values, return_inverse=True)
+    lookup = np.empty(len(distinct), np.int64)
+    for at, value in enumerate(distinct.tolist()):
+        if isinstance(value, int) and names is not None:
+            if not 0 <= value < len(names):
+                raise LabelsInvalid(f"“{part}” has the label {value}, but “classes” has {len(names)} names.")
+            text = names[value]
+        else:
+            text = _text(value)
+        label = label_of(text, f"“{part}”")
+        number = numbers.setdefault(label, len(numbers))
+        if number == len(layout.classes):
+            layout.classes.append(label)
+        lookup[at] = number
+    layout.of.extend(lookup[inverse].tolist())
+    layout.test.extend(bytes([part == "test_labels"]) * len(values))
+
+
+def _text(value: int | str | bytes) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise LabelsInvalid(f"The label {show(value)} is not UTF-8.") from error
+    return str(value)
+
+
+def _texts(values: npt.NDArray[np.generic]) -> list[str]:
+    return [_text(value) for value in values.tolist()]
+
+
+def _header(fd: int, members: Members, i: int) -> NpyArray | None:
+    """The npy header of member i; None when it is no npy array."""
+    name = members.names[i]
+    head = _first(fd, members, i)
+    if not head.startswith(b"\x93NUMPY") or len(head) < 12:
+        if name.endswith(".npy"):
+            raise ArchiveHostile(f"The member {show(name)} is not an npy array (a bare pickle is refused).")
+        return None
+    wide = head[6] >= 2
+    (length,) = struct.unpack_from("<I" if wide else "<H", head, 8)
+    begin = 12 if wide else 10
+    if head[6] not in (1, 2, 3) or length > bounds.MAX_NPY_HEADER_BYTES or len(head) < begin + length:
+        raise ArchiveInvalid(
+            f"The member {show(name)} has a header of {length} bytes; that is no plain array."
+        )
+    text = head[begin : begin + length].decode("latin-1")
+    if re.search(r"'\|?[<>=]?O", text):
+        raise ArchiveHostile(f"The member {show(name)} is an object array, a pickle; no pickle is ever read.")
+    match = _HEADER.fullmatch(text)
+    if match is None:
+        raise ArchiveInvalid(f"The member {show(name)} is not a plain array of numbers or strings.")
+    descr, fortran, shape_text = match.groups()
+    shape = tuple(int(n) for n in shape_text.split(",") if n.strip())
+    if not re.fullmatch(r"[|<>=]?[iufbUS]\d{1,6}", descr):
+        raise ArchiveInvalid(f"The member {show(name)} has the type {show(descr)}; use integers or strings.")
+    if fortran == "True" and len(shape) > 1:
+        raise ArchiveInvalid(f"The member {show(name)} is in Fortran order; save np.ascontiguousarray of it.")
+    try:
+        dtype = np.dtype(descr)
+    except (TypeError, ValueError) as error:
+        raise ArchiveInvalid(f"The member {show(name)} has the type {show(descr)}.") from error
+    if math.prod(shape) * dtype.itemsize != members.sizes[i] - begin - length:
+        raise ArchiveHostile(
+            f"The member {show(name)} declares the shape {shape}, which is not the size it has."
+        )
+    return NpyArray(name, i, dtype, shape, begin + length)
+
+
+def _first(fd: int, members: Members, i: int) -> bytes:
+    count = bounds.MAX_NPY_HEADER_BYTES + 12
+    data = os.pread(fd, min(count, members.packed[i]), members.offsets[i])
+    if members.methods[i] == DEFLATED:
+        try:
+            return zlib.decompressobj(-15).decompress(data, count)
+        except zlib.error as error:
+            raise ArchiveInvalid(f"The member {show(members.names[i])} is damaged.") from error
+    return data
+
+
+def _check_images(item: NpyArray, members: Members, limits: Limits) -> None:
+    shape = item.shape
+    if item.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
+        raise ArchiveInvalid(
+            f"The array {show(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or N×H×W×C, C in 1, 3, 4."
+        )
+    if (
+        not shape[1]
+        or not shape[2]
+        or max(shape[1:3]) > _MAX_SIDE
+        or shape[1] * shape[2] > limits.image_pixels
+    ):
+        raise ArchiveTooLarge(f"The images of {show(item.name)} are {shape[2]}×{shape[1]} pixels.")
+    size, packed = members.sizes[item.index], members.packed[item.index]
+    if size > max(limits.ratio * packed, bounds.RATIO_FLOOR_BYTES):
+        raise ArchiveHostile(
+            f"The member {show(item.name)} unpacks {packed} bytes to {size}, more than {limits.ratio}:1."
+        )
+
+
+def _vector(fd: int, members: Members, item: NpyArray, limits: Limits) -> npt.NDArray[np.generic]:
+    """A one-dimensional array of labels, read whole: its size is bounded by rows × label length."""
+    i = item.index
+    if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
+        raise LabelsInvalid(
+            f"The array {show(item.name)} is {item.dtype} {item.shape}; labels are N integers or strings."
+        )
+    if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
+        raise ArchiveTooLarge(
+            f"The array {show(item.name)} has {item.shape[0]} rows of {item.dtype.itemsize} bytes."
+        )
+    if item.dtype.kind in "US" and item.dtype.itemsize > 16 * bounds.MAX_LABEL_CHARS:
+        raise LabelsInvalid(
+            f"The labels of {show(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
+        )
+    try:
+        data = read(
+            fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
+        )
+    except LyingSize as error:
+        raise ArchiveHostile(f"The member {show(item.name)} does not unpack to its declared size.") from error
+    except Damaged as error:
+        raise ArchiveInvalid(f"The member {show(item.name)} is unreadable: {error}.") from error
+    if item.dtype.kind == "U":
+        codes = np.frombuffer(
+            data, np.dtype("u4").newbyteorder(item.dtype.byteorder), offset=item.header_bytes
+        )
+        if codes.size and codes.max() > 0x10FFFF:  # NumPy fails on them with a SystemError
+            raise LabelsInvalid(f"The labels of {show(item.name)} are not valid text.")
+    return np.frombuffer(data, item.dtype, offset=item.header_bytes)
+
+
+def rows(npz: Npz) -> Iterator[tuple[NpyArray, int]]:
+    """The image arrays with the number of the first row of each."""
+    yield npz.images, 0
+    if npz.test_images is not None:
+        yield npz.test_images, npz.images.shape[0]

@@ -1,0 +1,223 @@
+"""Starts decoder processes, feeds them ranges of images, and survives their deaths.
+
+A decoder that dies or hangs names the image it was at; that image is tried once more alone (the death may
+have been an accident) and then counts as unusable. The other images of its range are done again.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.ingest.decoder import BAD, REASON_BYTES, Plan
+from core.ingest.limits import BAD_SHARE
+
+IMAGE_S = 30.0
+"""A decoder that stays at one image for so long is ended."""
+START_S = 120.0
+MAX_FAILED_STARTS = 2
+DEADLY = "the decoder crashed, or took too long or too much memory"
+MAX_DEADLY = 50
+"""More images than this that kill the decoder end the ingest: each costs two processes."""
+_ROOT = Path(__file__).resolve().parents[2]
+_TICK_S = 0.2
+Range = tuple[int, int]
+
+
+class Stopped(Exception):
+    """The caller's `stop` said so; nothing of the batch is kept."""
+
+
+class TooManyDeadly(Exception):
+    """So many images killed the decoder that the batch is unusable."""
+
+
+def default_processes() -> int:
+    """One decoder per core but one, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+@dataclass
+class _Worker:
+    process: "subprocess.Popen[bytes]"
+    cell: Path
+    since: float
+    given: deque[Range] = field(default_factory=deque)
+    plan: Plan | None = None
+    seen: int = 0
+    ready: bool = False
+    buffer: bytes = b""
+
+
+@dataclass
+class Pool:
+    """Up to `processes` decoders; scratch files live in `folder`. `run` may be called once per plan.
+
+    image_s: seconds that one image may take; deadly: rows that killed a decoder twice.
+    """
+
+    folder: Path
+    processes: int
+    image_s: float = IMAGE_S
+    deadly: list[int] = field(default_factory=list)
+    _suspects: set[int] = field(default_factory=set)
+    _todo: deque[Range] = field(default_factory=deque)
+    _workers: list[_Worker] = field(default_factory=list)
+    _started: int = 0
+    _failed_starts: int = 0
+
+    def start(self) -> None:
+        """Start one decoder; it gets ready while the caller does other things."""
+        cell = self.folder / f"cell-{self._started}"
+        self._started += 1
+        cell.write_bytes(bytes(8))
+        # A decoder inherits nothing that it does not need, least of all keys.
+        environment = {
+            key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ
+        }
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        with (self.folder / "decoder-errors").open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "core.ingest.decoder"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=_ROOT,
+                env=environment,
+                process_group=0,
+            )
+        self._workers.append(_Worker(process, cell, time.monotonic()))
+        self._send(self._workers[-1], f"{cell.absolute()}\n")
+
+    def run(
+        self, plan: Plan, ranges: list[Range], progress: Callable[[int, int], None], stop: Callable[[], bool]
+    ) -> None:
+        """Decode all ranges. Raises Stopped, TooManyDeadly, RuntimeError when no decoder can start."""
+        self._todo.extend(ranges)
+        done, total = 0, sum(b - a for a, b in ranges)
+        wanted = min(self.processes, len(ranges))
+        while self._todo or any(w.given for w in self._workers):
+            if stop():
+                raise Stopped
+            while len(self._workers) < min(wanted, max(1, len(self._todo))):
+                self.start()
+            for worker in self._workers:
+                # One range in work and one waiting: a decoder never waits for this process to wake up.
+                while worker.ready and len(worker.given) < 2 and self._todo:
+                    self._give(worker, plan, self._todo.popleft())
+            for worker in self._wait():
+                finished = self._hear(worker, plan)
+                done += finished
+                if finished:
+                    progress(done, total)
+            self._watch()
+
+    def close(self) -> None:
+        """End all decoders."""
+        for worker in self._workers:
+            self._end(worker)
+        self._workers.clear()
+
+    def _give(self, worker: _Worker, plan: Plan, part: Range) -> None:
+        if worker.plan is not plan:
+            worker.plan = plan
+            self._send(worker, plan.to_json() + "\n")
+        if not worker.given:
+            worker.since, worker.seen = time.monotonic(), 0
+        worker.given.append(part)
+        self._send(worker, f"{part[0]} {part[1]}\n")
+
+    def _send(self, worker: _Worker, text: str) -> None:
+        assert worker.process.stdin is not None
+        try:
+            worker.process.stdin.write(text.encode())
+            worker.process.stdin.flush()
+        except BrokenPipeError:
+            return  # its end is noticed when its output closes
+
+    def _wait(self) -> list[_Worker]:
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                assert worker.process.stdout is not None
+                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+            return [key.data for key, _ in selector.select(_TICK_S)]
+
+    def _hear(self, worker: _Worker, plan: Plan) -> int:
+        """Take what a decoder said; the number of images that it has finished."""
+        assert worker.process.stdout is not None
+        data = os.read(worker.process.stdout.fileno(), 4096)
+        if not data:
+            return self._lost(worker, plan)
+        worker.buffer += data
+        finished = 0
+        while b"\n" in worker.buffer:
+            line, _, worker.buffer = worker.buffer.partition(b"\n")
+            if line == b"ready":
+                worker.ready = True
+            else:
+                start, stop = worker.given.popleft()
+                finished += stop - start
+        return finished
+
+    def _watch(self) -> None:
+        """End decoders that have been at one image, or at starting, for too long."""
+        now = time.monotonic()
+        for worker in self._workers:
+            at = int.from_bytes(worker.cell.read_bytes()[:8], "little")
+            if at != worker.seen or (worker.ready and not worker.given):
+                worker.seen, worker.since = at, now
+            elif now - worker.since > (self.image_s if worker.ready else START_S):
+                worker.process.kill()
+
+    def _lost(self, worker: _Worker, plan: Plan) -> int:
+        """A decoder has died: blame the image it was at, put the rest of its ranges back."""
+        self._end(worker)
+        self._workers.remove(worker)
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts <= MAX_FAILED_STARTS:
+                return 0
+            tail = (self.folder / "decoder-errors").read_bytes()[-2000:].decode("utf-8", "replace")
+            raise RuntimeError(f"a decoder process could not start: {tail}")
+        if not worker.given:
+            return 0
+        start, stop = worker.given.popleft()
+        row = int.from_bytes(worker.cell.read_bytes()[:8], "little") - 1
+        if not start <= row < stop:  # it died between images
+            row = start
+        parts = [(start, row), (row + 1, stop), *worker.given]
+        given_up = row in self._suspects
+        if given_up:
+            self._give_up(row, plan)
+        else:
+            self._suspects.add(row)
+            parts.insert(1, (row, row + 1))
+        self._todo.extendleft(part for part in reversed(parts) if part[0] < part[1])
+        return int(given_up)
+
+    def _give_up(self, row: int, plan: Plan) -> None:
+        self.deadly.append(row)
+        if len(self.deadly) > max(1, min(MAX_DEADLY, int(BAD_SHARE * plan.rows))):
+            raise TooManyDeadly
+        with Path(plan.reasons).open("r+b") as file:
+            file.seek(row * REASON_BYTES)
+            file.write(DEADLY.encode())
+        with Path(plan.verdicts).open("r+b") as file:
+            file.seek(row)
+            file.write(bytes([BAD]))
+
+    @staticmethod
+    def _end(worker: _Worker) -> None:
+        worker.process.kill()
+        worker.process.wait()
+        for stream in (worker.process.stdin, worker.process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue

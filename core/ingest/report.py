@@ -1,0 +1,102 @@
+"""What decoding showed: the report of a batch, and whether the batch is usable at all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import ArchiveHostile, Rejected
+from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, LYING, REASON_BYTES
+from core.ingest.layout import Layout
+from core.ingest.limits import BAD_SHARE, REPORT_ROWS
+from core.ingest.names import show
+from core.ingest.pool import DEADLY
+
+
+@dataclass
+class Decoded:
+    """Per candidate: name, class number, own test part, verdict, digest, and where its pixels are."""
+
+    names: Callable[[int], str]
+    labels: npt.NDArray[np.int64]
+    test: npt.NDArray[np.bool_]
+    verdicts: npt.NDArray[np.uint8]
+    digests: npt.NDArray[np.uint8]
+    reasons: Path
+    pixels: Path
+
+
+def judge(decoded: Decoded, layout: Layout) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
+    """The report, and True for every usable image; raises Rejected, ArchiveHostile."""
+    lying = np.flatnonzero(decoded.verdicts == LYING)
+    if lying.size:
+        raise ArchiveHostile(
+            f"The entry {show(decoded.names(int(lying[0])))} does not unpack to its declared size."
+        )
+    good = (decoded.verdicts == GOOD) | (decoded.verdicts == GOOD_FIRST_FRAME)
+    bad = np.flatnonzero(~good)
+    rejected = []
+    with decoded.reasons.open("rb") as file:
+        for row in bad[:REPORT_ROWS].tolist():
+            file.seek(row * REASON_BYTES)
+            reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
+            rejected.append({"path": decoded.names(row), "reason": reason})
+    notes = list(layout.notes)
+    frames = int((decoded.verdicts == GOOD_FIRST_FRAME).sum())
+    if frames:
+        notes.append(
+            f"{frames} image{'s have' if frames > 1 else ' has'} several frames; the first was taken"
+        )
+    distinct = len({digest.tobytes() for digest in decoded.digests[good]})
+    report = {
+        "rejected": rejected,
+        "rejected_count": len(bad),
+        "ignored": layout.ignored,
+        "duplicates": int(good.sum()) - distinct,
+        "notes": notes,
+    }
+    files, extra = len(good), {"report": report}
+    if len(bad) == files:
+        raise Rejected("Not one image of the batch could be decoded.", extra=extra)
+    if len(bad) > BAD_SHARE * files:
+        raise Rejected(
+            f"{len(bad)} of {files} images could not be decoded, more than {BAD_SHARE:.0%}; the first is "
+            f"{show(rejected[0]['path'])}: {rejected[0]['reason']}.",
+            extra=extra,
+        )
+    trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))
+    if not trained.all():
+        label = layout.classes[int(np.argmin(trained))]
+        raise Rejected(f"No training image of the class {show(label)} could be decoded.", extra=extra)
+    return report, good
+
+
+def too_many_deadly(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+    rejected = [{"path": names(row), "reason": DEADLY} for row in deadly]
+    report = {
+        "rejected": rejected,
+        "rejected_count": len(deadly),
+        "ignored": layout.ignored,
+        "duplicates": 0,
+        "notes": ["decoding stopped before the end: too many images crashed the decoder"],
+    }
+    return Rejected(
+        f"{len(deadly)} images crashed the decoder; the first is {show(rejected[0]['path'])}. Remove them.",
+        extra={"report": report},
+    )
+
+
+def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
+    held, trained = (
+        {digest.tobytes() for digest in decoded.digests[good & side]}
+        for side in (decoded.test, ~decoded.test)
+    )
+    shared = len(held & trained)
+    if shared:
+        warnings.append(
+            f"{shared} held-out image{'s are' if shared > 1 else ' is'} in the training part too: "
+            "accuracy there is flattered."
+        )

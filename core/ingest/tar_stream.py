@@ -1,0 +1,296 @@
+"""Tar, plain or gzipped, read once from front to back with a bound on everything.
+
+Only regular files and folders pass; links, devices and sparse files refuse the archive. Long names come
+from GNU `L` records and pax headers (both bounded). The standard library's reader is not used: it reads
+pax headers of any size into memory and follows offsets that lie (CVE-2025-8194). POSIX.1-2017, pax
+interchange format; GNU tar manual, "Basic Tar Format".
+"""
+
+import os
+import zlib
+from collections.abc import Callable
+from typing import Protocol
+
+from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
+from core.ingest.members import NO_CRC, STORED, Members, write_all
+from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+
+BLOCK = 512
+_READ = 1 << 18
+_SLACK_BYTES = 1 << 20
+"""A gzip may exceed the ratio by this much: tar pads every file with zeros."""
+_PAX_BYTES = 64 << 10
+CSV_NAME = "labels.csv"
+
+
+class Source(Protocol):
+    """Bytes from front to back."""
+
+    position: int
+
+    def read(self, count: int) -> bytes: ...
+
+    def skip(self, count: int) -> None: ...
+
+
+class FileSource:
+    """A plain file; skipping does not read."""
+
+    def __init__(self, fd: int) -> None:
+        self.position = 0
+        self._fd = fd
+        self._bytes = os.fstat(fd).st_size
+
+    def read(self, count: int) -> bytes:
+        data = os.pread(self._fd, count, self.position)
+        self.position += len(data)
+        return data
+
+    def skip(self, count: int) -> None:
+        self.position = min(self._bytes, self.position + count)
+
+
+class GzipSource:
+    """A gzip file (several members allowed), unpacked as far as asked, never beyond the limits.
+
+    `copy_to`: descriptor that receives every unpacked byte. Raises ArchiveHostile beyond the ratio,
+    ArchiveTooLarge beyond the unpacked bytes, ArchiveInvalid for damage.
+    """
+
+    def __init__(self, fd: int, limits: Limits, copy_to: int | None = None) -> None:
+        self.position = 0
+        self.current = ""
+        self._fd, self._limits, self._copy_to = fd, limits, copy_to
+        self._offset = 0
+        self._streams = 1
+        self._unpacker = zlib.decompressobj(31)
+        self._packed = b""
+        self._ready = b""
+
+    def read(self, count: int) -> bytes:
+        pieces, wanted = [], count
+        while wanted:
+            if not self._ready:
+                self._ready = self._next()
+                if not self._ready:
+                    break
+            pieces.append(self._ready[:wanted])
+            self._ready = self._ready[wanted:]
+            wanted -= len(pieces[-1])
+        self.position += count - wanted
+        return b"".join(pieces)
+
+    def skip(self, count: int) -> None:
+        while count:
+            got = len(self.read(min(count, _READ)))
+            if not got:
+                return
+            count -= got
+
+    def _next(self) -> bytes:
+        data = b""
+        while not data:
+            if not self._packed:
+                self._packed = os.pread(self._fd, _READ, self._offset)
+                self._offset += len(self._packed)
+                if not self._packed:
+                    if not self._unpacker.eof:
+                        raise ArchiveInvalid(f"The gzip stream ends early{self._where()}.")
+                    return b""
+            if self._unpacker.eof:
+                if not self._packed.strip(b"\0"):  # padding after the last member
+                    self._packed = b""
+                    continue
+                self._streams += 1
+                # Each new stream copies what is left of the block: thousands of tiny ones are an attack.
+                if self._streams > 64 + self.position // 1024:
+                    raise ArchiveHostile(f"The gzip consists of thousands of tiny streams{self._where()}.")
+                self._unpacker = zlib.decompressobj(31)
+            try:
+                data = self._unpacker.decompress(self._packed, _READ)
+            except zlib.error as error:
+                raise ArchiveInvalid(f"The gzip stream is damaged{self._where()}.") from error
+            self._packed = (
+                self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
+            )
+        total = self.position + len(data)
+        if total > self._limits.ratio * self._offset + _SLACK_BYTES:
+            raise ArchiveHostile(f"The gzip unpacks to more than {self._limits.ratio}:1{self._where()}.")
+        if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
+            raise ArchiveTooLarge(
+                f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes{self._where()}."
+            )
+        if self._copy_to is not None:
+            write_all(self._copy_to, data)
+        return data
+
+    def _where(self) -> str:
+        return f" (at the entry {show(self.current)})" if self.current else ""
+
+
+def is_tar_header(block: bytes) -> bool:
+    """Whether 512 bytes are a tar header: its checksum says so (all-zero blocks are not)."""
+    digits = block[148:156].strip(b" \0")
+    if not digits or not digits.isdigit():
+        return False
+    try:
+        stored = int(digits, 8)
+    except ValueError:
+        return False
+    return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
+
+
+def scan(source: Source, limits: Limits, keep_csv: Callable[[int, bytes], None]) -> Members:
+    """The regular files of a tar. `keep_csv(index, bytes)` receives files named labels.csv.
+
+    Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid.
+    """
+    members = Members()
+    seen: set[str] = set()
+    headers = unpacked = csv_bytes = 0
+    long_name: str | None = None
+    pax: dict[str, str] = {}
+    while True:
+        block = source.read(BLOCK)
+        if not block:
+            break  # some writers leave the two closing blocks out
+        if block == bytes(BLOCK):
+            break
+        if len(block) != BLOCK or not is_tar_header(block):
+            after = f" after the entry {show(members.names[-1])}" if members.names else ""
+            raise ArchiveInvalid(f"The tar is damaged or cut off{after}.")
+        headers += 1
+        if headers > 2 * limits.entries + 16 or len(members) > limits.entries:
+            raise ArchiveTooLarge(f"The tar has more than {limits.entries} entries.")
+        kind = block[156:157]
+        size = _number(block[124:136])
+        if kind in b"LKxg" and kind:
+            if size > _PAX_BYTES:
+                raise ArchiveHostile(
+                    f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
+                )
+            body = _exactly(source, size)
+            source.skip(-size % BLOCK)
+            if kind == b"L":
+                long_name = _text(body.split(b"\0", 1)[0])
+            elif kind == b"x":
+                pax = _pax(body)
+            elif kind == b"g" and _pax(body).keys() & {"path", "size", "linkpath"}:
+                raise ArchiveHostile("A global header of the tar names a path or a size for all entries.")
+            continue
+        raw = pax.get("path") or long_name or _header_name(block)
+        if "size" in pax:
+            size = _decimal(pax["size"], raw)
+        if any(key.startswith("GNU.sparse") for key in pax):
+            raise ArchiveHostile(f"The entry {show(raw)} is a sparse file.")
+        long_name, pax = None, {}
+        name = path_of(raw)
+        if isinstance(source, GzipSource):
+            source.current = name
+        _check_kind(kind, name, raw, size)
+        if kind == b"5" or raw.endswith("/"):
+            source.skip(size + -size % BLOCK)
+            continue
+        if name in seen:
+            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
+        seen.add(name)
+        unpacked += size
+        if unpacked > limits.unpacked_bytes:
+            raise ArchiveTooLarge(
+                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {show(name)})."
+            )
+        offset = source.position
+        if name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1:
+            csv_bytes += size
+            if csv_bytes > MAX_CSV_BYTES:
+                raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
+            data = _exactly(source, size)
+            keep_csv(len(members), data)
+            source.skip(-size % BLOCK)
+        else:
+            data = source.read(min(size, MAGIC_BYTES))
+            source.skip(size - len(data) + -size % BLOCK)
+        if source.position < offset + size:
+            raise ArchiveHostile(f"The entry {show(name)} declares {size} bytes, more than the archive has.")
+        refuse_nested(name, data[:MAGIC_BYTES])
+        members.append(name, offset, size, size, STORED, NO_CRC)
+    if len(members) > limits.entries:
+        raise ArchiveTooLarge(f"The tar has more than {limits.entries} entries.")
+    return members
+
+
+def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
+    if kind in (b"1", b"2"):
+        raise ArchiveHostile(f"The entry {show(name)} is a link.")
+    if kind in (b"3", b"4", b"6"):
+        raise ArchiveHostile(f"The entry {show(name)} is a device or pipe.")
+    if kind not in (b"0", b"\0", b"7", b"5"):
+        raise ArchiveHostile(f"The entry {show(name)} is of the unsupported tar type {show(kind)}.")
+    if (kind == b"5" or raw.endswith("/")) and size:
+        raise ArchiveHostile(f"The folder {show(name)} claims to hold bytes of its own.")
+    if kind != b"5" and not raw.endswith("/") and not name:
+        raise ArchiveHostile(f"The entry {show(raw)} has no name.")
+
+
+def _exactly(source: Source, count: int) -> bytes:
+    data = source.read(count)
+    if len(data) != count:
+        raise ArchiveInvalid("The tar is cut off within an entry.")
+    return data
+
+
+def _header_name(block: bytes) -> str:
+    name = block[:100].split(b"\0", 1)[0]
+    prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
+    return _text(prefix + b"/" + name if prefix else name)
+
+
+def _text(raw: bytes) -> str:
+    if len(raw) > MAX_NAME_BYTES:
+        raise ArchiveHostile(f"The name of the entry {show(raw)} is longer than {MAX_NAME_BYTES} bytes.")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _number(raw: bytes) -> int:
+    """A size: octal digits, or GNU's base 256 when the first bit is set."""
+    if raw[0] & 0x80:
+        if raw[0] != 0x80:
+            raise ArchiveHostile("An entry of the tar declares a negative or absurd size.")
+        value = int.from_bytes(raw[1:], "big")
+    else:
+        digits = raw.strip(b" \0")
+        if digits and not (digits.isdigit() and b"8" not in digits and b"9" not in digits):
+            raise ArchiveInvalid("An entry of the tar declares a size that is not a number.")
+        value = int(digits or b"0", 8)
+    if value >= 1 << 62:
+        raise ArchiveHostile("An entry of the tar declares an absurd size.")
+    return value
+
+
+def _decimal(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ArchiveHostile(f"The entry {show(name)} declares an absurd size.")
+    return int(text)
+
+
+def _pax(body: bytes) -> dict[str, str]:
+    """The records `LENGTH KEY=VALUE\\n` of a pax header; only keys that we use or refuse are kept."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(body) and body[at] != 0:
+        blank = body.find(b" ", at, at + 8)
+        digits = body[at:blank] if blank > 0 else b""
+        if not digits.isdigit() or not blank - at < int(digits) <= len(body) - at:
+            raise ArchiveInvalid("A pax header of the tar is damaged.")
+        record = body[blank + 1 : at + int(digits)]
+        key, equals, value = record.removesuffix(b"\n").partition(b"=")
+        if not equals:
+            raise ArchiveInvalid("A pax header of the tar is damaged.")
+        if key in (b"path", b"size", b"linkpath") or key.startswith(b"GNU.sparse"):
+            found[key.decode("ascii", "replace")] = _text(value)
+        at += int(digits)
+    return found

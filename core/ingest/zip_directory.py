@@ -1,0 +1,346 @@
+"""A zip's directory, read with bounds and believed only where every copy of a fact agrees.
+
+The end-of-directory record is checked first: it bounds the number of entries and the bytes of the
+directory before any of it is read. Every entry is then compared with its local header; the extents of
+all entries must lie before the directory and must not overlap (the trick of overlapping-file bombs,
+CVE-2024-0450); zip64 records must lie exactly where their locator says (CVE-2025-8291). Written against
+PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5; the standard library's reader is not used on uploads.
+"""
+
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest import limits as bounds
+from core.ingest.limits import Limits
+from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, LyingSize, Members, read
+from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+
+_END = struct.Struct("<4s4H2LH")
+_LOCATOR = struct.Struct("<4sLQL")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+_DESCRIPTOR = 1 << 3
+_UTF8 = 1 << 11
+_LOCAL_READ = 256
+"""Bytes read at a local header at once: header, most names and the first bytes of the data."""
+_DEFLATE_RATIO = 1032
+"""Deflate cannot pack tighter than this (RFC 1951: 258 bytes in 2 bits)."""
+_TRIAL_BYTES = 32 << 20
+"""Deflated entries are unpacked on trial until this many declared bytes are spent."""
+_READ_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class _End:
+    entries: int
+    directory_bytes: int
+    directory_offset: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    raw_name: bytes
+    flags: int
+    method: int
+    crc: int
+    packed: int
+    size: int
+    header_offset: int
+    mode: int
+
+
+def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
+    """The regular files of the zip at descriptor `fd`.
+
+    Folders are checked and left out. `check_ratio=False` leaves the ratio of single entries to the
+    caller (rows of an npz, whose labels pack far below any image). Raises ArchiveHostile,
+    ArchiveTooLarge or ArchiveInvalid; each message names the entry.
+    """
+    file_bytes = os.fstat(fd).st_size
+    end = _read_end(fd, file_bytes, limits)
+    members = Members()
+    seen: set[str] = set()
+    starts = np.empty(end.entries, np.int64)
+    stops = np.empty(end.entries, np.int64)
+    unpacked, trial = 0, _TRIAL_BYTES
+    for index, entry in enumerate(_entries(fd, end)):
+        name = path_of(_decode_name(entry))
+        is_folder = _check_kind(entry, name)
+        if name in seen and not is_folder:
+            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
+        data_offset, first = _check_local(fd, entry, end.directory_offset)
+        starts[index] = entry.header_offset
+        stops[index] = data_offset + entry.packed
+        if is_folder:
+            continue
+        seen.add(name)
+        _check_sizes(entry, name, limits, check_ratio)
+        unpacked += entry.size
+        if unpacked > limits.unpacked_bytes:
+            raise ArchiveTooLarge(
+                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {show(name)})."
+            )
+        if entry.method == DEFLATED:
+            first = _first_inflated(fd, entry, data_offset)
+            if entry.size <= trial:
+                trial -= max(entry.size, 64)
+                _try_size(fd, entry, data_offset, name)
+        refuse_nested(name, first)
+        members.append(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
+    _check_overlap(fd, starts, stops)
+    if check_ratio and unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
+        raise ArchiveHostile(
+            f"The archive of {file_bytes} bytes declares {unpacked} unpacked bytes, more than {limits.ratio}:1."
+        )
+    return members
+
+
+def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
+    tail_offset = max(0, file_bytes - _END.size - _MAX16)
+    tail = os.pread(fd, _END.size + _MAX16, tail_offset)
+    at = tail.rfind(b"PK\x05\x06")
+    while at >= 0:
+        if at + _END.size <= len(tail):
+            fields = _END.unpack_from(tail, at)
+            if at + _END.size + fields[7] == len(tail):
+                break
+        at = tail.rfind(b"PK\x05\x06", 0, at)
+    if at < 0:
+        raise ArchiveInvalid("The zip has no end-of-directory record: it is cut off or something follows it.")
+    if tail.find(b"PK\x05\x06", at + 4) >= 0:
+        raise ArchiveHostile("The zip has two end-of-directory records.")
+    _, disk, start_disk, here, total, size, offset, _ = fields
+    end_offset = tail_offset + at
+    where = end_offset
+    locator = os.pread(fd, _LOCATOR.size, end_offset - _LOCATOR.size) if end_offset >= _LOCATOR.size else b""
+    if locator.startswith(b"PK\x06\x07"):
+        _, disk64, where, disks = _LOCATOR.unpack(locator)
+        record = os.pread(fd, _END64.size, where) if where < end_offset else b""
+        if len(record) != _END64.size or not record.startswith(b"PK\x06\x06") or disk64 or disks > 1:
+            raise ArchiveHostile("The zip64 locator does not point at a zip64 end-of-directory record.")
+        _, record_bytes, _, _, d64, s64, here64, total64, size64, offset64 = _END64.unpack(record)
+        if where + 12 + record_bytes != end_offset - _LOCATOR.size:
+            raise ArchiveHostile("The zip64 end-of-directory record does not end where its locator begins.")
+        pairs = ((disk, d64, _MAX16), (start_disk, s64, _MAX16), (here, here64, _MAX16), (total, total64, _MAX16),
+                 (size, size64, _MAX32), (offset, offset64, _MAX32))  # fmt: skip
+        if any(short not in (wide, top) for short, wide, top in pairs):
+            raise ArchiveHostile("The zip's two end-of-directory records contradict each other.")
+        disk, start_disk, here, total, size, offset = d64, s64, here64, total64, size64, offset64
+    if disk or start_disk or here != total:
+        raise ArchiveInvalid("The zip is one part of several; send it as one file.")
+    if total > limits.entries:
+        raise ArchiveTooLarge(f"The zip has {total} entries; at most {limits.entries} are accepted.")
+    if size > total * (_CENTRAL.size + 3 * _MAX16) or size < total * _CENTRAL.size:
+        raise ArchiveHostile(f"The zip's directory of {size} bytes cannot hold its {total} entries.")
+    if size > (64 << 10) + total * bounds.DIRECTORY_BYTES_PER_ENTRY:
+        raise ArchiveTooLarge(
+            f"The zip's directory takes {size} bytes for {total} entries; shorten the names."
+        )
+    if offset + size != where:
+        raise ArchiveHostile("The zip's directory does not lie right before its end-of-directory record.")
+    return _End(total, size, offset)
+
+
+def _entries(fd: int, end: _End) -> Iterator[_Entry]:
+    """The directory's records in order, read in blocks; it must hold exactly the declared number."""
+    buffer, at = b"", 0
+    offset, left = end.directory_offset, end.directory_bytes
+
+    def need(count: int) -> None:
+        nonlocal buffer, at, offset, left
+        if len(buffer) - at >= count:
+            return
+        block = os.pread(fd, min(left, max(_READ_BLOCK, count)), offset)
+        buffer, at = buffer[at:] + block, 0
+        offset, left = offset + len(block), left - len(block)
+        if len(buffer) < count:
+            raise ArchiveHostile("The zip's directory ends within an entry: it lies about its entries.")
+
+    for _ in range(end.entries):
+        need(_CENTRAL.size)
+        (signature, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk,
+         _, attributes, header_offset) = _CENTRAL.unpack_from(buffer, at)  # fmt: skip
+        if signature != b"PK\x01\x02":
+            raise ArchiveHostile("The zip's directory holds something that is not an entry.")
+        record_bytes = _CENTRAL.size + name_bytes + extra_bytes + comment_bytes
+        need(record_bytes)
+        name_end = at + _CENTRAL.size + name_bytes
+        raw_name = buffer[at + _CENTRAL.size : name_end]
+        if extra_bytes:
+            wide = _zip64_extra(buffer[name_end : name_end + extra_bytes], raw_name)
+            if wide is not None:
+                values = [wide[i : i + 8] for i in range(0, len(wide), 8)]
+                size, packed, header_offset, disk = _widen(
+                    values, size, packed, header_offset, disk, raw_name
+                )
+        if disk:
+            raise ArchiveInvalid(f"The entry {show(raw_name)} lies in another part of a divided zip.")
+        yield _Entry(raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16)
+        at += record_bytes
+    if left or at != len(buffer):
+        raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
+
+
+def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
+    """The body of the zip64 extra field, None when there is none; the whole extra field must parse."""
+    found, at = None, 0
+    while at + 4 <= len(extra):
+        kind, count = struct.unpack_from("<HH", extra, at)
+        if at + 4 + count > len(extra):
+            raise ArchiveHostile(f"The extra field of {show(raw_name)} is longer than the space it has.")
+        if kind == 1:
+            if found is not None:
+                raise ArchiveHostile(f"The entry {show(raw_name)} has two zip64 fields.")
+            found = extra[at + 4 : at + 4 + count]
+        at += 4 + count
+    return found  # up to three bytes of padding are tolerated: alignment tools write them
+
+
+def _widen(
+    values: list[bytes], size: int, packed: int, header_offset: int, disk: int, raw_name: bytes
+) -> tuple[int, int, int, int]:
+    """Replace the fields that are all ones by those of the zip64 field, in its fixed order."""
+
+    def take(bits: int) -> int:
+        if not values or len(values[0]) < bits // 8:
+            raise ArchiveHostile(f"The zip64 field of {show(raw_name)} lacks a value that it should hold.")
+        return int.from_bytes(values.pop(0)[: bits // 8], "little")
+
+    size = take(64) if size == _MAX32 else size
+    packed = take(64) if packed == _MAX32 else packed
+    header_offset = take(64) if header_offset == _MAX32 else header_offset
+    disk = take(32) if disk == _MAX16 else disk
+    return size, packed, header_offset, disk
+
+
+def _decode_name(entry: _Entry) -> str:
+    """UTF-8 where it is valid (macOS writes it without the flag), else code page 437 as of old."""
+    try:
+        return entry.raw_name.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if entry.flags & _UTF8:
+            raise ArchiveHostile(
+                f"The name {show(entry.raw_name)} is not the UTF-8 that it claims to be."
+            ) from error
+        return entry.raw_name.decode("cp437")
+
+
+def _check_kind(entry: _Entry, name: str) -> bool:
+    """Refuse what is neither a plain file nor a folder; True for a folder."""
+    if not entry.raw_name:
+        raise ArchiveHostile("An entry has an empty name.")
+    kind = stat.S_IFMT(entry.mode)
+    if kind == stat.S_IFLNK:
+        raise ArchiveHostile(f"The entry {show(name)} is a symbolic link.")
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise ArchiveHostile(f"The entry {show(name)} is a device, pipe or socket.")
+    if entry.flags & _ENCRYPTED:
+        raise ArchiveHostile(f"The entry {show(name)} is encrypted; send the archive without a password.")
+    if entry.method not in (STORED, DEFLATED):
+        raise ArchiveHostile(
+            f"The entry {show(name)} is packed with method {entry.method}; only stored and deflated are accepted."
+        )
+    is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
+    if is_folder and (entry.size or entry.packed > 2):
+        raise ArchiveHostile(f"The folder {show(name)} claims to hold bytes of its own.")
+    if not is_folder and not name:
+        raise ArchiveHostile(f"The entry {show(entry.raw_name)} has no name.")
+    return is_folder
+
+
+def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
+    if entry.method == STORED:
+        if entry.packed != entry.size:
+            raise ArchiveHostile(f"The stored entry {show(name)} declares two different sizes.")
+        return
+    # Deflate adds at most 5 bytes per 16 KiB block; weak packers are given twice that and a margin.
+    if entry.packed > entry.size + entry.size // 1000 + 128 or entry.size > entry.packed * _DEFLATE_RATIO:
+        raise ArchiveHostile(
+            f"The entry {show(name)} lies about its size: {entry.packed} packed bytes, {entry.size} unpacked."
+        )
+    if check_ratio and entry.size > max(limits.ratio * entry.packed, bounds.RATIO_FLOOR_BYTES):
+        raise ArchiveHostile(
+            f"The entry {show(name)} unpacks {entry.packed} bytes to {entry.size}, more than {limits.ratio}:1."
+        )
+
+
+def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, bytes]:
+    """Compare the local header with the directory; the offset of the data and its first bytes."""
+    name = entry.raw_name
+    start = entry.header_offset
+    if start + _LOCAL.size + len(name) > directory_offset:
+        raise ArchiveHostile(f"The entry {show(name)} points outside the archive's data.")
+    head = os.pread(fd, _LOCAL_READ, start)
+    if len(head) < _LOCAL.size or not head.startswith(b"PK\x03\x04"):
+        raise ArchiveHostile(f"The entry {show(name)} points at something that is not an entry.")
+    _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = _LOCAL.unpack_from(head)
+    data_offset = start + _LOCAL.size + name_bytes + extra_bytes
+    if data_offset + entry.packed > directory_offset:
+        raise ArchiveHostile(f"The entry {show(name)} reaches beyond the archive's data.")
+    if len(head) < _LOCAL.size + name_bytes + extra_bytes:
+        head = os.pread(fd, data_offset - start, start)
+    if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
+        raise ArchiveHostile(f"The entry {show(name)} has another name in its local header.")
+    if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):
+        raise ArchiveHostile(f"The entry {show(name)} has other flags or packing in its local header.")
+    if _MAX32 in (packed, size):
+        wide = _zip64_extra(head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name)
+        values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]
+        size, packed, _, _ = _widen(values, size, packed, 0, 0, name)
+    local, central = (crc, packed, size), (entry.crc, entry.packed, entry.size)
+    # With a data descriptor the local header may leave the three at zero: they follow the data.
+    if any(a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)):
+        raise ArchiveHostile(
+            f"The entry {show(name)} declares other sizes or another checksum in its local header."
+        )
+    if entry.method == STORED:
+        at = data_offset - start
+        first = head[at : at + min(MAGIC_BYTES, entry.packed)]
+        if len(first) < min(MAGIC_BYTES, entry.packed):
+            first = os.pread(fd, min(MAGIC_BYTES, entry.packed), data_offset)
+        return data_offset, first
+    return data_offset, b""
+
+
+def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
+    """The first unpacked bytes of a deflated entry; empty when its stream is damaged (a row later)."""
+    try:
+        return zlib.decompressobj(-15).decompress(
+            os.pread(fd, min(entry.packed, 1024), data_offset), MAGIC_BYTES
+        )
+    except zlib.error:
+        return b""
+
+
+def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
+    """Unpack an entry, up to one byte more than it declares; damage is left to the decoder's report."""
+    try:
+        read(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
+    except LyingSize as error:
+        raise ArchiveHostile(
+            f"The entry {show(name)} does not unpack to its declared {entry.size} bytes."
+        ) from error
+    except Damaged:
+        return
+
+
+def _check_overlap(fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[Any, Any]") -> None:
+    order = np.argsort(starts, kind="stable")
+    bad = np.flatnonzero(starts[order][1:] < stops[order][:-1])
+    if not bad.size:
+        return
+    at = int(starts[order][bad[0] + 1])
+    head = os.pread(fd, _LOCAL.size + bounds.MAX_NAME_BYTES, at)
+    name = head[_LOCAL.size : _LOCAL.size + _LOCAL.unpack_from(head)[9]]
+    raise ArchiveHostile(f"The entry {show(name)} overlaps another entry.")

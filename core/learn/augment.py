@@ -1,0 +1,58 @@
+"""Random shifts and flips of uint8 batches, driven by a table of random numbers.
+
+The loop draws one table per epoch from (seed, task, epoch) and looks rows up by image index, so what an
+image looks like does not depend on batches, threads or on where a run was interrupted. `auto` shifts only:
+a flip turns digits, letters and road signs into something else, a shift never changes a label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+COLUMNS = 3  # rows of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
+NAMES = ("auto", "none", "shift", "flip", "shift-flip")
+
+
+def epoch_seed(*parts: int) -> int:
+    """A 63-bit seed that differs for every tuple of integers, the same on every machine."""
+    digest = hashlib.sha256(",".join(str(p) for p in parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def epoch_table(seed: int, task: int, epoch: int, n: int) -> Tensor:
+    """rand(n, 1 + COLUMNS) in float64: column 0 orders the epoch, the others augment."""
+    generator = torch.Generator().manual_seed(epoch_seed(seed, task, epoch))
+    return torch.rand(n, 1 + COLUMNS, generator=generator, dtype=torch.float64)
+
+
+class Augmentation:
+    """One of `NAMES`. Shifts are whole pixels up to size // 8 each way; edge pixels are repeated."""
+
+    def __init__(self, name: str, size: int) -> None:
+        if name not in NAMES:
+            raise ValueError(f"unknown augmentation {name!r}: one of {', '.join(NAMES)}")
+        self.shift = size // 8 if name in ("auto", "shift", "shift-flip") else 0
+        self.flip = name in ("flip", "shift-flip")
+        self._line = torch.arange(size)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is changed at all."""
+        return bool(self.shift) or self.flip
+
+    def __call__(self, images: Tensor, index: Tensor, table: Tensor) -> Tensor:
+        """Rows `index` of images uint8 [N, S, S, C], augmented by table [B, COLUMNS] → [B, S, S, C]."""
+        if not self.active:
+            return images.index_select(0, index)
+        size = self._line.numel()
+        span = 2 * self.shift + 1
+        offsets = (table[:, :2] * span).floor_().long().sub_(self.shift)
+        rows = (self._line + offsets[:, :1]).clamp_(0, size - 1)
+        columns = (self._line + offsets[:, 1:2]).clamp_(0, size - 1)
+        if self.flip:
+            columns = torch.where(table[:, 2:3] < 0.5, columns.flip(1), columns)
+        index, rows, columns = (t.to(images.device) for t in (index, rows, columns))
+        return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]

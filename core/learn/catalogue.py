@@ -1,0 +1,90 @@
+"""Names, scenarios and JSON Schemas of everything a recipe can say, for processes that never import torch.
+
+`python -m core.learn.catalogue OUT.json` writes the file once per code version. The code version is the sha256
+of all Python files under `core/learn`, by path and content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.learn.augment import NAMES as AUGMENTS
+from core.learn.methods import METHODS
+from core.learn.methods.base import Method
+from core.learn.networks import architectures
+from core.learn.optim.build import DESCRIPTIONS
+from core.learn.recipe import PRESETS, Recipe, resolve
+
+
+def code_version(folder: Path | None = None) -> str:
+    """sha256 over (relative path, content) of every .py file under `core/learn`, in path order.
+
+    Each file adds `<path>\\0<sha256 of its bytes>\\n`, path with forward slashes.
+    """
+    folder = folder or Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
+        name = path.relative_to(folder).as_posix()
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def catalogue() -> dict[str, Any]:
+    """The whole catalogue as JSON values."""
+    return {
+        "code_version": code_version(),
+        "methods": {name: _method(method) for name, method in sorted(METHODS.items())},
+        "architectures": {
+            name: {
+                "schema": info.hyper.model_json_schema(),
+                "defaults": info.hyper().model_dump(mode="json", by_alias=True),
+                "scenarios": list(info.scenarios),
+                "description": info.description,
+                "source": info.source,
+                "family": info.family,
+                "min_size": info.min_size,
+            }
+            for name, info in sorted(architectures().items())
+        },
+        "optimizers": DESCRIPTIONS,
+        "augmentations": list(AUGMENTS),
+        "presets": PRESETS,
+        "recipe": {
+            "schema": Recipe.model_json_schema(),
+            "defaults": resolve({}).model_dump(mode="json", by_alias=True),
+        },
+    }
+
+
+def _method(method: type[Method]) -> dict[str, Any]:
+    accepts = method.accepts
+    neutral = None if method.neutral is None else method.neutral.model_dump(mode="json", by_alias=True)
+    return {
+        "schema": method.Hyper.model_json_schema(by_alias=True),
+        "defaults": method.Hyper().model_dump(mode="json", by_alias=True),
+        "scenarios": list(method.scenarios),
+        "weak": dict(method.weak),
+        "accepts": {
+            "optimizers": list(accepts.optimizers),
+            "depths": list(accepts.depths),
+            "head_inits": list(accepts.head_inits),
+            "olor": accepts.olor,
+        },
+        "source": method.source,
+        "description": method.description,
+        "neutral": neutral,
+        "no_neutral": method.no_neutral or None,
+    }
+
+
+def main(out: str) -> None:
+    """Write the catalogue to a file."""
+    Path(out).write_text(json.dumps(catalogue(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

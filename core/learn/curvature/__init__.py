@@ -1,0 +1,1 @@
+"""Curvature of the loss around a solution: which parameters matter to what was learned."""

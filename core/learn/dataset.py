@@ -1,0 +1,120 @@
+"""A task's images and labels in memory, and the batches that training and evaluation take from them.
+
+A dataset file is safetensors with `images` uint8 [N, S, S, C] and `labels` int64 [N]; images are memory-mapped
+and stay uint8 until a whole batch is on its way. Small sets that nothing augments are scaled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.learn.augment import Augmentation
+from core.learn.context import Batch
+from core.learn.precision import Inputs
+from core.learn.state import load_tensors
+
+CACHE_BYTES = 256 * 2**20  # float32 copy of a whole set, when nothing augments it
+DEVICE_BYTES = 4 * 2**30  # uint8 images kept on a CUDA device
+
+
+class DataError(ValueError):
+    """A dataset file that does not fit the task."""
+
+
+class Dataset:
+    """images uint8 [N, S, S, C]; labels int64 [N] as indices into `names`."""
+
+    def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
+        if images.dtype != torch.uint8 or images.dim() != 4:
+            raise DataError(f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}")
+        if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+            raise DataError("labels must be int64, one for each image")
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
+            raise DataError(f"labels must lie between 0 and {len(names) - 1}")
+        self.images = images
+        self.labels = labels
+        self.names = list(names)
+
+    @staticmethod
+    def read(path: Path, names: Sequence[str]) -> Dataset:
+        """A dataset file. Raises DataError when it is not one."""
+        tensors = load_tensors(path)
+        if set(tensors) != {"images", "labels"}:
+            raise DataError(f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}")
+        return Dataset(tensors["images"], tensors["labels"], names)
+
+    def __len__(self) -> int:
+        return self.labels.shape[0]
+
+    def units(self, known: Sequence[str]) -> Tensor:
+        """Labels as rows of a head that knows `known`, by name, never by position. int64 [N]."""
+        row = {name: i for i, name in enumerate(known)}
+        present = set(self.labels.unique().tolist())  # type: ignore[no-untyped-call]
+        missing = [name for i, name in enumerate(self.names) if i in present and name not in row]
+        if missing:
+            raise DataError(f"the network does not know {', '.join(missing[:5])}")
+        return torch.tensor([row.get(name, -1) for name in self.names])[self.labels]
+
+
+class Feed:
+    """Batches of one dataset for a training run."""
+
+    def __init__(
+        self,
+        data: Dataset,
+        known: Sequence[str],
+        inputs: Inputs,
+        augment: Augmentation,
+        task: int | None,
+    ) -> None:
+        device = inputs.device
+        self._inputs = inputs
+        self._augment = augment
+        self._task = task
+        self.labels = data.units(known)
+        images = data.images
+        if device.type == "cuda" and images.nbytes <= DEVICE_BYTES:
+            images = images.to(device)
+        self._images = images
+        self._y = self.labels.to(device)
+        self._scaled: Tensor | None = None
+        if not augment.active and 4 * images.nbytes <= CACHE_BYTES:
+            self._scaled = inputs(images)
+
+    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
+        """The images `index` int64 [B]; `table` [B, 3] augments them, None leaves them as they are."""
+        if self._scaled is not None:
+            x = self._scaled.index_select(0, index.to(self._scaled.device))
+        elif table is None or not self._augment.active:
+            x = self._inputs(self._rows(index))
+        else:
+            x = self._inputs(self._augment(self._images, index.to(self._images.device), table))
+        y = self._y.index_select(0, index.to(self._y.device))
+        return Batch(x, y, index, self._task, lambda rows: self._rows(index[rows.to(index.device)]))
+
+    def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
+        """The rows in their order, unaugmented."""
+        for index in rows.split(size):  # type: ignore[no-untyped-call]
+            yield self.batch(index, None)
+
+    def _rows(self, index: Tensor) -> Tensor:
+        picked = self._images.index_select(0, index.to(self._images.device))
+        return picked.to(self._inputs.device, non_blocking=True)
+
+
+def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
+    """(training rows, validation rows), int64 and ascending; stratified, at least one training row a class."""
+    validation: list[Tensor] = []
+    for c in labels.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
+        members = (labels == c).nonzero().squeeze(1)
+        members = members[order[members].argsort(stable=True)]
+        n = min(int(members.numel() * share + 0.5), members.numel() - 1)
+        validation.append(members[:n])
+    held = torch.cat(validation).sort().values
+    keep = torch.ones(labels.numel(), dtype=torch.bool)
+    keep[held] = False
+    return keep.nonzero().squeeze(1), held

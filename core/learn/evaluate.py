@@ -1,0 +1,66 @@
+"""Accuracy of a version on a task's held-out part, as counts.
+
+Always in eval mode, without augmentation. In the task scenario the task names the head; otherwise all known
+classes compete. Ties go to the lowest row, so a zero head answers its first class (methods §5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.learn.dataset import Dataset
+from core.learn.networks import Network
+from core.learn.precision import Inputs, autocast
+
+BATCH = 256
+
+Predict = Callable[[Network, Tensor, int | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Right answers and images, in total and per class label."""
+
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+
+
+def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
+    """Whether a version can be measured on a task: it has the task's head, or knows all of its classes."""
+    if network.scenario == "task":
+        return task in network.head_classes and set(classes) <= set(network.head_classes[task])
+    return bool(classes) and set(classes) <= set(network.classes)
+
+
+def measure(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Result:
+    """Counts of `data` (its `names` are labels); the network's training modes are as before afterwards."""
+    head = task if network.scenario == "task" else None
+    wanted = data.units(network.classes_of(head))
+    right = hits(network, data.images, wanted, head, predict, inputs)
+    classes = len(data.names)
+    total = torch.bincount(data.labels, minlength=classes).tolist()
+    correct = torch.bincount(data.labels[right], minlength=classes).tolist()
+    per_class = {name: [correct[i], total[i]] for i, name in enumerate(data.names) if total[i]}
+    return Result(int(right.sum()), len(data), per_class)
+
+
+def hits(
+    network: Network, images: Tensor, wanted: Tensor, head: int | None, predict: Predict, inputs: Inputs
+) -> Tensor:
+    """bool [N] on the CPU: whether the answer for each image is the wanted row of the head."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    answers: list[Tensor] = []
+    try:
+        with torch.inference_mode(), autocast(inputs.device):
+            for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+                answers.append(predict(network, inputs(part), head).argmax(1).cpu())
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return torch.cat(answers) == wanted if answers else torch.zeros(0, dtype=torch.bool)

@@ -1,0 +1,338 @@
+"""The only training loop. Slots in the order of methods §0.1, one backward and one optimizer step per batch.
+
+Everything that decides a run is a pure function of (recipe, task, epoch) or part of a snapshot, so a run that
+is interrupted at any step and resumed ends, on CPU and at an equal thread count, with the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.augment import epoch_table
+from core.learn.context import Context
+from core.learn.dataset import Dataset, Feed, split_validation
+from core.learn.evaluate import hits
+from core.learn.methods.base import Method
+from core.learn.optim.build import NamedOptimizer
+from core.learn.sampler import batches, count
+from core.learn.state import State
+
+REPORTS_PER_EPOCH = 20
+VALIDATION_EPOCH = -1  # the table that splits off the validation part
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class NonFinite(ArithmeticError):
+    """The loss is no longer a number; nothing of this run can be kept."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop, after a snapshot."""
+
+
+class Control(Protocol):
+    """What the loop asks between steps: `pending` is cheap; `take` returns "s", "p" or None and clears it."""
+
+    pending: bool
+
+    def take(self) -> str | None: ...
+
+
+@dataclass
+class Position:
+    """Where a run is. `batch`: batches done in this epoch; `step`: optimizer steps done in this task."""
+
+    stage: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    images: int = 0
+
+
+@dataclass
+class Snapshot:
+    """All that a run needs to go on: flat tensors and JSON values."""
+
+    tensors: dict[str, Tensor]
+    json: dict[str, Any]
+
+
+@dataclass
+class _Best:
+    """The best-validated state so far; ties keep the earlier one."""
+
+    correct: int = -1
+    epoch: int = -1
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Loop:
+    """Trains one task. `train` may be called once; `resume` before it continues from a snapshot."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        method: Method,
+        data: Dataset,
+        emit: Emit,
+        control: Control,
+        save: Callable[[Snapshot], None],
+    ) -> None:
+        self.ctx = ctx
+        self.method = method
+        self.position = Position()
+        self._emit = emit
+        self._control = control
+        self._save = save
+        known = ctx.network.classes_of(ctx.head_task)
+        self._feed = Feed(data, known, ctx.inputs, ctx.augment, ctx.head_task)
+        self._images = data.images
+        n = len(data)
+        recipe = ctx.recipe
+        self._rows = torch.arange(n)
+        self._validation = torch.zeros(0, dtype=torch.int64)
+        if recipe.validation > 0:
+            order = epoch_table(recipe.seed, ctx.task, VALIDATION_EPOCH, n)[:, 0]
+            self._rows, self._validation = split_validation(self._feed.labels, recipe.validation, order)
+        self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
+        self._epochs = [stage.epochs or recipe.epochs for stage in method.stages()]
+        self.total_steps = self._per_epoch * sum(self._epochs)
+        self._best = _Best()
+        self._carried: dict[str, Tensor] = {}
+        self._optimizer: NamedOptimizer | None = None
+        self._pending_optimizer: dict[str, Tensor] | None = None
+        self._loss = torch.zeros((), device=ctx.device)
+        self._losses = 0
+        self._select()
+
+    # Before and after.
+
+    def resume(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> None:
+        """Continue from a snapshot's content. The network must have the shape that it had then."""
+        self.position = Position(**json["position"])
+        groups: dict[str, dict[str, Tensor]] = {
+            "net": {},
+            "optimizer": {},
+            "state": {},
+            "best": {},
+            "rng": {},
+        }
+        for key, tensor in tensors.items():
+            group, _, name = key.partition("/")
+            groups[group][name] = tensor
+        self.ctx.network.load_state_dict(groups["net"], strict=True)
+        self._pending_optimizer = groups["optimizer"]
+        _load_state(self.method.state, groups["state"], json["state"], self.ctx.device)
+        self._best = _Best(json["best"]["correct"], json["best"]["epoch"], groups["best"])
+        torch.set_rng_state(groups["rng"]["cpu"])
+        if "cuda" in groups["rng"]:
+            torch.cuda.set_rng_state(groups["rng"]["cuda"], self.ctx.device)
+        self._loss.copy_(torch.tensor(json["loss"]["sum"], dtype=torch.float32))
+        self._losses = json["loss"]["steps"]
+
+    def carry(self, optimizer_state: Mapping[str, Tensor]) -> None:
+        """Optimizer state of the previous task, for recipes with `carry_state`."""
+        self._carried = dict(optimizer_state)
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """The optimizer's state at the end, for `carry_state`."""
+        return dict(self._optimizer.state()) if self._optimizer else {}
+
+    def train(self) -> None:
+        """All stages. Raises NonFinite, or Stopped after the snapshot that was asked for."""
+        position = self.position
+        for stage in range(position.stage, len(self._epochs)):
+            if stage != position.stage:
+                position.stage, position.epoch, position.batch = stage, 0, 0
+            self._optimizer = self._make_optimizer(stage)
+            while position.epoch < self._epochs[stage]:
+                self._epoch(stage)
+                position.epoch += 1
+                position.batch = 0
+        if self._best.tensors:
+            self.ctx.network.load_state_dict(self._best.tensors, strict=True)
+            self._emit(_metric("deployed_epoch", self.position.step, self._best.epoch + 1))
+
+    def consolidate(self) -> None:
+        """The method's end of the task, on the final weights."""
+        self._modes(False)
+        self.method.end_task(self.ctx, self._feed.in_order(self._rows, 32))
+        self.ctx.scratch.clear()
+
+    # One epoch.
+
+    def _epoch(self, stage: int) -> None:
+        ctx, method, position, optimizer = self.ctx, self.method, self.position, self._optimizer
+        assert optimizer is not None
+        recipe = ctx.recipe
+        number = sum(self._epochs[:stage]) + position.epoch
+        ctx.epoch = number
+        table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel())
+        order = batches(recipe.sampler, table[:, 0], self._rows, self._feed.labels, recipe.batch_size)
+        augmenting = table[:, 1:] if ctx.augment.active else None
+        start = self._per_epoch * sum(self._epochs[:stage])
+        report = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
+        parameters = list(ctx.trainable.values())
+        mixed = ctx.autocast
+        on_cuda = ctx.device.type == "cuda"
+        self._modes(True)
+        while position.batch < len(order):
+            index = order[position.batch]
+            optimizer.set_rate(position.step - start)
+            batch = self._feed.batch(index, None if augmenting is None else augmenting[index])
+            for parameter in parameters:
+                parameter.grad = None
+            if on_cuda:
+                with mixed():
+                    terms = method.loss_terms(ctx, batch)
+            else:
+                terms = method.loss_terms(ctx, batch)
+            loss = _sum(terms)
+            loss.backward()  # type: ignore[no-untyped-call]
+            method.penalty_grads(ctx)
+            method.project(ctx)
+            optimizer.step()
+            with torch.no_grad():
+                method.after_step(ctx, batch)
+                self._loss += loss.detach()
+            ctx.scratch.clear()
+            self._losses += 1
+            position.batch += 1
+            position.step += 1
+            position.images += index.numel()
+            ctx.step = position.step
+            if position.batch % report == 0 or position.batch == len(order):
+                self._report()
+            if self._control.pending:
+                self._obey()
+        if self._validation.numel():
+            self._validate(number)
+
+    def _report(self) -> None:
+        loss = float(self._loss) / max(1, self._losses)
+        if not math.isfinite(loss):
+            raise NonFinite(
+                f"the loss is {loss} at step {self.position.step}: lower lr (now "
+                f"{self.ctx.recipe.optimizer.lr:g}) or the method's strength, or set optimizer.clip"
+            )
+        self._loss.zero_()
+        self._losses = 0
+        self._emit(
+            {
+                "event": "progress",
+                "phase": "train",
+                "epoch": self.ctx.epoch + 1,
+                "step": self.position.step,
+                "total_steps": self.total_steps,
+                "images": self.position.images,
+                "loss": loss,
+            }
+        )
+
+    def _validate(self, epoch: int) -> None:
+        network = self.ctx.network
+        wanted = self._feed.labels[self._validation]
+        images = self._images.index_select(0, self._validation)
+        right = hits(network, images, wanted, self.ctx.head_task, self.method.predict_logits, self.ctx.inputs)
+        correct = int(right.sum())
+        self._emit(_metric("validation_accuracy", self.position.step, correct / wanted.numel()))
+        if correct > self._best.correct:
+            held = {name: t.detach().clone() for name, t in network.state_dict().items()}
+            self._best = _Best(correct, epoch, held)
+
+    # Snapshots.
+
+    def snapshot(self) -> Snapshot:
+        """The state between two steps. Tensors are those of the run, not copies: write them at once."""
+        tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
+        if self.ctx.device.type == "cuda":
+            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.ctx.device)
+        tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
+        tensors |= {f"best/{name}": t for name, t in self._best.tensors.items()}
+        if self._optimizer is not None:
+            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
+        for kind, named in self.method.state.parts().items():
+            tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
+        json = {
+            "position": dict(vars(self.position)),
+            "state": self.method.state.json(),
+            "best": {"correct": self._best.correct, "epoch": self._best.epoch},
+            "loss": {"sum": float(self._loss), "steps": self._losses},
+        }
+        return Snapshot(tensors, json)
+
+    def _obey(self) -> None:
+        asked = self._control.take()
+        if asked is None:
+            return
+        if not math.isfinite(float(self._loss)):
+            self._report()  # raises: a snapshot of lost weights would only be found later
+        self._save(self.snapshot())
+        if asked == "p":
+            raise Stopped
+
+    # Set-up.
+
+    def _select(self) -> None:
+        """Only the set S requires gradients; the context names it in the network's order."""
+        ctx = self.ctx
+        names = self.method.trainable(ctx.network, ctx.recipe.depth)
+        ctx.trainable = {}
+        for name, parameter in ctx.network.named_parameters():
+            parameter.requires_grad_(name in names)
+            parameter.grad = None
+            if name in names:
+                ctx.trainable[name] = parameter
+
+    def _modes(self, training: bool) -> None:
+        """Frozen modules in eval; after the first update all BatchNorm in eval (methods §0.3)."""
+        tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
+        _set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
+
+    def _make_optimizer(self, stage: int) -> NamedOptimizer:
+        steps = self._per_epoch * self._epochs[stage]
+        optimizer = NamedOptimizer(self.ctx.recipe.optimizer, self.ctx.trainable, steps)
+        if self._pending_optimizer is not None:
+            optimizer.load(self._pending_optimizer)
+            self._pending_optimizer = None
+        elif stage == 0 and self._carried:
+            optimizer.load(self._carried)
+        return optimizer
+
+
+def _sum(terms: Mapping[str, Tensor]) -> Tensor:
+    values = iter(terms.values())
+    total = next(values)
+    for value in values:
+        total = total + value
+    return total
+
+
+def _metric(name: str, step: int, value: float) -> dict[str, Any]:
+    return {"event": "metric", "name": name, "step": step, "value": value}
+
+
+def _set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
+    parameters = list(module.parameters())
+    if parameters:
+        on = on and any(p.requires_grad for p in parameters)
+    module.training = on and not (fixed_norm and isinstance(module, nn.modules.batchnorm._BatchNorm))
+    for child in module.children():
+        _set_modes(child, on, fixed_norm=fixed_norm)
+
+
+def _load_state(
+    state: State, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+) -> None:
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition("/")
+        parts.setdefault(kind, {})[name] = tensor
+    state.load(parts, json, device)

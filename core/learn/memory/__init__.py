@@ -1,0 +1,1 @@
+"""Memories of past examples: reservoir samples that methods replay."""

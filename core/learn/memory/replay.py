@@ -1,0 +1,66 @@
+"""Losses on examples from a memory: forward passes that leave the main pass's statistics alone.
+
+With one head all items go through it together. With a head per task the features are computed once and
+every item's logits come from the head of its own task (methods §4.8).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.memory.reservoir import Items
+
+if TYPE_CHECKING:
+    from core.learn.context import Context
+    from core.learn.methods.base import Method
+
+
+def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
+    """Augmented, normalised inputs [B, C, S, S] of the items; `table` [B, 3] drives the augmentation."""
+    rows = torch.arange(items.labels.shape[0], device=items.images.device)
+    return ctx.inputs(ctx.augment(items.images, rows, table))
+
+
+def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> list[tuple[Tensor | None, Tensor]]:
+    """(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+    if ctx.scenario != "task":
+        return [(None, method.forward(ctx.network, x, None).float())]
+    features = ctx.network.features(x)
+    out: list[tuple[Tensor | None, Tensor]] = []
+    for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
+        rows = (tasks == task).nonzero().squeeze(1)
+        out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
+    return out
+
+
+def items_cross_entropy(groups: list[tuple[Tensor | None, Tensor]], labels: Tensor) -> Tensor:
+    """Mean cross-entropy over all items, each under its own head."""
+    if groups[0][0] is None:
+        return functional.cross_entropy(groups[0][1], labels)
+    losses = [
+        functional.cross_entropy(logits, labels.index_select(0, rows), reduction="sum")
+        for rows, logits in groups
+        if rows is not None
+    ]
+    return torch.stack(losses).sum() / labels.shape[0]
+
+
+def items_distillation(groups: list[tuple[Tensor | None, Tensor]], stored: Tensor, widths: Tensor) -> Tensor:
+    """Mean squared difference to the stored logits, over the units that existed when they were stored.
+
+    stored: [B, W] padded to the widest; widths: int64 [B]. Heads only grow, so unit i keeps its meaning.
+    """
+    total: Tensor | None = None
+    for rows, logits in groups:
+        target = stored if rows is None else stored.index_select(0, rows)
+        width = widths if rows is None else widths.index_select(0, rows)
+        n = min(target.shape[1], logits.shape[1])
+        valid = torch.arange(n, device=logits.device) < width[:, None]
+        error = (logits[:, :n] - target[:, :n]).square().masked_fill(~valid, 0.0).sum()
+        total = error if total is None else total + error
+    assert total is not None
+    return total / widths.sum().clamp(min=1)

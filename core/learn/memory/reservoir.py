@@ -1,0 +1,147 @@
+"""A uniform random sample of everything a stream has shown, in constant memory.
+
+Reservoir sampling (Vitter 1985, algorithm R): item n + 1 of the stream is kept with probability
+M / (n + 1) and then replaces a random slot. Items are raw uint8 images, re-augmented at replay, with the
+label (row of its head), the task number and, if asked for, the logits of the forward pass that trained on
+them. All of it, counters and generator included, lives in a section of the method's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.learn.state import Section
+
+
+@dataclass(frozen=True)
+class Items:
+    """A draw: images uint8 [B, S, S, C], labels and tasks int64 [B], logits [B, W], widths int64 [B]."""
+
+    images: Tensor
+    labels: Tensor
+    tasks: Tensor
+    logits: Tensor | None
+    widths: Tensor | None
+
+
+class Reservoir:
+    """A view of a state section as a reservoir of `capacity` items. Cheap to make: holds no data itself."""
+
+    def __init__(self, section: Section, capacity: int, seed: int) -> None:
+        self._section = section
+        self.capacity = capacity
+        self.generator = section.generator("reservoir", seed)
+
+    @property
+    def size(self) -> int:
+        """Items held."""
+        labels = self._section.tensors.get("labels")
+        return 0 if labels is None else labels.shape[0]
+
+    @property
+    def seen(self) -> int:
+        """Items offered since the beginning of the stream."""
+        return int(self._section.json.get("seen", 0))
+
+    def fit(self) -> None:
+        """Shrink to the capacity by a uniform choice, when the recipe has made it smaller."""
+        if self.size > self.capacity:
+            keep = torch.randperm(self.size, generator=self.generator)[: self.capacity].sort().values
+            self._keep(keep)
+
+    def drop_tasks(self, tasks: set[int]) -> int:
+        """Remove all items of these tasks; returns how many were removed."""
+        if self.size == 0:
+            return 0
+        held = self._section.tensors["tasks"].tolist()
+        keep = torch.tensor([i for i, task in enumerate(held) if task not in tasks], dtype=torch.int64)
+        removed = self.size - keep.numel()
+        if removed:
+            self._keep(keep)
+        return removed
+
+    def add(
+        self,
+        images: Callable[[Tensor], Tensor],
+        labels: Tensor,
+        task: int,
+        logits: Tensor | None = None,
+    ) -> None:
+        """Offer a batch in order.
+
+        images: gives the raw uint8 images of the rows asked for, so that only kept rows are gathered.
+        labels: int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having logits.
+        """
+        n, size = self.seen, self.size
+        u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
+        slots: dict[int, int] = {}
+        for row, draw in enumerate(u):
+            if size < self.capacity:
+                slots[size] = row
+                size += 1
+            else:
+                slot = int(draw * (n + 1))  # uniform over 0..n inclusive
+                if slot < self.capacity:
+                    slots[slot] = row  # a later row of the batch replaces an earlier one
+            n += 1
+        self._section.json["seen"] = n
+        if slots:
+            device = labels.device
+            at = torch.tensor(list(slots), device=device)
+            rows = torch.tensor(list(slots.values()), device=device)
+            values = {
+                "images": images(rows),
+                "labels": labels.index_select(0, rows),
+                "tasks": torch.full((rows.numel(),), task, dtype=torch.int64, device=device),
+            }
+            if logits is not None:
+                values["logits"] = logits.detach().float().index_select(0, rows)
+                values["widths"] = torch.full_like(values["tasks"], logits.shape[1])
+            for name, value in values.items():
+                self._write(name, at, value, size)
+
+    def draw(self, n: int) -> tuple[Items, Tensor]:
+        """min(n, size) different items, and a table rand(B, 3) for their augmentation."""
+        rows = torch.randperm(self.size, generator=self.generator)[:n]
+        table = torch.rand(rows.numel(), 3, generator=self.generator, dtype=torch.float64)
+        held = self._section.tensors
+        rows = rows.to(held["labels"].device)
+        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items()}
+        items = Items(
+            picked["images"], picked["labels"], picked["tasks"], picked.get("logits"), picked.get("widths")
+        )
+        return items, table
+
+    def _keep(self, rows: Tensor) -> None:
+        held = self._section.tensors
+        for name in list(held):
+            held[name] = held[name].index_select(0, rows.to(held[name].device))
+
+    def _write(self, name: str, at: Tensor, value: Tensor, size: int) -> None:
+        held = self._section.tensors
+        old = held.get(name)
+        if old is None:
+            old = value.new_zeros((0, *value.shape[1:]))
+        if old.dim() == 2 and value.shape[1] != old.shape[1]:  # logits of a head that has grown
+            width = max(old.shape[1], value.shape[1])
+            old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
+        old = _longer(old, size, self.capacity)
+        old.index_copy_(0, at, value)
+        held[name] = old
+
+
+def _longer(old: Tensor, size: int, capacity: int) -> Tensor:
+    """`old` with `size` rows. Storage doubles, so that filling up costs linear time, not quadratic."""
+    if size <= old.shape[0]:
+        return old
+    room = old.untyped_storage().nbytes() // (old[0].nbytes) if old.shape[0] else 0
+    if room < size or old.storage_offset() != 0:
+        rows = min(capacity, max(size, 2 * old.shape[0]))
+        storage = old.new_zeros((rows, *old.shape[1:]))
+        storage[: old.shape[0]] = old
+        return storage[:size]
+    return torch.as_strided(old, (size, *old.shape[1:]), old.stride())

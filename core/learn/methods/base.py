@@ -1,0 +1,137 @@
+"""The one interface of a continual-learning method.
+
+The loop calls a method's slots in the order of methods §0.1:
+loss_terms → one backward → penalty_grads → project → clip → optimizer step → after_step.
+A method never steps an optimizer, saves or logs. Its memory is `self.state` and nothing else: setting a
+tensor or a module as an attribute raises, because it would be lost when the process is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from core.learn.networks import Network
+from core.learn.recipe import Strict
+from core.learn.state import State
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+SCENARIOS = ("data", "task", "class")
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """What a method can be combined with."""
+
+    optimizers: tuple[str, ...] = ("sgd", "adam", "adamw")
+    olor: bool = True
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    head_inits: tuple[str, ...] = ("zero", "default")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass of training with an optimizer of its own. `epochs` None means the recipe's."""
+
+    name: str = "all"
+    epochs: int | None = None
+
+
+class Hyper(Strict):
+    """Base of all hyper-parameter classes: a method without any uses it as it is."""
+
+
+class Method:
+    """Plain fine-tuning; methods override what they change."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    source: ClassVar[str]
+    scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
+    weak: ClassVar[Mapping[str, str]] = {}  # scenario → why it works badly there
+    Hyper: ClassVar[type[Strict]] = Hyper
+    accepts: ClassVar[Accepts] = Accepts()
+    neutral: ClassVar[Strict | None] = None  # equals fine-tuning bit for bit
+    no_neutral: ClassVar[str] = ""  # one line of reason when `neutral` is None
+    regularisers: ClassVar[tuple[str, ...]] = ()  # loss terms, or "penalty", that must act from task 2
+    takes: ClassVar[tuple[str, ...]] = ()  # types of state that it can take over from another method
+
+    def __init__(self, hyper: Any, state: State) -> None:
+        self.hyper = hyper
+        self.state = state
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if _holds_tensors(value):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and be lost "
+                "with the process: put it in self.state or in ctx.scratch"
+            )
+        super().__setattr__(name, value)
+
+    # Structure: pure in (architecture, recipe, task history).
+
+    def build(self, network: Network) -> Network:
+        """The network to train, made from the one that the parent's manifest describes."""
+        return network
+
+    def forward(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Logits of the training forward."""
+        return network(x, task)  # type: ignore[no-any-return]
+
+    def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Logits that evaluation and prediction use."""
+        return self.forward(network, x, task)
+
+    def trainable(self, network: Network, depth: int) -> set[str]:
+        """Names of the parameters that move: the set S of methods §3.3."""
+        return network.trainable_names(depth)
+
+    def stages(self) -> list[Stage]:
+        """Training passes, in order."""
+        return [Stage()]
+
+    # A step.
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Scalar losses by name; the loop adds them and runs one backward."""
+        logits = self.forward(ctx.network, batch.x, batch.task)
+        return {"task": ctx.cross_entropy(logits, batch.y)}
+
+    def penalty_grads(self, ctx: Context) -> None:
+        """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
+
+    def penalty(self, ctx: Context) -> float:
+        """The value of what `penalty_grads` differentiates; for logs and tests only."""
+        return 0.0
+
+    def project(self, ctx: Context) -> None:
+        """Change the gradient as a whole."""
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        """After the optimizer's step; insertion into a buffer comes last."""
+
+    # A task.
+
+    def begin_task(self, ctx: Context) -> None:
+        """Once per task, before its first step; not called again when a run resumes."""
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """After the last step. `batches`: the training part, in order and unaugmented."""
+
+    def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+
+
+def _holds_tensors(value: object) -> bool:
+    if isinstance(value, Tensor | nn.Module):
+        return True
+    if isinstance(value, dict):
+        return any(_holds_tensors(v) for v in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_holds_tensors(v) for v in value)
+    return False

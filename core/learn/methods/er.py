@@ -1,0 +1,77 @@
+"""Experience replay: each step also sees a batch from a reservoir of earlier examples.
+
+One mean cross-entropy over current batch and replayed batch together (methods §4.8; Chaudhry et al. 2019).
+Examples enter the reservoir in a task's first epoch only, so that each is offered once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from core.learn.augment import epoch_seed
+from core.learn.memory.replay import item_logits, items_cross_entropy, replay_inputs
+from core.learn.memory.reservoir import Reservoir
+from core.learn.methods.base import Method
+from core.learn.recipe import Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+
+class ErHyper(Strict):
+    """`buffer`: examples kept. `replay_batch`: examples per step, null for the batch size, 0 for none."""
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
+
+
+class Er(Method):
+    """Current and replayed examples in one batch and one loss."""
+
+    name = "er"
+    description = "Experience replay from a reservoir of raw examples."
+    source = "Chaudhry et al. 2019, On Tiny Episodic Memories; methods §4.8"
+    Hyper = ErHyper
+    neutral = ErHyper(replay_batch=0)
+    takes = ("buffer",)
+    hyper: ErHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        for name in ("logits", "widths"):  # of a method whose buffer was taken over
+            self.state["buffer"].tensors.pop(name, None)
+        self._reservoir(ctx).fit()
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
+        reservoir = self._reservoir(ctx)
+        if n == 0 or reservoir.size == 0:
+            return super().loss_terms(ctx, batch)
+        items, table = reservoir.draw(n)
+        x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+        y = torch.cat([batch.y, items.labels])
+        current = batch.y.shape[0]
+        if ctx.scenario == "task":
+            tasks = torch.cat([torch.full_like(batch.y, ctx.task), items.tasks])
+            return {"task": items_cross_entropy(item_logits(self, ctx, x, tasks), y)}
+        logits = self.forward(ctx.network, x, None)
+        if not ctx.masked:
+            return {"task": ctx.cross_entropy(logits, y)}
+        # Masked: new data sees its own units only, old examples all of them; still one mean over all rows.
+        new = ctx.cross_entropy(logits[:current], batch.y) * (current / y.shape[0])
+        old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
+        return {"task": new, "replay": old * (1 - current / y.shape[0])}
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        if ctx.epoch == 0:
+            self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+
+    def erase(self, tasks: set[int]) -> None:
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _reservoir(self, ctx: Context) -> Reservoir:
+        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))

@@ -1,0 +1,18 @@
+"""Plain fine-tuning: the reference that every method at strength zero must equal bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from core.learn.methods.base import Hyper, Method
+
+
+class Finetune(Method):
+    """Cross-entropy on the new batch, nothing against forgetting."""
+
+    name = "finetune"
+    description = "Trains on the new task only. The baseline that forgets."
+    source = "methods §4.11"
+    weak: ClassVar[Mapping[str, str]] = {"class": "plain fine-tuning forgets the old classes almost entirely"}
+    neutral = Hyper()

@@ -1,0 +1,1 @@
+"""Optimizers built from recipes, with parameters and state known by name."""

@@ -1,0 +1,100 @@
+"""A stock torch optimizer for the parameters that may move, with its state keyed by parameter name.
+
+Fused kernels are used on CPU and CUDA. The learning rate is a pure function of the step, so a resumed run
+needs no scheduler state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.recipe import OptimizerRecipe
+
+
+class NamedOptimizer:
+    """A torch optimizer with two groups at most: `backbone` at lr, `head` at head_lr."""
+
+    def __init__(self, recipe: OptimizerRecipe, parameters: Mapping[str, nn.Parameter], steps: int) -> None:
+        """parameters: the set S by name, in network order. steps: optimizer steps of the whole stage."""
+        self.recipe = recipe
+        self.steps = steps
+        self._parameters = dict(parameters)
+        body = [p for name, p in self._parameters.items() if name.startswith("backbone.")]
+        head = [p for name, p in self._parameters.items() if not name.startswith("backbone.")]
+        self._peaks: list[float] = []
+        groups: list[dict[str, object]] = []
+        for members, peak in ((body, recipe.lr), (head, recipe.head_lr or recipe.lr)):
+            if members:
+                groups.append({"params": members, "lr": peak})
+                self._peaks.append(peak)
+        self.torch = _make(recipe, groups)
+
+    def set_rate(self, step: int) -> None:
+        """Learning rates for step 0 … steps - 1."""
+        factor = rate_factor(self.recipe, step, self.steps)
+        for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+
+    def step(self) -> None:
+        """One step, after clipping the gradient's norm where the recipe says so."""
+        if self.recipe.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
+        self.torch.step()
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """(`<parameter>|<slot>`, tensor) of everything the optimizer remembers."""
+        for name, parameter in self._parameters.items():
+            for slot, value in sorted(self.torch.state.get(parameter, {}).items()):
+                if isinstance(value, Tensor):
+                    yield f"{name}|{slot}", value
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave, in the memory layout of each parameter.
+
+        Rows that a parameter has gained since start at zero; names that do not move now are left out.
+        """
+        for key, value in state.items():
+            name, _, slot = key.rpartition("|")
+            parameter = self._parameters.get(name)
+            if parameter is None:
+                continue
+            if value.dim() == 0:
+                held = value.clone()
+                if self.torch.defaults.get("fused") or self.torch.defaults.get("capturable"):
+                    held = held.to(parameter.device)
+            else:
+                # Fused kernels walk memory: state must be laid out exactly as the parameter is.
+                held = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                held[: value.shape[0]].copy_(value)
+            self.torch.state[parameter][slot] = held
+
+
+def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
+    """Share of the peak rate at step 0 … steps - 1: linear warm-up, then constant or cosine to zero."""
+    warmup = min(recipe.warmup_steps, steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    if recipe.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def _make(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
+    if recipe.name == "sgd":
+        return torch.optim.SGD(
+            groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
+        )
+    if recipe.name == "adam":
+        return torch.optim.Adam(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
+
+
+DESCRIPTIONS: dict[str, str] = {
+    "sgd": "Stochastic gradient descent with momentum (dampening 0).",
+    "adam": "Adam with betas 0.9, 0.999; weight decay is added to the gradient.",
+    "adamw": "Adam with decoupled weight decay, betas 0.9, 0.999.",
+}

@@ -1,0 +1,133 @@
+"""What a method remembers between steps, tasks and processes, and nothing else.
+
+A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`). Each section holds named tensors,
+JSON values and random generators. Everything a section holds is written to snapshots and versions, so a
+method that keeps its memory here can be killed and rebuilt from bytes at any step. Files are safetensors
+without `__metadata__` (its order is random, which would change digests) plus JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+TYPES = ("buffer", "curvature", "exemplars", "own")
+_GENERATOR = "generator."
+
+
+class Section:
+    """The tensors, JSON values and generators of one type of state."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.json: dict[str, Any] = {}
+        self._generators: dict[str, torch.Generator] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.tensors or self.json or self._generators)
+
+    def generator(self, name: str, seed: int) -> torch.Generator:
+        """The CPU generator `name`, made from `seed` at its first use and continued from then on."""
+        if name not in self._generators:
+            self._generators[name] = torch.Generator().manual_seed(seed)
+        return self._generators[name]
+
+    def clear(self) -> None:
+        """Forget everything in this section."""
+        self.tensors.clear()
+        self.json.clear()
+        self._generators.clear()
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Contiguous CPU tensors by name; generators as their byte state under `generator.<name>`."""
+        out = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
+        return out
+
+    def load(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device) -> None:
+        """Replace the content by what `to_tensors` and `json` had."""
+        self.clear()
+        self.json.update(json)
+        for name, tensor in tensors.items():
+            if name.startswith(_GENERATOR):
+                generator = torch.Generator()
+                generator.set_state(tensor.clone())
+                self._generators[name.removeprefix(_GENERATOR)] = generator
+            else:
+                self.tensors[name] = tensor.to(device, copy=True)
+
+
+class State:
+    """All sections of one method. `state["buffer"]` makes an empty section when there is none."""
+
+    def __init__(self) -> None:
+        self._sections: dict[str, Section] = {}
+
+    def __getitem__(self, kind: str) -> Section:
+        if kind not in TYPES:
+            raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
+        return self._sections.setdefault(kind, Section())
+
+    def filled(self) -> Iterator[tuple[str, Section]]:
+        """Sections that hold something, in the order of `TYPES`."""
+        for kind in TYPES:
+            if self._sections.get(kind):
+                yield kind, self._sections[kind]
+
+    def parts(self) -> dict[str, dict[str, Tensor]]:
+        """type → tensors, for the types that have any."""
+        tensors = {kind: section.to_tensors() for kind, section in self.filled()}
+        return {kind: named for kind, named in tensors.items() if named}
+
+    def json(self) -> dict[str, dict[str, Any]]:
+        """type → JSON values, for the types that have any."""
+        return {kind: dict(section.json) for kind, section in self.filled() if section.json}
+
+    def load(
+        self,
+        parts: Mapping[str, Mapping[str, Tensor]],
+        json: Mapping[str, Mapping[str, Any]],
+        device: torch.device,
+    ) -> None:
+        """Replace everything. Raises KeyError on an unknown type."""
+        self._sections.clear()
+        for kind in (*parts, *json):
+            self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file without `__metadata__` and wait until it is on disk.
+
+    Tensors must be contiguous. Two names may share memory; each is written in full.
+    """
+    seen: set[int] = set()
+    out: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        # safetensors refuses shared or partly used storage; a copy also detaches slices of larger buffers.
+        if tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.data_ptr())
+        out[name] = tensor
+    save_file(out, path)
+    sync(path)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file into CPU tensors (memory-mapped where the platform can)."""
+    return load_file(path, device="cpu")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder's entries are on disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

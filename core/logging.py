@@ -1,0 +1,99 @@
+"""Logging for API and worker: JSON lines on standard error, one shape, never a secret.
+
+Context such as `request`, `model` and `job` ids is bound with `structlog.contextvars` and appears on
+every line of that request or attempt. Records of libraries (uvicorn, celery, sqlalchemy) take the same
+road, so that one reader understands all lines.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+SECRET_FIELDS = frozenset(
+    {"authorization", "cookie", "password", "secret", "secret_key", "access_key", "token", "api_key"}
+)
+_HIDDEN = "[hidden]"
+_KEY = re.compile(r"\bpk_[A-Za-z0-9_-]{6,}")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
+_USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
+_SIGNATURE = re.compile(r"(?i)(X-Amz-(?:Signature|Credential|Security-Token)=)[^&\s\"']+")
+
+
+def configure(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send all logging of this process, ours and the libraries', to `stream` as JSON lines.
+
+    Args:
+        service: `api`, `worker` or `launcher`; a field of every line.
+        level: lowest level that is written.
+        stream: standard error by default.
+    """
+
+    def name_service(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["service"] = service
+        return event
+
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        name_service,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                hide_secrets,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "alembic"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = []
+        logger.propagate = True
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # One line per request at INFO would double what the API itself reports.
+    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+
+
+def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""
+    for key in list(event):
+        event[key] = _hidden(key, event[key])
+    return event
+
+
+def _hidden(key: str, value: Any) -> Any:
+    if key.lower() in SECRET_FIELDS:
+        return _HIDDEN
+    if isinstance(value, str):
+        text = _KEY.sub(_HIDDEN, value)
+        text = _BEARER.sub(rf"\1 {_HIDDEN}", text)
+        text = _USERINFO.sub(rf"\1{_HIDDEN}@", text)
+        return _SIGNATURE.sub(rf"\1{_HIDDEN}", text)
+    if isinstance(value, dict):
+        return {k: _hidden(str(k), v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden("", v) for v in value]
+    return value

@@ -1,0 +1,47 @@
+"""The audit trail: one row for every change that somebody asked for, in the same transaction."""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Audit
+from core.requests.actor import Actor
+from core.requests.pages import page
+from core.requests.times import rfc3339
+
+
+def record(
+    session: Session, actor: Actor, action: str, object: str, data: dict[str, Any], *, now: float
+) -> None:
+    """Add a row to the caller's transaction.
+
+    Args:
+        action: noun and verb, such as `model.create`.
+        object: id of what changed.
+        data: what is worth keeping of the change; never a secret.
+        now: seconds since 1970 by the database's clock.
+    """
+    session.add(
+        Audit(at=now, owner_id=actor.owner_id, actor=actor.key_id, action=action, object=object, data=data)
+    )
+
+
+def list_audit(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> dict[str, Any]:
+    """A page of the trail, oldest first, of all owners the caller sees."""
+    with db.read() as session:
+        query = select(Audit).where(actor.filter(Audit.owner_id))
+        return page(session, query, Audit.id, limit, cursor, lambda row: _show(row[0]))
+
+
+def _show(row: Audit) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "at": rfc3339(row.at),
+        "owner": row.owner_id,
+        "key": row.actor,
+        "action": row.action,
+        "object": row.object,
+        "data": row.data,
+    }

@@ -1,0 +1,181 @@
+"""Uploaded bases: weights that models may start from.
+
+The file is checked by its header alone, before anything else reads it: size, names, shapes and dtypes must
+be those of the architecture. What an architecture expects is asked of the learning code once, in a process
+of its own, and kept in `<data dir>/catalogue/`.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.catalogue import code_version
+from core.db import references
+from core.db.session import Database
+from core.db.tables import Base
+from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
+from core.ids import new_id
+from core.requests import idempotency
+from core.requests.actor import Actor
+from core.requests.audit import record
+from core.requests.recipe import architecture as complete
+from core.requests.tensors import check_expected, read_header
+from core.requests.times import rfc3339
+from core.settings import Settings
+from core.store.blobs import Blobs
+
+_ROOT = Path(__file__).parents[2]
+EXPECT_TIMEOUT_S = 60.0
+CACHED_ARCHITECTURES = 200
+IMAGE: dict[str, Any] = {"size": 32, "channels": 3}
+
+
+def parse_architecture(
+    catalogue: Mapping[str, Any], text: str, size: int | None, channels: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The complete architecture and image that `?architecture=` means: a name, or a JSON object.
+
+    Raises:
+        Invalid: not JSON, an unknown name, or bad hyper-parameters.
+    """
+    asked: Any = text
+    if text.lstrip().startswith("{"):
+        try:
+            asked = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(
+                "architecture is neither a name nor a JSON object.",
+                fields=[{"field": "architecture", "message": "not JSON"}],
+            ) from error
+    image = {"size": size or IMAGE["size"], "channels": channels or IMAGE["channels"]}
+    return complete(dict(catalogue), "class", asked, image), image
+
+
+def expected_base(settings: Settings, architecture: dict[str, Any], image: dict[str, Any]) -> dict[str, Any]:
+    """What a base of this architecture must hold: `tensors`, `optional`, `ignored`.
+
+    Raises:
+        Invalid: the architecture cannot be built for this image.
+        Unavailable: the learning code does not answer.
+    """
+    request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
+    name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
+    folder = settings.folder("catalogue")
+    path = folder / f"expected-{name}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        return found
+    except FileNotFoundError:
+        pass
+    answer = _ask(request)
+    kept = sorted(folder.glob("expected-*.json"), key=lambda p: p.name)
+    if len(kept) >= CACHED_ARCHITECTURES:
+        kept[0].unlink(missing_ok=True)
+    temporary = path.with_suffix(f".{new_id('bas')}")
+    temporary.write_text(json.dumps(answer))
+    temporary.replace(path)
+    return answer
+
+
+def create(
+    db: Database,
+    blobs: Blobs,
+    settings: Settings,
+    actor: Actor,
+    *,
+    architecture: dict[str, Any],
+    image: dict[str, Any],
+    path: Path,
+    repeat: idempotency.Request | None = None,
+) -> dict[str, Any]:
+    """Check an uploaded file and keep it; `path` is moved into the store.
+
+    Raises:
+        BaseInvalid: not a safetensors file, or not one of this architecture.
+    """
+    tensors = read_header(path)
+    if not tensors:
+        raise BaseInvalid("The file holds no tensors.")
+    expected = expected_base(settings, architecture, image)
+    ignored = tuple(expected["ignored"])
+    optional = set(expected["optional"])
+    present = {t.name for t in tensors}
+    check_expected(
+        [t for t in tensors if t.name in expected["tensors"] or not (ignored and t.name.startswith(ignored))],
+        {n: want for n, want in expected["tensors"].items() if n in present or n not in optional},
+    )
+    sha256, size = blobs.put_file(path, move=True)
+    with db.write() as session:
+        references.share(session)
+        if not blobs.has(sha256):
+            raise Unavailable("The upload was removed before it was registered; send it again.")
+        now = db.now(session)
+        row = Base(
+            id=new_id("bas"),
+            owner_id=actor.owner_id,
+            architecture={**architecture, "image": image},
+            sha256=sha256,
+            bytes=size,
+            created_at=now,
+        )
+        session.add(row)
+        record(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
+        answer = _show(row)
+        if repeat is not None:
+            location = {"Location": f"/v1/bases/{row.id}"}
+            idempotency.remember(session, actor, repeat, 201, location, answer, now)
+    return answer
+
+
+def get(db: Database, actor: Actor, base_id: str) -> dict[str, Any]:
+    """One base.
+
+    Raises:
+        NotFound: no such base, or another owner's.
+    """
+    with db.read() as session:
+        row = session.get(Base, base_id)
+        if row is None or not actor.sees(row.owner_id):
+            raise NotFound(f"There is no base {base_id!r}.")
+        return _show(row)
+
+
+def _ask(request: str) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "core.learn.networks.expected", request],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=EXPECT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            "The learning code does not say what this architecture expects; try again."
+        ) from None
+    if done.returncode == 2:
+        raise Invalid(
+            done.stderr.strip()[-500:], fields=[{"field": "architecture", "message": "cannot be built"}]
+        )
+    if done.returncode != 0:
+        raise Unavailable("The learning code could not be started; try again.")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _show(row: Base) -> dict[str, Any]:
+    architecture = dict(row.architecture)
+    image = architecture.pop("image", None)
+    return {
+        "id": row.id,
+        "sha256": row.sha256,
+        "bytes": row.bytes,
+        "architecture": architecture,
+        "image": image,
+        "created_at": rfc3339(row.created_at),
+    }

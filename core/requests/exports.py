@@ -1,0 +1,174 @@
+"""Downloads of a version: one zip of weights, configuration and model card.
+
+The file is a pure function of the manifest (stored entries, fixed order, fixed times), so it is built once,
+on first request, kept as a blob and swept after some days: built again it has the same digest. Parts are
+merged by arithmetic on their headers, in constant memory and without torch.
+"""
+
+import json
+import secrets
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+
+from core.db import references
+from core.db.session import Database
+from core.db.tables import Export, Part
+from core.errors import BaseInvalid, ExportUnavailable, StoreCorrupt, Unavailable
+from core.requests import model_card
+from core.requests.actor import Actor, find_model
+from core.requests.tensors import Merged
+from core.requests.versions import find_version
+from core.store.blobs import Blobs
+
+FORMATS = ("safetensors",)
+EXPORTED_TYPES = frozenset({"backbone", "head", "base"})
+BASE_PART = "base"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ZIP64_BYTES = 1 << 31
+# One build at a time per process: it is disk-bound, and the same file is often asked for twice at once.
+_building = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """A finished download: its digest, size in bytes and a name to save it under."""
+
+    sha256: str
+    bytes: int
+    filename: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    version_id: str
+    filename: str
+    manifest: dict[str, Any]
+    parts: list[tuple[str, str]]  # name, sha256
+
+
+def export(
+    db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str, spool: Path
+) -> ExportFile:
+    """The download of a version, built when it is not stored.
+
+    Args:
+        spool: folder for the unfinished file.
+
+    Raises:
+        ExportUnavailable: an unknown format, or a version without stored weights.
+        StoreCorrupt: a part is damaged or missing.
+    """
+    if format not in FORMATS:
+        raise ExportUnavailable(f"There is no export format {format!r}; use {' or '.join(FORMATS)}.")
+    source = _source(db, actor, model, version)
+    found = _stored(db, blobs, source, format)
+    if found is None:
+        with _building:
+            found = _stored(db, blobs, source, format) or _build(db, blobs, source, format, spool)
+    return found
+
+
+def write_zip(target: Path, manifest: dict[str, Any], parts: list[tuple[str, Path]]) -> None:
+    """Write the download of a manifest whose exported parts lie at these paths.
+
+    Raises:
+        StoreCorrupt: a part is no sound safetensors file, or two hold the same tensor.
+    """
+    try:
+        merged = Merged([(path, _renamer(name, manifest)) for name, path in parts])
+    except (BaseInvalid, ValueError) as error:
+        raise StoreCorrupt(f"The version's parts do not fit together: {error}") from error
+    config = json.dumps(
+        model_card.config(manifest, [name for name, _ in parts]), ensure_ascii=False, indent=2, sort_keys=True
+    )
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        _add(archive, "model.safetensors", merged.size, merged.chunks())
+        for name, text in (("config.json", config + "\n"), ("README.md", model_card.card(manifest))):
+            data = text.encode()
+            _add(archive, name, len(data), [data])
+
+
+def _source(db: Database, actor: Actor, model: str, version: str) -> _Source:
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
+        parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in EXPORTED_TYPES]
+        if not parts:
+            raise ExportUnavailable(
+                f"Version {row.number} has no stored weights: it is the random start that its manifest "
+                "describes. Download a later version."
+            )
+        return _Source(row.id, f"{owner.name}-v{row.number}.zip", row.manifest, parts)
+
+
+def _stored(db: Database, blobs: Blobs, source: _Source, format: str) -> ExportFile | None:
+    with db.read() as session:
+        row = session.get(Export, (source.version_id, format))
+    if row is None or blobs.size(row.sha256) != row.bytes:
+        return None
+    return ExportFile(row.sha256, row.bytes, source.filename)
+
+
+def _build(db: Database, blobs: Blobs, source: _Source, format: str, spool: Path) -> ExportFile:
+    target = spool / f"export-{secrets.token_hex(8)}.zip"
+    try:
+        write_zip(target, source.manifest, [(name, blobs.fetch(sha256)) for name, sha256 in source.parts])
+        sha256, size = blobs.put_file(target, move=True)
+    finally:
+        target.unlink(missing_ok=True)
+    try:
+        with db.write() as session:
+            references.share(session)
+            if not blobs.has(sha256):  # swept between upload and now: it was stored, unnamed, for a day
+                raise Unavailable("The download was removed while it was made; ask again.")
+            session.execute(
+                delete(Export).where(Export.version_id == source.version_id, Export.format == format)
+            )
+            session.add(
+                Export(
+                    version_id=source.version_id,
+                    format=format,
+                    sha256=sha256,
+                    bytes=size,
+                    created_at=db.now(session),
+                )
+            )
+    except IntegrityError:
+        pass  # another process has written the same row
+    return ExportFile(sha256, size, source.filename)
+
+
+def _renamer(part: str, manifest: dict[str, Any]) -> "_Rename":
+    return _Rename(model_card.classifier_prefixes(manifest)) if part == BASE_PART else _Rename(None)
+
+
+class _Rename:
+    """The name a tensor has in the download, or None for one that is left out."""
+
+    def __init__(self, classifier: tuple[str, ...] | None) -> None:
+        self._classifier = classifier
+
+    def __call__(self, name: str) -> str | None:
+        if self._classifier is None:
+            return name
+        if self._classifier and name.startswith(self._classifier):
+            return None
+        return f"backbone.{name}"  # an uploaded base holds the backbone's own names
+
+
+def _add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes] | Iterator[bytes]) -> None:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.create_system = 3  # Unix, wherever this runs
+    info.external_attr = 0o644 << 16
+    info.file_size = size
+    with archive.open(info, "w", force_zip64=size >= _ZIP64_BYTES) as entry:
+        for chunk in chunks:
+            entry.write(chunk)

@@ -1,0 +1,240 @@
+"""Idempotency keys: the same request twice does its work once.
+
+A finished request's answer is kept for 24 h under (owner, route, key). A stream whose first request is
+still under way holds a row without status, which it renews; one that was left behind by a process that
+died is taken over after `STALE_S`.
+"""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Idempotency
+from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
+from core.requests.actor import Actor
+
+Json = dict[str, Any]
+STALE_S = 15.0
+"""A row in flight that was not renewed for so long has lost its request."""
+RENEW_S = 4.0
+KEEP_S = 24 * 3600.0
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_TOKEN = ":token"
+_REQUEST = ":request"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What makes two requests the same.
+
+    Attributes:
+        route: method and path template, such as `POST /v1/models`.
+        key: the client's key.
+        fingerprint: of everything that must be equal; "" while a stream's is not known yet.
+        request: of what is known before a stream is read (path, query, headers).
+        content_sha256: of the body as sent.
+        token: marks the row of this very request.
+    """
+
+    route: str
+    key: str
+    fingerprint: str
+    request: str = ""
+    content_sha256: str | None = None
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The first answer to a request."""
+
+    status: int
+    headers: Json
+    body: Json | None
+    fingerprint: str
+    content_sha256: str | None
+    request: str
+
+
+def checked(key: str | None) -> str | None:
+    """The client's key.
+
+    Raises:
+        Invalid: not 1 to 255 visible ASCII characters.
+    """
+    if key is not None and not _KEY.fullmatch(key):
+        raise Invalid(
+            "Idempotency-Key must be 1 to 255 visible ASCII characters.",
+            fields=[{"field": "Idempotency-Key", "message": "not 1 to 255 visible ASCII characters"}],
+        )
+    return key
+
+
+def fingerprint(*parts: str | None) -> str:
+    """A digest of the parts, which cannot run into each other."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+        digest.update(b"-" if part is None else f"{len(data)}:".encode() + data)
+    return digest.hexdigest()
+
+
+def mismatch() -> IdempotencyMismatch:
+    """The error for a key that was used with another request."""
+    return IdempotencyMismatch(
+        "This Idempotency-Key was used with another request: take a new key for a new request."
+    )
+
+
+def in_flight() -> IdempotencyInFlight:
+    """The error while the first request has not been answered."""
+    return IdempotencyInFlight(
+        "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
+        retry_after_s=2,
+    )
+
+
+def replayed(session: Session, actor: Actor, request: Request, now: float) -> Replay | None:
+    """The earlier answer to this very request, if there was one.
+
+    Raises:
+        IdempotencyMismatch: the key belongs to another request.
+        IdempotencyInFlight: that request has not been answered.
+    """
+    row = _row(session, actor, request, now)
+    if row is None:
+        return None
+    if row.status is None:
+        if row.headers.get(_TOKEN) == request.token:
+            return None
+        raise in_flight()
+    if row.fingerprint != request.fingerprint:
+        raise mismatch()
+    return _replay(row)
+
+
+def remember(
+    session: Session,
+    actor: Actor,
+    request: Request,
+    status: int,
+    headers: Json,
+    body: Json | None,
+    now: float,
+) -> None:
+    """Keep the answer, in the transaction of the work itself.
+
+    Raises:
+        IdempotencyInFlight: another request has taken the row over meanwhile.
+    """
+    row = session.get(
+        Idempotency,
+        (actor.owner_id, request.route, request.key),
+        populate_existing=True,
+        with_for_update=True,
+    )
+    if row is None:
+        row = Idempotency(owner_id=actor.owner_id, route=request.route, key=request.key)
+        session.add(row)
+    elif row.headers.get(_TOKEN) != request.token:
+        raise in_flight()
+    row.fingerprint, row.content_sha256 = request.fingerprint, request.content_sha256
+    row.status, row.body, row.created_at = status, body, now
+    row.headers = {**headers, _REQUEST: request.request}
+    session.flush()
+
+
+def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
+    """Before a stream is read: mark the key as in flight, or return the earlier answer to compare with.
+
+    Raises:
+        IdempotencyInFlight: a request with this key is under way.
+    """
+    try:
+        with db.write() as session:
+            now = db.now(session)
+            row = _row(session, actor, request, now)
+            if row is not None and row.status is not None:
+                return _replay(row)
+            if row is not None:
+                raise in_flight()
+            session.add(
+                Idempotency(
+                    owner_id=actor.owner_id,
+                    route=request.route,
+                    key=request.key,
+                    fingerprint="",
+                    content_sha256=None,
+                    status=None,
+                    headers={_TOKEN: request.token},
+                    body=None,
+                    created_at=now,
+                )
+            )
+    except IntegrityError:
+        raise in_flight() from None
+    return None
+
+
+def renew(db: Database, actor: Actor, request: Request) -> None:
+    """Say that the request is still under way; call it every `RENEW_S`."""
+    with db.write() as session:
+        now = db.now(session)
+        session.execute(
+            update(Idempotency)
+            .where(*_key(actor, request), Idempotency.status.is_(None))
+            .values(created_at=now)
+        )
+
+
+def abandon(db: Database, actor: Actor, request: Request) -> None:
+    """The request failed: the key is free again."""
+    with db.write() as session:
+        row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
+        if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
+            session.delete(row)
+
+
+def _key(actor: Actor, request: Request) -> tuple[Any, ...]:
+    return (
+        Idempotency.owner_id == actor.owner_id,
+        Idempotency.route == request.route,
+        Idempotency.key == request.key,
+    )
+
+
+def _row(session: Session, actor: Actor, request: Request, now: float) -> Idempotency | None:
+    """The live row of the key; a stale or expired one is removed."""
+    row = session.get(
+        Idempotency,
+        (actor.owner_id, request.route, request.key),
+        populate_existing=True,
+        with_for_update=True,
+    )
+    if row is None:
+        return None
+    age = now - row.created_at
+    if age > (STALE_S if row.status is None else KEEP_S):
+        session.execute(delete(Idempotency).where(*_key(actor, request)))
+        session.expunge(row)
+        return None
+    return row
+
+
+def _replay(row: Idempotency) -> Replay:
+    headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
+    return Replay(
+        row.status or 200,
+        headers,
+        row.body,
+        row.fingerprint,
+        row.content_sha256,
+        row.headers.get(_REQUEST, ""),
+    )

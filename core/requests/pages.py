@@ -1,0 +1,92 @@
+"""Lists in pages: `{"items": […], "next_cursor": …}`, stable while rows are added.
+
+A page is ordered by one unique column, and its cursor is the last value seen, encoded so that clients
+treat it as opaque.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Row, Select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.errors import Invalid
+
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+_MAX_INT = 2**63 - 1
+
+
+def encode_cursor(value: int | str) -> str:
+    """The cursor that continues after `value`."""
+    return base64.urlsafe_b64encode(json.dumps([value]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
+    """The value a cursor stands for.
+
+    Raises:
+        Invalid: not a cursor of such a list.
+    """
+    wrong = Invalid(
+        "The cursor is not one that this list has given out.",
+        fields=[{"field": "cursor", "message": "unknown cursor"}],
+    )
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, UnicodeError, ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(values, list) or len(values) != 1 or type(values[0]) is not kind:
+        raise wrong
+    value = values[0]
+    if isinstance(value, int):
+        if abs(value) > _MAX_INT:
+            raise wrong
+        return value
+    if "\0" in value or not value.isascii():
+        raise wrong
+    return str(value)
+
+
+def page(
+    session: Session,
+    query: Select[Any],
+    column: InstrumentedAttribute[Any],
+    limit: int,
+    cursor: str | None,
+    show: Callable[[Row[Any]], dict[str, Any]],
+    *,
+    descending: bool = False,
+) -> dict[str, Any]:
+    """One page of `query`.
+
+    Args:
+        column: unique; orders the list and carries the cursor. It must be the first entity's or one that
+            `query` selects.
+        limit: rows at most, 1 to `MAX_LIMIT`.
+        show: turns a row (always a `Row`, so `row[0]` is its first entity) into its JSON form.
+
+    Raises:
+        Invalid: a limit out of range or a foreign cursor.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise Invalid(
+            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
+        )
+    if cursor is not None:
+        after = decode_cursor(cursor, column.type.python_type)
+        query = query.where(column < after if descending else column > after)
+    ordered = query.add_columns(column.label("page_key")).order_by(
+        column.desc() if descending else column.asc()
+    )
+    rows = session.execute(ordered.limit(limit + 1)).all()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return {
+        "items": [show(row) for row in rows],
+        "next_cursor": encode_cursor(rows[-1].page_key) if more else None,
+    }

@@ -1,0 +1,82 @@
+"""What the predict helper needs to know of a version: its manifest and where its weights lie."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from core.db.session import Database
+from core.db.tables import Part
+from core.errors import Invalid, WrongState
+from core.requests.actor import Actor, find_model
+from core.requests.versions import find_version
+from core.store.blobs import Blobs
+
+USED_TYPES = frozenset({"backbone", "head", "base"})
+
+
+@dataclass(frozen=True)
+class Predictable:
+    """A version that can answer: `id`, `number`, its manifest, and (name, sha256) of its parts."""
+
+    id: str
+    number: int
+    manifest: dict[str, Any]
+    parts: tuple[tuple[str, str], ...]
+
+    def paths(self, blobs: Blobs) -> dict[str, str]:
+        """Part name to a local, verified file.
+
+        Raises:
+            StoreCorrupt, Unavailable: as `Blobs.fetch`.
+        """
+        return {name: str(blobs.fetch(sha256)) for name, sha256 in self.parts}
+
+
+def predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+    """The version to predict with, after checking that the question makes sense.
+
+    Args:
+        task: task number; needed in the task scenario, refused elsewhere.
+
+    Raises:
+        NotFound: no such model or version.
+        Invalid: `task` is missing, unknown to the version, or given where no task is named.
+        WrongState: the version knows no classes yet.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        parts = session.scalars(select(Part).where(Part.version_id == row.id).order_by(Part.position))
+        used = tuple((p.name, p.sha256) for p in parts if p.type in USED_TYPES)
+        manifest = row.manifest
+        number, scenario, version_id = row.number, owner.scenario, row.id
+    if scenario == "task":
+        tasks = [int(head["task"]) for head in manifest.get("heads") or []]
+        if not tasks:
+            raise _untaught(number)
+        if task is None:
+            raise _wrong_task("Each task has a head of its own here: name the task with ?task=", tasks)
+        if task not in tasks:
+            raise _wrong_task(f"Version {number} has not learned task {task}; it knows", tasks)
+    else:
+        if task is not None:
+            raise Invalid(
+                f"In the {scenario} scenario no task is named: leave ?task= away.",
+                fields=[{"field": "task", "message": "only in the task scenario"}],
+            )
+        if not manifest.get("classes") or number == 0:
+            raise _untaught(number)
+    return Predictable(version_id, number, manifest, used)
+
+
+def _untaught(number: int) -> WrongState:
+    return WrongState(
+        f"Version {number} has learned no classes yet: submit a task first, or name a later version.",
+        extra={"state": "untaught"},
+    )
+
+
+def _wrong_task(text: str, tasks: list[int]) -> Invalid:
+    known = ", ".join(map(str, tasks[:50]))
+    return Invalid(f"{text} ({known}).", fields=[{"field": "task", "message": f"one of {known}"}])

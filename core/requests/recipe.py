@@ -1,0 +1,239 @@
+"""Recipes and architectures, checked against the catalogue before anything is stored.
+
+A recipe is a JSON patch (RFC 7396): the model's, then the override of one batch. Resolved, it is complete:
+defaults, then the preset, then the patches. What the catalogue's schemas or the method's applicability
+exclude is refused with every wrong field named.
+"""
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+from jsonschema.validators import extend
+
+from core.errors import Invalid, InvalidRecipe
+
+Json = dict[str, Any]
+MAX_RECIPE_BYTES = 64 << 10
+MAX_ERRORS = 20
+
+# In JSON Schema 10.0 is an integer; the learning code takes it literally.
+_Validator = extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A complete recipe, and what a person should know about it."""
+
+    recipe: Json
+    warnings: list[str]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396: `patch` over `target`; null removes."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    out: Json = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merge_patch(out.get(key), value)
+    return out
+
+
+def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
+    """`merge_patch`, where a method may be a string (its name), and another method starts afresh.
+
+    The hyper-parameters of one method mean nothing to another, so a patch that names another method
+    replaces the whole block.
+    """
+    before, after = _named(dict(target)), _named(dict(patch))
+    old, new = before.get("method"), after.get("method")
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        named = new.get("name", old.get("name"))
+        if old.get("name") != named:
+            before.pop("method")
+    merged: Json = merge_patch(before, after)
+    return merged
+
+
+def resolve(catalogue: Json, scenario: str, *patches: Mapping[str, Any]) -> Resolved:
+    """The complete recipe for these patches, later ones over earlier ones.
+
+    Args:
+        catalogue: see `core.catalogue`.
+        scenario: `data`, `task` or `class`.
+
+    Raises:
+        InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
+    """
+    patch: Json = {}
+    for each in patches:
+        patch = merge_recipe(patch, each)
+    recipe, name, hyper = _complete(catalogue, patch)
+    errors = [
+        *_errors(catalogue["recipe"]["schema"], recipe, "recipe"),
+        *_errors(catalogue["methods"][name]["schema"], hyper, "recipe.method"),
+    ]
+    if errors:
+        raise _wrong(errors)
+    _applicable(catalogue["methods"][name], name, scenario, recipe)
+    weak = catalogue["methods"][name].get("weak", {}).get(scenario)
+    warnings = [f"{name} is known to be weak in the {scenario} scenario: {weak}"] if weak else []
+    return Resolved(recipe, warnings)
+
+
+def completed(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+    """A stored patch as people see it: with its defaults, but not checked again.
+
+    A patch that this code version cannot complete (its method is gone) is shown as it is.
+    """
+    try:
+        return _complete(catalogue, patch)[0]
+    except InvalidRecipe:
+        return dict(patch)
+
+
+def architecture(catalogue: Json, scenario: str, asked: str | Mapping[str, Any], image: Json) -> Json:
+    """The complete architecture `{"name": …, its hyper-parameters …}`.
+
+    Raises:
+        Invalid: an unknown one, bad hyper-parameters, or one that does not fit scenario or image.
+    """
+    wanted = {"name": asked} if isinstance(asked, str) else dict(asked)
+    name = wanted.pop("name", None)
+    known = catalogue["architectures"]
+    if not isinstance(name, str) or name not in known:
+        raise _invalid(
+            [("architecture.name", f"unknown architecture; one of {', '.join(sorted(known))}")],
+            "Unknown architecture",
+        )
+    entry = known[name]
+    hyper = {**entry.get("defaults", {}), **wanted}
+    errors = list(_errors(entry["schema"], hyper, "architecture"))
+    if scenario not in entry.get("scenarios", [scenario]):
+        errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
+    smallest = entry.get("min_size") or 1
+    if image["size"] < smallest:
+        errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
+    if errors:
+        raise _invalid(errors, "Unusable architecture")
+    return {"name": name, **hyper}
+
+
+def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Json]:
+    """The complete recipe, its method's name and hyper-parameters; names are checked, values are not."""
+    defaults = _named(catalogue["recipe"]["defaults"])
+    base: Json = {"method": {"name": _default_method(defaults)}}
+    preset = patch.get("preset")
+    if preset is not None:
+        presets = catalogue["presets"]
+        if not isinstance(preset, str) or preset not in presets:
+            raise _wrong([("recipe.preset", f"unknown preset; one of {', '.join(sorted(presets))}")])
+        base = merge_recipe(base, presets[preset])
+    wanted = merge_recipe(base, patch)
+    name, hyper = _method(catalogue, wanted.pop("method", None))
+    recipe = _filled(defaults, wanted)
+    recipe["method"] = {"name": name, **hyper}
+    return recipe, name, hyper
+
+
+def _default_method(defaults: Json) -> str:
+    name: str = defaults.get("method", {}).get("name", "der++")
+    return name
+
+
+def _named(recipe: Json) -> Json:
+    method = recipe.get("method")
+    return {**recipe, "method": {"name": method}} if isinstance(method, str) else recipe
+
+
+def _method(catalogue: Json, method: Any) -> tuple[str, Json]:
+    if not isinstance(method, Mapping):
+        raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
+    name = method.get("name")
+    methods = catalogue["methods"]
+    if not isinstance(name, str) or name not in methods:
+        raise _wrong([("recipe.method.name", f"unknown method; one of {', '.join(sorted(methods))}")])
+    given = {k: v for k, v in method.items() if k != "name"}
+    return name, {**copy.deepcopy(methods[name]["defaults"]), **given}
+
+
+def _filled(defaults: Json, wanted: Json) -> Json:
+    """`wanted` with what it leaves open, one level into objects (optimizer, head)."""
+    out: Json = {}
+    for key, value in defaults.items():
+        given = wanted.get(key)
+        if isinstance(value, Mapping) and (given is None or isinstance(given, Mapping)):
+            out[key] = {**copy.deepcopy(dict(value)), **(given or {})}
+        else:
+            out[key] = copy.deepcopy(value) if given is None else given
+    for key, value in wanted.items():
+        out.setdefault(key, value)
+    return out
+
+
+def _applicable(entry: Json, name: str, scenario: str, recipe: Json) -> None:
+    accepts = entry.get("accepts", {})
+    errors = []
+    if scenario not in entry["scenarios"]:
+        errors.append(("recipe.method.name", f"{name} does not work in the {scenario} scenario"))
+    checks = (
+        ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
+        ("recipe.depth", recipe.get("depth"), accepts.get("depths")),
+        ("recipe.head.init", recipe.get("head", {}).get("init"), accepts.get("head_inits")),
+    )
+    for field, value, allowed in checks:
+        if allowed is not None and value not in allowed:
+            errors.append((field, f"{name} accepts {', '.join(map(str, allowed))}"))
+    if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
+        errors.append(("recipe.optimizer.olor", f"{name} does not accept OLOR"))
+    if errors:
+        raise _wrong(errors)
+
+
+def _errors(schema: Json, value: Any, root: str) -> Iterable[tuple[str, str]]:
+    validator = _Validator(schema)
+    for error in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
+        path = ".".join([root, *(str(p) for p in error.absolute_path)])
+        if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+            known = set(error.schema.get("properties", {}))
+            for unknown in sorted(set(error.instance) - known):
+                if unknown != "name":
+                    yield f"{path}.{unknown}", f"unknown field; known: {', '.join(sorted(known))}"
+        else:
+            yield path, _short(error.message)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:297]}…"
+
+
+def _wrong(errors: list[tuple[str, str]]) -> InvalidRecipe:
+    fields = [{"field": f, "message": m} for f, m in errors[:MAX_ERRORS]]
+    return InvalidRecipe(_sentence(errors, "The recipe cannot be used"), fields=fields)
+
+
+def _invalid(errors: list[tuple[str, str]], what: str) -> Invalid:
+    fields = [{"field": f, "message": m} for f, m in errors[:MAX_ERRORS]]
+    return Invalid(_sentence(errors, what), fields=fields)
+
+
+def _sentence(errors: list[tuple[str, str]], what: str) -> str:
+    field, message = errors[0]
+    more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
+    return f"{what}: {field}: {message}{more}."
+
+
+def size_of(recipe: Mapping[str, Any]) -> int:
+    """Bytes of a recipe as JSON."""
+    return len(json.dumps(recipe))

@@ -1,0 +1,361 @@
+"""Tasks: accept a batch, show the history, delete a task's images.
+
+A batch is accepted in one transaction (task, queued job with its resolved recipe, event, audit row,
+idempotency record) after its archive is safe in the store; a transaction that fails leaves no archive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.states import UNFINISHED
+from core.db.tables import Event, Job, Model, Result, Task, Version
+from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests, WrongState
+from core.ids import new_id
+from core.ingest.inspect import Directory
+from core.requests import idempotency, jobs
+from core.requests.actor import Actor, find_model
+from core.requests.audit import record
+from core.requests.pages import page
+from core.requests.recipe import resolve
+from core.requests.times import rfc3339
+from core.requests.unused import delete_unused
+from core.store import Blobs, Store
+
+Json = dict[str, Any]
+QUOTA_RETRY_S = 60
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An upload that is complete and checked.
+
+    Attributes:
+        path: the spooled archive, which is moved into the store.
+        sha256: of the archive.
+        recipe: override for this batch.
+    """
+
+    path: Path
+    sha256: str
+    bytes: int
+    directory: Directory
+    name: str | None
+    recipe: Json
+
+
+def admit(db: Database, actor: Actor, model: str, max_open_jobs: int) -> str:
+    """Before a body is read: does the model exist, and is there room for one more job? Returns its id.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        count = select(func.count()).select_from(Job)
+        mine = count.where(Job.owner_id == row.owner_id, Job.state.in_(sorted(UNFINISHED)))
+        if (session.scalar(mine) or 0) >= max_open_jobs:
+            raise TooManyRequests(
+                f"There are {max_open_jobs} unfinished jobs, the most that one owner may have:"
+                " wait for some to finish, or cancel some.",
+                retry_after_s=QUOTA_RETRY_S,
+            )
+        return row.id
+
+
+def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch) -> Json:
+    """What submitting this batch would say, without doing it (`?validate=only`).
+
+    Raises: as `submit`.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        _labels(row, batch.directory)
+        resolved = resolve(catalogue, row.scenario, row.recipe, batch.recipe)
+        warnings = [*resolved.warnings, *_remarks(session, row, batch, resolved.recipe)]
+    found = batch.directory
+    return {
+        "valid": True,
+        "sha256": batch.sha256,
+        "bytes": batch.bytes,
+        "media_type": found.media_type,
+        "layout": found.layout,
+        "classes": found.classes,
+        "n_train": found.n_train,
+        "n_test": found.n_test,
+        "ignored": found.ignored,
+        "notes": list(found.notes),
+        "recipe": resolved.recipe,
+        "warnings": warnings,
+    }
+
+
+def submit(
+    db: Database,
+    store: Store,
+    catalogue: Json,
+    actor: Actor,
+    model: str,
+    batch: Batch,
+    repeat: idempotency.Request | None,
+) -> tuple[Json, bool]:
+    """Make a batch the model's next task; returns `{task, job}`, and whether it is a replay.
+
+    Raises:
+        NotFound: the model is gone.
+        LabelsInvalid: a class that the model does not know (data scenario).
+        InvalidRecipe: the resolved recipe cannot be used.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    task_id = new_id("tsk")
+    key = f"archives/{task_id}"
+    with db.read() as session:  # a first look, so that little is moved in vain
+        row = find_model(session, actor, model)
+        _labels(row, batch.directory)
+        resolve(catalogue, row.scenario, row.recipe, batch.recipe)
+    store.put_file(key, batch.path, move=True)
+    try:
+        with db.write() as session:
+            now = db.now(session)
+            if repeat is not None:
+                replay = idempotency.replayed(session, actor, repeat, now)
+                if replay is not None:
+                    store.delete(key)
+                    return replay.body or {}, True
+            row = find_model(session, actor, model, lock=True)
+            _labels(row, batch.directory)
+            resolved = resolve(catalogue, row.scenario, row.recipe, batch.recipe)
+            warnings = [*resolved.warnings, *_remarks(session, row, batch, resolved.recipe)]
+            task = _task(row, batch, task_id, key, warnings, now)
+            session.add(task)
+            session.flush()
+            job = jobs.new_job(row, task, batch.recipe, resolved.recipe, now)
+            session.add(job)
+            session.flush()
+            session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+            data = {"model": row.id, "number": task.number, "sha256": batch.sha256, "job": job.id}
+            record(session, actor, "task.submit", task.id, data, now=now)
+            answer = {"task": _show(task, job, None, None), "job": jobs.show(job)}
+            if repeat is not None:
+                headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
+                idempotency.remember(session, actor, repeat, 202, headers, answer, now)
+    except (SQLAlchemyError, PerennialError):
+        # A commit whose answer was lost may have happened after all: only what nobody names is removed.
+        if not _accepted(db, task_id):
+            store.delete(key)
+        raise
+    return answer, False
+
+
+def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> Json:
+    """A page of a model's history, in order.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        found: list[Task] = []
+
+        def keep(line: Any) -> Json:
+            found.append(line[0])
+            return {}
+
+        result = page(session, select(Task).where(Task.model_id == row.id), Task.number, limit, cursor, keep)
+        result["items"] = _shown(session, row, found)
+        return result
+
+
+def read(db: Database, actor: Actor, model: str, number: int) -> Json:
+    """One task.
+
+    Raises:
+        NotFound: the caller sees no such model or task.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        return _shown(session, row, [_find(session, row, number)])[0]
+
+
+def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
+    """Remove a task's images: archive, training and held-out part. A second call changes nothing.
+
+    Replayed images leave with the next version; later cells of the accuracy matrix are null.
+
+    Raises:
+        NotFound: the caller sees no such model or task.
+        WrongState: its job is not finished.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        task = _find(session, row, number)
+        if task.data_deleted_at is not None:
+            return
+        open_job = session.scalar(
+            select(Job).where(Job.task_id == task.id, Job.state.in_(sorted(UNFINISHED))).limit(1)
+        )
+        if open_job is not None:
+            raise WrongState(
+                f"The task's job {open_job.id} is {open_job.state}: cancel it first.",
+                extra={"state": open_job.state},
+            )
+        now = db.now(session)
+        archive, task.archive_key = task.archive_key, None
+        digests = sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
+        task.data_deleted_at = now
+        task.train_deleted_at = task.train_deleted_at or now
+        task.held_out_deleted_at = task.held_out_deleted_at or now
+        record(session, actor, "task.delete-data", task.id, {"model": row.id, "number": number}, now=now)
+    if archive is not None:
+        store.delete(archive)
+    delete_unused(db, blobs, digests)
+
+
+def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str], now: float) -> Task:
+    number = row.next_task
+    row.next_task += 1
+    found = batch.directory
+    return Task(
+        id=task_id,
+        model_id=row.id,
+        number=number,
+        name=batch.name,
+        sha256=batch.sha256,
+        bytes=batch.bytes,
+        archive_key=key,
+        media_type=found.media_type,
+        classes=found.classes,
+        n_train=found.n_train if found.has_test else None,
+        n_held_out=found.n_test if found.has_test else None,
+        report={"rejected": [], "ignored": found.ignored, "duplicates": 0, "notes": list(found.notes)},
+        train_sha256=None,
+        held_out_sha256=None,
+        train_deleted_at=None,
+        held_out_deleted_at=None,
+        data_deleted_at=None,
+        warnings=warnings,
+        created_at=now,
+    )
+
+
+def _labels(model: Model, found: Directory) -> None:
+    if model.scenario != "data" or model.classes is None:
+        return
+    unknown = sorted(set(found.classes) - set(model.classes))
+    if unknown:
+        more = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
+        raise LabelsInvalid(
+            f"This model knows a fixed list of classes; the batch also has {', '.join(unknown[:20])}{more}.",
+            extra={"unknown": unknown[:1000], "classes": model.classes},
+        )
+
+
+def _remarks(session: Session, model: Model, batch: Batch, recipe: Json) -> list[str]:
+    """What a person should know about this batch in this model."""
+    remarks = []
+    earlier = session.execute(
+        select(Task.number, Task.name)
+        .where(Task.model_id == model.id, Task.sha256 == batch.sha256)
+        .order_by(Task.number)
+        .limit(1)
+    ).first()
+    if earlier is not None:
+        called = f" ({earlier.name})" if earlier.name else ""
+        remarks.append(
+            f"This batch repeats task {earlier.number}{called}: the same bytes were uploaded before."
+        )
+    last = session.scalar(
+        select(Job.recipe)
+        .where(Job.model_id == model.id, Job.state.not_in(("rejected", "failed", "cancelled")))
+        .order_by(Job.place.desc())
+        .limit(1)
+    )
+    if last is not None:
+        before, after = last.get("method", {}).get("name"), recipe["method"]["name"]
+        if before != after:
+            remarks.append(
+                f"The method changes from {before} to {after}: what {before} remembers of old tasks is lost,"
+                f" except for what {after} takes over."
+            )
+    return remarks
+
+
+def _find(session: Session, model: Model, number: int) -> Task:
+    task = session.scalar(select(Task).where(Task.model_id == model.id, Task.number == number))
+    if task is None:
+        raise NotFound(f"The model has no task {number}.")
+    return task
+
+
+def _accepted(db: Database, task_id: str) -> bool:
+    """Whether the task is there after all; when nobody can say, it is taken to be (the sweep looks again)."""
+    try:
+        with db.read() as session:
+            return session.get(Task, task_id) is not None
+    except SQLAlchemyError:
+        return True
+
+
+def _shown(session: Session, model: Model, found: Sequence[Task]) -> list[Json]:
+    """Tasks with their newest job and how well they were and are known."""
+    newest: dict[str, Job] = {}
+    published: dict[int, int] = {}
+    ids = [task.id for task in found]
+    for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
+        newest[job.task_id] = job
+        if job.version is not None:
+            published[job.task_number] = job.version
+    latest = session.scalar(
+        select(func.max(Version.number)).where(Version.model_id == model.id, Version.status == "published")
+    )
+    cells: dict[tuple[int, int], float] = {}
+    wanted = {latest, *published.values()} - {None}
+    query = select(Result).where(
+        Result.model_id == model.id,
+        Result.version.in_(sorted(wanted, key=lambda v: v or 0)),
+        Result.task.in_([t.number for t in found]),
+    )
+    for result in session.scalars(query):
+        if result.total:
+            cells[result.version, result.task] = result.correct / result.total
+    shown = []
+    for task in found:
+        version = published.get(task.number)
+        learned = cells.get((version, task.number)) if version is not None else None
+        now = None
+        if task.data_deleted_at is None and version is not None and latest is not None:
+            now = cells.get((latest, task.number))
+        shown.append(_show(task, newest.get(task.id), learned, now, version))
+    return shown
+
+
+def _show(
+    task: Task, job: Job | None, learned: float | None, now: float | None, version: int | None = None
+) -> Json:
+    return {
+        "id": task.id,
+        "number": task.number,
+        "name": task.name,
+        "sha256": task.sha256,
+        "bytes": task.bytes,
+        "classes": task.classes,
+        "n_train": task.n_train,
+        "n_held_out": task.n_held_out,
+        "report": task.report,
+        "job": job.id if job is not None else None,
+        "state": str(job.state) if job is not None else None,
+        "recipe": job.recipe if job is not None else None,
+        "version": version,
+        "accuracy_when_learned": learned,
+        "accuracy_now": now,
+        "data_deleted_at": rfc3339(task.data_deleted_at),
+        "created_at": rfc3339(task.created_at),
+        "warnings": list(task.warnings),
+    }

@@ -1,0 +1,214 @@
+"""The header of a safetensors file, read and written without torch.
+
+A file is 8 bytes of header length (little endian), a JSON header `{name: {"dtype", "shape",
+"data_offsets": [begin, end]}}` and the tensors' bytes. The check here comes before any other reader sees
+an uploaded file: the format's own readers accept headers of 100 MB and hide duplicate names.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from core.errors import BaseInvalid
+
+MAX_HEADER_BYTES = 1 << 20
+MAX_DIMENSIONS = 8
+COPY_BYTES = 1 << 20
+
+# Bytes per value, in the rank order by which the format's own writer sorts (largest rank first).
+DTYPE_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8,
+}  # fmt: skip
+_RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where one tensor lies: `begin` and `end` are byte offsets in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_header(path: Path) -> list[Tensor]:
+    """Return the tensors of a safetensors file in the order of their bytes, everything checked.
+
+    Raises:
+        BaseInvalid: header longer than 1 MiB, not JSON, a name twice, an unknown dtype, a size that
+            contradicts shape and dtype, gaps, overlaps, or offsets outside the file.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        if len(start) < 8:
+            raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
+        (length,) = struct.unpack("<Q", start)
+        if length > MAX_HEADER_BYTES:
+            raise BaseInvalid(
+                f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed."
+            )
+        if 8 + length > size:
+            raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
+        header = _parse(file.read(length))
+    tensors = sorted(
+        (_tensor(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"),
+        key=lambda t: (t.begin, t.end),
+    )
+    position = 8 + length
+    for tensor in tensors:
+        if tensor.begin != position:
+            raise BaseInvalid(
+                f"Tensor {tensor.name!r} starts at byte {tensor.begin} instead of {position}: "
+                "tensors must lie one after another without gaps or overlaps."
+            )
+        position = tensor.end
+    if position != size:
+        raise BaseInvalid(f"The tensors end at byte {position}, the file at {size}.")
+    return tensors
+
+
+def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]) -> None:
+    """Compare with `expected` (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
+
+    Raises:
+        BaseInvalid: a name is missing or unknown, or a shape or dtype differs; `fields` lists up to 20.
+    """
+    found = {t.name: t for t in tensors}
+    wrong = [{"field": name, "message": "is missing"} for name in expected if name not in found]
+    wrong += [
+        {"field": name, "message": "does not belong to this architecture"}
+        for name in found
+        if name not in expected
+    ]
+    for name, tensor in found.items():
+        want = expected.get(name)
+        if want is None:
+            continue
+        if list(tensor.shape) != list(want["shape"]):
+            wrong.append({"field": name, "message": f"has shape {list(tensor.shape)}, not {want['shape']}"})
+        elif tensor.dtype != want["dtype"]:
+            wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {want['dtype']}"})
+    if wrong:
+        first = wrong[0]
+        raise BaseInvalid(
+            f"{len(wrong)} tensors do not fit the architecture; the first: {first['field']!r} "
+            f"{first['message']}. Upload the backbone's state dict for exactly this architecture.",
+            fields=wrong[:20],
+        )
+
+
+class Merged:
+    """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
+
+    Args:
+        parts: part files, each with a function from a tensor's name to its name in the merged file, or None
+            to leave the tensor out. A merged name may occur once only.
+
+    Raises:
+        BaseInvalid: as `read_header`.
+        ValueError: two tensors would have one name.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Path, Callable[[str], str | None]]]) -> None:
+        self._sources: dict[str, tuple[Path, Tensor]] = {}
+        for path, rename in parts:
+            for tensor in read_header(path):
+                name = rename(tensor.name)
+                if name in self._sources:
+                    raise ValueError(f"tensor {name!r} is in two parts")
+                if name is not None:
+                    self._sources[name] = (path, tensor)
+        self._order = sorted(self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name))
+        entries = {}
+        position = 0
+        for name in self._order:
+            tensor = self._sources[name][1]
+            length = tensor.end - tensor.begin
+            entries[name] = {
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "data_offsets": [position, position + length],
+            }
+            position += length
+        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        self.header = struct.pack("<Q", len(text)) + text
+        self.size = len(self.header) + position
+        """Bytes of the whole file."""
+
+    @property
+    def names(self) -> list[str]:
+        """Tensor names in file order."""
+        return list(self._order)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file's bytes in pieces of at most 1 MiB."""
+        yield self.header
+        files: dict[Path, BinaryIO] = {}
+        try:
+            for name in self._order:
+                path, tensor = self._sources[name]
+                if path not in files:
+                    files[path] = path.open("rb")
+                file = files[path]
+                file.seek(tensor.begin)
+                left = tensor.end - tensor.begin
+                while left:
+                    chunk = file.read(min(left, COPY_BYTES))
+                    if not chunk:
+                        raise ValueError(f"{path.name} ended inside tensor {name!r}")
+                    left -= len(chunk)
+                    yield chunk
+        finally:
+            for file in files.values():
+                file.close()
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise BaseInvalid(f"The safetensors header names {name!r} twice.")
+            found[name] = value
+        return found
+
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise BaseInvalid("The safetensors header is not JSON.") from error
+    if not isinstance(header, dict):
+        raise BaseInvalid("The safetensors header is not a JSON object.")
+    return header
+
+
+def _tensor(name: str, entry: Any, body: int) -> Tensor:
+    def refuse(reason: str) -> BaseInvalid:
+        return BaseInvalid(f"Tensor {name!r} of the safetensors header {reason}.")
+
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise refuse("must have exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        raise refuse(f"has the unknown dtype {str(dtype)[:20]!r}")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_natural(n) for n in shape):
+        raise refuse("has an impossible shape")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_natural(n) for n in offsets):
+        raise refuse("has impossible offsets")
+    values = 1
+    for n in shape:
+        values *= n
+    if offsets[1] - offsets[0] != values * DTYPE_BYTES[dtype]:
+        raise refuse(f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise")
+    return Tensor(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
+
+
+def _natural(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

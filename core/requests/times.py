@@ -1,0 +1,36 @@
+"""Times as the REST contract shows them: RFC 3339 in UTC. Inside, times are seconds since 1970."""
+
+import re
+from datetime import UTC, datetime
+from typing import overload
+
+from core.errors import Invalid
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+@overload
+def rfc3339(at: float) -> str: ...
+@overload
+def rfc3339(at: None) -> None: ...
+@overload
+def rfc3339(at: float | None) -> str | None: ...
+def rfc3339(at: float | None) -> str | None:
+    """`2026-11-21T08:00:00.123456Z` for seconds since 1970."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def seconds(text: str) -> float:
+    """Seconds since 1970 of an RFC 3339 time with an offset.
+
+    Raises:
+        Invalid: another form, or no such moment.
+    """
+    if not _RFC3339.fullmatch(text):
+        raise Invalid(f"{text!r} is not an RFC 3339 time such as 2026-11-21T08:00:00Z.")
+    try:
+        return datetime.fromisoformat(text.upper()).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{text!r} is no moment: {error}.") from None

@@ -1,0 +1,24 @@
+"""Removes blobs at once that the last reference has just left; whatever is missed, the sweep finds."""
+
+from collections.abc import Sequence
+
+from core.db import references
+from core.db.session import Database
+from core.store import Blobs
+
+_BATCH = 200
+
+
+def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
+    """Delete those of `digests` that nothing refers to any more.
+
+    The lock keeps anyone from naming a blob between the look and the deletion.
+    """
+    for start in range(0, len(digests), _BATCH):
+        batch = list(digests[start : start + _BATCH])
+        with db.write() as session:
+            references.own(session)
+            used = references.used(session, batch)
+            for digest in batch:
+                if digest not in used:
+                    blobs.delete(digest)

@@ -1,0 +1,197 @@
+"""Versions of a model as clients see them: list, detail, and the parts they are made of.
+
+A version is addressed by number or alias. Parts are shared between versions by content; `shared_with` names
+the lowest earlier version that holds the same bytes. Replay buffers hold training images and are never
+given out.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Alias, Model, Part, Result, Version
+from core.errors import Invalid, NotFound
+from core.requests.actor import Actor, find_model
+from core.requests.pages import page
+from core.requests.times import rfc3339
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+LATEST = "latest"
+"""The newest published version; not a row that anybody moves."""
+PRIVATE_TYPES = frozenset({"buffer", "exemplars"})
+"""Types of parts that hold images of the training data."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """One part of a version as a file: its digest, size in bytes and a name to save it under."""
+
+    sha256: str
+    bytes: int
+    filename: str
+
+
+def find_version(session: Session, model: Model, version: str) -> Version:
+    """The model's version of that number or alias.
+
+    Raises:
+        NotFound: no such number or alias.
+    """
+    number: int | None
+    if _NUMBER.fullmatch(version):
+        number = int(version)
+    elif version == LATEST:
+        query = select(func.max(Version.number)).where(
+            Version.model_id == model.id, Version.status == "published"
+        )
+        number = session.execute(query).scalar_one_or_none()
+    else:
+        named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)
+        number = session.execute(named).scalar_one_or_none()
+    row = None
+    if number is not None:
+        row = session.scalars(
+            select(Version).where(Version.model_id == model.id, Version.number == number)
+        ).one_or_none()
+    if row is None:
+        raise NotFound(f"Model {model.name!r} has no version or alias {version!r}.")
+    return row
+
+
+def list_versions(
+    db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None
+) -> dict[str, Any]:
+    """A page of versions by rising number, each as in `get_version`."""
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        query = select(Version).where(Version.model_id == row.id)
+        found: list[Version] = []
+
+        def keep(entry: Any) -> dict[str, Any]:
+            found.append(entry[0])
+            return {}
+
+        answer = page(session, query, Version.number, limit, cursor, keep)
+        answer["items"] = show(session, row, found)
+        return answer
+
+
+def get_version(db: Database, actor: Actor, model: str, version: str) -> dict[str, Any]:
+    """One version: manifest, parts with sizes, gate verdict and its row of the accuracy matrix."""
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        return show(session, row, [find_version(session, row, version)])[0]
+
+
+def list_files(db: Database, actor: Actor, model: str, version: str) -> dict[str, Any]:
+    """The parts of a version that can be fetched, in the manifest's order."""
+    with db.read() as session:
+        row = find_version(session, find_model(session, actor, model), version)
+        return {
+            "items": [
+                {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+                for p in _parts(session, [row.id])[row.id]
+                if p.type not in PRIVATE_TYPES
+            ],
+            "next_cursor": None,
+        }
+
+
+def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
+    """Where to read one part.
+
+    Raises:
+        NotFound: no such version or part.
+        Invalid: the part holds training images and is never given out.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        found = session.get(Part, (row.id, part))
+        if found is None:
+            names = ", ".join(
+                p.name for p in _parts(session, [row.id])[row.id] if p.type not in PRIVATE_TYPES
+            )
+            raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
+        if found.type in PRIVATE_TYPES:
+            raise Invalid(f"The part {part!r} holds images of the training data and cannot be downloaded.")
+        return PartFile(found.sha256, found.bytes, f"{owner.name}-v{row.number}-{found.name}.safetensors")
+
+
+def show(session: Session, model: Model, versions: Sequence[Version]) -> list[dict[str, Any]]:
+    """Versions of one model in the shape of the REST contract, in the order given."""
+    if not versions:
+        return []
+    parts = _parts(session, [v.id for v in versions])
+    first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
+    rows = _accuracy(session, model, [v.number for v in versions])
+    return [_show(version, parts[version.id], first, rows[version.number]) for version in versions]
+
+
+def _show(
+    version: Version, parts: Sequence[Part], first: Mapping[str, int], accuracy: list[float | None]
+) -> dict[str, Any]:
+    return {
+        "id": version.id,
+        "number": version.number,
+        "parent": version.parent,
+        "task": version.task_number,
+        "job": version.job_id,
+        "status": version.status,
+        "gate": version.gate,
+        "parts": [
+            {
+                "name": p.name,
+                "type": p.type,
+                "sha256": p.sha256,
+                "bytes": p.bytes,
+                "shared_with": first[p.sha256] if first[p.sha256] < version.number else None,
+            }
+            for p in parts
+        ],
+        "bytes": version.bytes,
+        "bytes_new": version.bytes_new,
+        "accuracy": accuracy,
+        "manifest": version.manifest,
+        "created_at": rfc3339(version.created_at),
+    }
+
+
+def _parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
+    """Parts by version id, in the manifest's order."""
+    found: dict[str, list[Part]] = {i: [] for i in ids}
+    query = select(Part).where(Part.version_id.in_(ids)).order_by(Part.version_id, Part.position, Part.name)
+    for part in session.scalars(query):
+        found[part.version_id].append(part)
+    return found
+
+
+def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
+    """The lowest version number of the model that holds each blob."""
+    wanted = sorted(digests)
+    found: dict[str, int] = {}
+    for start in range(0, len(wanted), 500):  # SQLite bounds the number of bound values
+        query = (
+            select(Part.sha256, func.min(Version.number))
+            .join(Version, Version.id == Part.version_id)
+            .where(Version.model_id == model.id, Part.sha256.in_(wanted[start : start + 500]))
+            .group_by(Part.sha256)
+        )
+        found.update((sha256, number) for sha256, number in session.execute(query))
+    return found
+
+
+def _accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, list[float | None]]:
+    """Rows of the accuracy matrix: one cell per learned task, null where not measured."""
+    learned = select(Version.task_number).where(
+        Version.model_id == model.id, Version.task_number.is_not(None)
+    )
+    columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
+    query = select(Result).where(Result.model_id == model.id, Result.version.in_(numbers))
+    cells = {(r.version, r.task): r.correct / r.total for r in session.scalars(query) if r.total}
+    return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

@@ -1,0 +1,105 @@
+"""From a claim to what the job child needs: a folder with the specification and local files.
+
+Everything the child reads is named in `spec.json` by a local path; the child knows neither database
+nor store. The specification is a pure function of the claim's rows, so a second attempt of a job gets
+the same one.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Model, Part, Task, Version
+from core.errors import Invalid
+from core.settings import Settings
+from core.store import Blobs, Store
+from core.work import snapshots
+from core.work.ancestors import ancestors
+from core.work.fence import Claim, hold
+
+
+def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
+    """Write `spec.json` into `folder` and return its path; fetches datasets, parts and snapshot.
+
+    Args:
+        folder: the job's own local folder; `out/` under it is for the result.
+
+    Raises:
+        Invalid: the job's training data was deleted. The caller fails the job (kind `data`).
+        StoreCorrupt: a blob is missing or damaged.
+        LeaseLost: the claim is not the job's any more.
+    """
+    blobs = Blobs(store, settings.folder("cache"))
+    with db.write() as session:
+        job = hold(session, claim)
+        model = session.get_one(Model, job.model_id)
+        task = session.get_one(Task, job.task_id)
+        if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
+            raise Invalid(f"The training part of task {task.number} was deleted; upload the batch again.")
+        line = ancestors(session, model.id, claim.parent_version)
+        tasks = _tasks(session, model.id, [v.task_number for v in line if v.task_number is not None])
+        parent, base = line[-1], line[0]
+        parts = {version.id: _parts(session, version) for version in (base, parent)}
+        recipe = job.recipe
+    folder.mkdir(parents=True, exist_ok=True)
+    snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
+
+    def version(of: Version) -> dict[str, Any]:
+        return {
+            "version": of.number,
+            "manifest": of.manifest,
+            "parts": [
+                {"name": part.name, "type": part.type, "path": str(blobs.fetch(part.sha256))}
+                for part in parts[of.id]
+            ],
+        }
+
+    spec = {
+        "architecture": model.architecture,
+        "image": model.image,
+        "scenario": model.scenario,
+        "recipe": recipe,
+        "normalise": base.manifest.get("normalise"),
+        "classes": model.classes if model.scenario == "data" else None,
+        "task": {
+            "number": task.number,
+            "classes": sorted(task.classes),
+            "train": str(blobs.fetch(task.train_sha256)),
+            "held_out": _held_out(blobs, task),
+        },
+        "history": [
+            {"number": t.number, "classes": sorted(t.classes), "held_out": _held_out(blobs, t)}
+            for t in tasks
+            if t.number != task.number
+        ],
+        "parent": version(parent),
+        "base": version(base),
+        "snapshot": None if snapshot is None else str(snapshot),
+        "out": str(folder / "out"),
+        "threads": settings.threads,
+        "device": settings.device,
+    }
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec, ensure_ascii=False))
+    return path
+
+
+def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
+    query = select(Task).where(Task.model_id == model_id, Task.number.in_(numbers)).order_by(Task.number)
+    return list(session.execute(query).scalars())
+
+
+def _parts(session: Session, version: Version) -> list[Part]:
+    query = select(Part).where(Part.version_id == version.id).order_by(Part.position)
+    return list(session.execute(query).scalars())
+
+
+def _held_out(blobs: Blobs, task: Task) -> str | None:
+    gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
+    if gone or not task.n_held_out or task.held_out_sha256 is None:
+        return None
+    return str(blobs.fetch(task.held_out_sha256))

@@ -1,0 +1,90 @@
+"""How long a task's files are kept (the table in the design), and the deleting itself.
+
+A file is first marked as deleted in its row; from then on nothing refers to it. Its blob goes when no
+other row names the same bytes. A crash in between leaves an unused blob, which the sweep removes.
+"""
+
+from dataclasses import dataclass
+
+from core.db import references
+from core.db.session import Database
+from core.db.states import UNFINISHED, State
+from core.db.tables import Job, Model, Task
+from core.store import Blobs
+
+DAY_S = 86_400.0
+COUNTS = "counts"
+"""A model's `held_out` setting: keep only the counts, delete the images once they are measured."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """Which of a task's files may go now."""
+
+    archive: bool = False
+    train: bool = False
+    held_out: bool = False
+
+
+def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float) -> Due:
+    """Decide for one task.
+
+    Args:
+        jobs: all jobs of the task.
+        published: whether a version that learned it passed its gate.
+        now: seconds since 1970 by the database's clock.
+        failed_days: how long data of a failed or held attempt waits for a retry.
+    """
+    if any(State(job.state) in UNFINISHED for job in jobs):
+        return Due(archive=task.train_sha256 is not None)
+    if model.deleted_at is not None:
+        return Due(archive=True, train=True, held_out=True)
+    train = not model.keep_training_data
+    counts = model.held_out == COUNTS
+    if published:
+        return Due(archive=True, train=train, held_out=counts)
+    states = {State(job.state) for job in jobs}
+    ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
+    old = now - ended > failed_days * DAY_S
+    if State.SUCCEEDED in states:  # held: it was measured, but may be learned again
+        return Due(archive=True, train=old and train, held_out=old and counts)
+    if State.FAILED in states:
+        return Due(archive=old, train=old and train, held_out=old and train)
+    return Due(archive=True, train=train, held_out=train)
+
+
+def mark(model: Model, task: Task, *, published: bool, now: float) -> None:
+    """At publish: mark what need not be kept, in the publishing transaction."""
+    if not published:
+        return
+    if not model.keep_training_data and task.train_deleted_at is None:
+        task.train_deleted_at = now
+    if model.held_out == COUNTS and task.held_out_deleted_at is None:
+        task.held_out_deleted_at = now
+
+
+def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
+    """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
+    with db.read() as session:
+        task = session.get_one(Task, task_id)
+        digests = []
+        if task.train_sha256 is not None and task.train_deleted_at is not None:
+            digests.append(task.train_sha256)
+        if task.held_out_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.held_out_sha256)
+    drop(db, blobs, digests)
+
+
+def drop(db: Database, blobs: Blobs, digests: list[str]) -> int:
+    """Delete those of the blobs that nothing refers to; return how many.
+
+    Inside a transaction that keeps new references out: see `core.db.references`.
+    """
+    if not digests:
+        return 0
+    with db.write() as session:
+        references.own(session)
+        unused = sorted(set(digests) - references.used(session, digests))
+        for sha256 in unused:
+            blobs.delete(sha256)
+        return len(unused)

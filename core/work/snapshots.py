@@ -1,0 +1,112 @@
+"""Snapshots of running jobs in the store: registered under the fence, found again, removed.
+
+A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so no two attempts write the same key. It
+counts once its row names it with the digest of every file; before that it is only garbage. A snapshot
+says what made it (recipe, parent, code): another recipe never resumes from it.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from core.code_version import code_version
+from core.db.session import Database
+from core.db.tables import Event, Job
+from core.errors import LeaseLost, StoreCorrupt
+from core.store import Store
+from core.work.fence import Claim, hold
+
+_NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
+
+
+def prefix_of(job_id: str) -> str:
+    """Where a job's snapshots lie in the store."""
+    return f"snapshots/{job_id}/"
+
+
+def order_of(key: str) -> tuple[int, int]:
+    """(fence, number) of a snapshot's key; later snapshots of a job compare greater."""
+    fence, _, number = key.split("/")[2].partition("-")
+    return int(fence), int(number)
+
+
+def origin(job: Job) -> str:
+    """A digest of what a snapshot depends on: another one must not resume from it."""
+    parts = {"recipe": job.recipe, "parent": job.parent_version, "code": code_version()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def register(db: Database, store: Store, claim: Claim, path: Path, event: dict[str, Any]) -> None:
+    """Upload a complete snapshot folder, make it the job's, and delete the job's earlier ones.
+
+    Args:
+        path: the folder; plain files only.
+        event: the child's event; its stage, epoch and step are kept.
+
+    Raises:
+        LeaseLost: the claim is not the job's any more; nothing was registered or deleted.
+    """
+    with db.read() as session:
+        known = session.get_one(Job, claim.job_id).snapshot or {}
+    number = known["number"] + 1 if known.get("fence") == claim.fence else 1
+    key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    files: dict[str, list[Any]] = {}
+    for file in sorted(path.iterdir()):
+        if not _NAME.fullmatch(file.name) or not file.is_file():
+            raise ValueError(f"A snapshot holds plain files only, not {file.name!r}.")
+        with file.open("rb") as handle:
+            files[file.name] = [hashlib.file_digest(handle, "sha256").hexdigest(), file.stat().st_size]
+        store.put_file(key + file.name, file)
+    where = {name: event.get(name) for name in ("stage", "epoch", "step")}
+    try:
+        with db.write() as session:
+            job = hold(session, claim)
+            job.snapshot = {
+                "key": key,
+                "files": files,
+                "fence": claim.fence,
+                "number": number,
+                "origin": origin(job),
+                **where,
+            }
+            job.strikes = 0
+            session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
+    except LeaseLost:
+        for name in files:  # ours alone, and never registered
+            store.delete(key + name)
+        raise
+    for info in list(store.list(prefix_of(claim.job_id))):
+        if order_of(info.key) < (claim.fence, number):
+            store.delete(info.key)
+
+
+def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
+    """Copy the job's snapshot into `folder` and return it; None when there is none to resume from.
+
+    One that is damaged, or made by another recipe, parent or code, is left out: the job starts anew.
+    """
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        snapshot = job.snapshot
+        expected = origin(job)
+    if snapshot is None or snapshot.get("origin") != expected:
+        return None
+    folder.mkdir(parents=True)
+    try:
+        for name, (sha256, _) in snapshot["files"].items():
+            digest = hashlib.sha256()
+            with (folder / name).open("wb") as handle:
+                for chunk in store.read(snapshot["key"] + name):
+                    digest.update(chunk)
+                    handle.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise StoreCorrupt(f"{snapshot['key']}{name} has another digest than was registered.")
+    except StoreCorrupt as error:
+        with db.write() as session:
+            job = hold(session, claim)
+            data = {"level": "warning", "message": f"The snapshot is unusable, starting anew: {error.detail}"}
+            session.add(Event(job_id=job.id, type="log", data=data, at=db.now(session)))
+        return None
+    return folder

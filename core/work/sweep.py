@@ -1,0 +1,217 @@
+"""What nobody needs any more goes: safe in every worker at once, and after any crash.
+
+Each chore looks for what should be gone and removes it again if need be, so nothing depends on the
+process that should have removed it. What is decided about a job's files is decided while its row is
+held, so a retry cannot slip in between.
+"""
+
+import time
+
+from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
+
+from core.db import jobs as job_rows
+from core.db import references
+from core.db.session import Database
+from core.db.states import TERMINAL, State
+from core.db.tables import Event, Export, Idempotency, Job, Model, Part, Task, Version
+from core.settings import Settings
+from core.store import Blobs, Store
+from core.work import retention
+from core.work.claim import eligible
+from core.work.snapshots import order_of
+from core.work.validate import forget_archive
+
+UNRUNG_S = 5.0
+"""A job that waits so long without a ring is rung again."""
+BLOB_DAYS = 1.0
+"""A blob that nothing names is removed after so long: its reference may be about to be written."""
+_MARK = "sweeps/blobs"
+_BATCH = 200
+
+
+def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+    """Ids of claimable jobs that wait longer than `older_s` seconds since they were made or rung."""
+    with db.read() as session:
+        now = db.now(session)
+        query = (
+            select(Job.id)
+            .where(
+                eligible(now),
+                Job.created_at < now - older_s,
+                or_(Job.rung_at.is_(None), Job.rung_at < now - older_s),
+            )
+            .order_by(Job.created_at)
+            .limit(100)
+        )
+        return list(session.execute(query).scalars())
+
+
+def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
+    """Do all of it once. Raises what database and store raise in an outage; the next round goes on."""
+    _sweep_rows(db, settings)
+    _sweep_snapshots(db, store, settings)
+    _sweep_tasks(db, store, blobs, settings)
+    _sweep_exports(db, blobs, settings)
+    _sweep_models(db, blobs)
+    _sweep_spool(settings)
+    _sweep_blobs(db, store, blobs)
+
+
+def _sweep_rows(db: Database, settings: Settings) -> None:
+    """Expired events of finished jobs, and idempotency records."""
+    with db.write() as session:
+        now = db.now(session)
+        finished = select(Job.id).where(Job.state.in_(sorted(TERMINAL)))
+        old = Event.at < now - settings.event_days * retention.DAY_S
+        session.execute(delete(Event).where(old, Event.job_id.in_(finished)))
+        kept_s = settings.idempotency_hours * 3600
+        session.execute(delete(Idempotency).where(Idempotency.created_at < now - kept_s))
+
+
+def _sweep_snapshots(db: Database, store: Store, settings: Settings) -> None:
+    """Snapshots of jobs that are over (failed: after some days), and ones that were superseded."""
+    keys: dict[str, list[str]] = {}
+    for info in store.list("snapshots/"):
+        keys.setdefault(info.key.split("/")[1], []).append(info.key)
+    with db.read() as session:
+        states = (str(state) for state in TERMINAL)
+        named = select(Job.id).where(Job.snapshot.is_not(None), Job.state.in_(sorted(states)))
+        for job_id in session.execute(named).scalars():
+            keys.setdefault(job_id, [])
+    for job_id, found in keys.items():
+        with db.write() as session:
+            job = job_rows.locked(session, job_id)
+            if job is None:
+                gone = found
+            elif State(job.state) not in TERMINAL:
+                gone = _superseded(job, found)
+            elif State(job.state) == State.FAILED and not _old(db, session, job, settings.failed_days):
+                gone = []
+            else:
+                gone = found
+                job.snapshot = None
+            for key in gone:
+                store.delete(key)
+
+
+def _superseded(job: Job, keys: list[str]) -> list[str]:
+    if job.snapshot is None:
+        return []
+    current = (job.snapshot["fence"], job.snapshot["number"])
+    return [key for key in keys if order_of(key) < current]
+
+
+def _old(db: Database, session: Session, job: Job, days: float) -> bool:
+    return job.finished_at is None or job.finished_at < db.now(session) - days * retention.DAY_S
+
+
+def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
+    """Raw archives, training parts and held-out parts whose time is over."""
+    with db.read() as session:
+        query = (
+            select(Task.id)
+            .join(Model, Model.id == Task.model_id)
+            .where(
+                or_(
+                    Task.archive_key.is_not(None),
+                    Task.train_sha256.is_not(None)
+                    & Task.train_deleted_at.is_(None)
+                    & (Model.keep_training_data.is_(False) | Model.deleted_at.is_not(None)),
+                    Task.held_out_sha256.is_not(None)
+                    & Task.held_out_deleted_at.is_(None)
+                    & ((Model.held_out == retention.COUNTS) | Model.deleted_at.is_not(None)),
+                )
+            )
+        )
+        ids = list(session.execute(query).scalars())
+    for task_id in ids:
+        _sweep_task(db, store, blobs, settings, task_id)
+
+
+def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:
+    with db.write() as session:
+        query = select(Job).where(Job.task_id == task_id).with_for_update()
+        jobs = list(session.execute(query).scalars())
+        task = session.get_one(Task, task_id, with_for_update=True)
+        model = session.get_one(Model, task.model_id)
+        status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
+        published = "published" in session.execute(status).scalars().all()
+        now = db.now(session)
+        due = retention.due(model, task, jobs, published, now, settings.failed_days)
+        marked = False
+        if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
+            task.train_deleted_at, marked = now, True
+        if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+            task.held_out_deleted_at, marked = now, True
+        archive_key = task.archive_key if due.archive else None
+    forget_archive(db, store, task_id, archive_key)
+    if marked:
+        retention.drop_task_blobs(db, blobs, task_id)
+
+
+def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
+    with db.write() as session:
+        references.own(session)
+        old = db.now(session) - settings.export_days * retention.DAY_S
+        exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
+        digests = [export.sha256 for export in exports]
+        for export in exports:
+            session.delete(export)
+    retention.drop(db, blobs, digests)
+
+
+def _sweep_models(db: Database, blobs: Blobs) -> None:
+    """Parts and exports of deleted models whose jobs are all over; rows about them stay."""
+    with db.read() as session:
+        unfinished = select(Job.model_id).where(Job.state.not_in(sorted(str(s) for s in TERMINAL)))
+        query = (
+            select(Version.id)
+            .join(Model, Model.id == Version.model_id)
+            .where(
+                Model.deleted_at.is_not(None),
+                Model.id.not_in(unfinished),
+                or_(
+                    Version.id.in_(select(Part.version_id)),
+                    Version.id.in_(select(Export.version_id)),
+                ),
+            )
+        )
+        ids = list(session.execute(query).scalars())
+    for version_id in ids:
+        with db.write() as session:
+            digests: list[str] = []
+            for table in (Part, Export):
+                mine = table.version_id == version_id
+                digests += session.execute(select(table.sha256).where(mine)).scalars()
+                session.execute(delete(table).where(mine))
+        retention.drop(db, blobs, digests)
+
+
+def _sweep_spool(settings: Settings) -> None:
+    """Upload files that an API process left behind when it was killed."""
+    limit = time.time() - retention.DAY_S
+    for path in settings.folder("spool").iterdir():
+        try:
+            if path.is_file() and path.stat().st_mtime < limit:
+                path.unlink()
+        except FileNotFoundError:
+            continue  # another worker was faster
+
+
+def _sweep_blobs(db: Database, store: Store, blobs: Blobs) -> None:
+    """Blobs that nothing names, once a day for all workers together: an object remembers the last time."""
+    with db.read() as session:
+        limit = db.now(session) - BLOB_DAYS * retention.DAY_S
+    last = store.stat(_MARK)
+    if last is not None and last.modified > limit:
+        return
+    store.put_bytes(_MARK, b"")
+    batch: list[str] = []
+    for info in store.list("blobs/"):
+        if info.modified < limit:
+            batch.append(info.key.rpartition("/")[2])
+        if len(batch) == _BATCH:
+            retention.drop(db, blobs, batch)
+            batch = []
+    retention.drop(db, blobs, batch)

@@ -1,0 +1,142 @@
+"""The first half of a job: the uploaded archive becomes a checked dataset.
+
+Decoding happens in processes of their own (`core.ingest`). What comes out is stored under its digest
+first; then one transaction names it, so a crash before that leaves only blobs that the sweep removes,
+and a crash after it finds the dataset there. The raw archive goes when its dataset is committed.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db import references
+from core.db.jobs import move
+from core.db.session import Database
+from core.db.states import Action
+from core.db.tables import Model, Task
+from core.errors import (
+    ArchiveHostile,
+    ArchiveInvalid,
+    ArchiveTooLarge,
+    LabelsInvalid,
+    Rejected,
+    StoreCorrupt,
+)
+from core.ingest.ingest import Ingested, ingest
+from core.ingest.limits import Limits
+from core.settings import Settings
+from core.store import Blobs, Store
+from core.work.fence import Claim, hold
+
+
+def validate(
+    db: Database,
+    store: Store,
+    claim: Claim,
+    settings: Settings,
+    folder: Path,
+    progress: Callable[[int, int], None],
+    stop: Callable[[], bool],
+) -> None:
+    """Decode the claimed job's archive and move the job on to running.
+
+    Args:
+        folder: an empty folder for the dataset files; the caller deletes it.
+        progress: called with (images done, images in all).
+        stop: asked often; True ends decoding (`core.ingest.ingest` says how).
+
+    Raises:
+        Rejected: the batch is unusable; `extra["report"]` says why. The caller calls `claim.reject`.
+        LeaseLost: the claim is not the job's any more; nothing was changed.
+        WrongState: a stop was asked for meanwhile; nothing was changed.
+    """
+    with db.read() as session:
+        task = session.get_one(Task, claim.task_id)
+        model = session.get_one(Model, claim.model_id)
+    if task.archive_key is None:
+        raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
+    allowed = model.classes if model.scenario == "data" else None
+    archive = _local_archive(store, task.archive_key, folder)
+    try:
+        made = ingest(
+            archive,
+            task.media_type,
+            folder,
+            int(model.image["size"]),
+            int(model.image["channels"]),
+            Limits.of(settings),
+            allowed_classes=allowed,
+            processes=settings.threads,
+            progress=progress,
+            stop=stop,
+        )
+    except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
+        # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
+        raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
+    blobs = Blobs(store, settings.folder("cache"))
+    train, _ = blobs.put_file(made.train)
+    held_out, _ = blobs.put_file(made.held_out)
+    with db.write() as session:
+        job = hold(session, claim)
+        references.share(session)
+        for sha256, path in ((train, made.train), (held_out, made.held_out)):
+            if not blobs.has(sha256):  # deleted as unused since we stored it
+                blobs.put_file(path)
+        task = _fill(session, claim, made, train, held_out)
+        archive_key = task.archive_key
+        move(session, job, Action.START, db.now(session))
+    forget_archive(db, store, claim.task_id, archive_key)
+
+
+def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
+    """Delete a task's raw archive, then its name; a crash between the two repeats the first.
+
+    An archive that another task names too only loses this task's name.
+    """
+    if archive_key is None:
+        return
+    with db.write() as session:
+        references.own(session)
+        task = session.get_one(Task, task_id, with_for_update=True)
+        others = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        if session.execute(others).first() is None:
+            store.delete(archive_key)
+        if task.archive_key == archive_key:
+            task.archive_key = None
+
+
+def _fill(session: Session, claim: Claim, made: Ingested, train: str, held_out: str) -> Task:
+    task = session.get_one(Task, claim.task_id, with_for_update=True)
+    model = session.get_one(Model, claim.model_id)
+    if model.scenario == "data":
+        if model.classes is None:  # task 1 fixes them; jobs of one model run one by one
+            model.classes = list(made.class_list)
+        unknown = sorted(set(made.classes) - set(model.classes))
+        if unknown:
+            raise Rejected(
+                f"This model knows only the classes {model.classes}; the batch also has {unknown}.",
+                extra={"report": made.report},
+            )
+    task.classes = dict(made.classes)
+    task.n_train, task.n_held_out = made.n_train, made.n_held_out
+    task.report = made.report
+    task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
+    task.train_sha256, task.held_out_sha256 = train, held_out
+    task.train_deleted_at = task.held_out_deleted_at = None
+    return task
+
+
+def _local_archive(store: Store, key: str, folder: Path) -> Path:
+    """The archive as a local file: the folder store's own, or a copy."""
+    path = store.local_path(key)
+    if path is not None:
+        if not path.is_file():
+            raise StoreCorrupt(f"The uploaded archive {key} is missing in the store.")
+        return path
+    path = folder / "archive"
+    with path.open("wb") as file:
+        for chunk in store.read(key):
+            file.write(chunk)
+    return path

@@ -1,0 +1,89 @@
+"""An API in the test's own process, over SQLite and a folder store, and archives to send to it."""
+
+import io
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from core.catalogue import load_catalogue
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.db.tables import Owner
+from core.requests import keys
+from core.requests.actor import Actor
+from core.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the catalogue of the present sources: made once, it takes seconds."""
+    folder = tmp_path_factory.mktemp("catalogue")
+    load_catalogue(Settings(data_dir=folder))
+    return folder / "catalogue"
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the schema in it, to copy."""
+    path = tmp_path_factory.mktemp("database") / "empty.db"
+    db = Database(f"sqlite:///{path}")
+    upgrade(db)
+    db.close()
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path, catalogue_folder: Path, empty_database: Path) -> Settings:
+    (tmp_path / "catalogue").symlink_to(catalogue_folder)
+    shutil.copy(empty_database, tmp_path / "perennial.db")
+    return Settings(data_dir=tmp_path, threads=1)
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[TestClient]:
+    """A client with the first admin key."""
+    with TestClient(create_app(settings), raise_server_exceptions=False) as made:
+        key = (settings.data_dir / "admin-key").read_text().strip()
+        made.headers["Authorization"] = f"Bearer {key}"
+        yield made
+
+
+@pytest.fixture
+def key_of(client: TestClient) -> Callable[..., dict[str, str]]:
+    """Makes the headers of a fresh key: `key_of("owner", "write")`."""
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+
+    def make(owner: str = "somebody", scope: str = "write", expires_at: str | None = None) -> dict[str, str]:
+        with db.read() as session:
+            admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
+        actor = Actor(admin, None, "admin")
+        made = keys.create(db, actor, name="test", owner=owner, scope=scope, expires_at=expires_at)
+        return {"Authorization": f"Bearer {made['secret']}"}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def archive() -> Callable[..., bytes]:
+    """Makes a zip of PNG images: `archive(cat=3, dog=4)`."""
+
+    def make(test: int = 0, **classes: int) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as file:
+            for number, (name, count) in enumerate(sorted(classes.items())):
+                for index in range(count):
+                    png = io.BytesIO()
+                    Image.new("RGB", (8, 8), (40 * number, 7 * index % 256, 90)).save(png, "PNG")
+                    file.writestr(f"train/{name}/{index}.png", png.getvalue())
+                    if index < test:
+                        file.writestr(f"test/{name}/{index}.png", png.getvalue())
+        return out.getvalue()
+
+    return make

@@ -1,0 +1,169 @@
+"""Models with versions, made without training: parts go straight into the store, rows into the database."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from starlette.testclient import TestClient
+
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.db.tables import Alias, AliasMove, Model, Part, Result, Task, Version
+from core.ids import new_id
+from core.settings import Settings
+from core.store import Blobs
+
+Publish = Callable[..., int]
+
+
+@pytest.fixture
+def model(client: TestClient) -> str:
+    """A class-scenario model called `birds`, with version 0."""
+    answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
+    assert answer.status_code == 201, answer.text
+    return "birds"
+
+
+@pytest.fixture
+def publish(client: TestClient, tmp_path: Path) -> Publish:
+    """Publishes the next version of a model from arrays: `publish("birds", {"head": {"head.weight": …}})`."""
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
+
+    def make(
+        name: str,
+        parts: dict[str, dict[str, np.ndarray]] | None = None,
+        *,
+        types: dict[str, str] | None = None,
+        passed: bool = True,
+        cells: dict[int, tuple[int, int]] | None = None,
+        manifest: dict[str, Any] | None = None,
+    ) -> int:
+        stored = []
+        for part, tensors in (parts or default_parts()).items():
+            path = tmp_path / f"{new_id('ver')}.safetensors"
+            save_file(tensors, path)
+            sha256, size = blobs.put_file(path, move=True)
+            kind = (types or {}).get(part, part.partition(".")[0])
+            stored.append({"name": part, "type": kind, "sha256": sha256, "bytes": size})
+        with db.write() as session:
+            row = session.query(Model).filter_by(name=name).one()
+            now = db.now(session)
+            number = row.next_version
+            row.next_version += 1
+            session.add(_task(row, number, now))
+            session.flush()
+            version = Version(
+                id=new_id("ver"),
+                model_id=row.id,
+                number=number,
+                parent=number - 1,
+                task_number=number,
+                job_id=None,
+                status="published" if passed else "held",
+                gate={"passed": passed, "checks": []},
+                manifest={
+                    "format": 1,
+                    "model": row.id,
+                    "version": number,
+                    "parent": number - 1,
+                    "task": number,
+                    "scenario": row.scenario,
+                    "architecture": row.architecture,
+                    "image": row.image,
+                    "normalise": None,
+                    "classes": ["cat", "dog"],
+                    "heads": [],
+                    "parts": stored,
+                    **(manifest or {}),
+                },
+                bytes=sum(p["bytes"] for p in stored),
+                bytes_new=0,
+                created_at=now,
+            )
+            session.add(version)
+            session.flush()
+            for position, part in enumerate(stored):
+                session.add(Part(version_id=version.id, position=position, **part))
+            for task, (correct, total) in (cells or {}).items():
+                session.add(
+                    Result(
+                        model_id=row.id, version=number, task=task, correct=correct, total=total, per_class={}
+                    )
+                )
+            if passed:
+                alias = session.get_one(Alias, (row.id, "production"))
+                session.add(
+                    AliasMove(
+                        model_id=row.id,
+                        alias="production",
+                        version=number,
+                        previous=alias.version,
+                        cause="publish",
+                        actor=None,
+                        reason=None,
+                        at=now,
+                    )
+                )
+                alias.version = number
+        return number
+
+    return make
+
+
+def default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    draw = np.random.default_rng(seed)
+    return {
+        "backbone.1": {"backbone.conv1.weight": draw.normal(size=(4, 3, 3, 3)).astype(np.float32)},
+        "head": {
+            "head.weight": draw.normal(size=(2, 5)).astype(np.float32),
+            "head.bias": np.zeros(2, np.float32),
+        },
+    }
+
+
+def _task(model: Model, number: int, now: float) -> Task:
+    return Task(
+        id=new_id("tsk"),
+        model_id=model.id,
+        number=number,
+        name=f"week {number}",
+        sha256="0" * 64,
+        bytes=10,
+        archive_key=None,
+        media_type="zip",
+        classes={"cat": 3, "dog": 4},
+        n_train=6,
+        n_held_out=1,
+        report={},
+        train_sha256=None,
+        held_out_sha256=None,
+        train_deleted_at=None,
+        held_out_deleted_at=None,
+        data_deleted_at=None,
+        warnings=[],
+        created_at=now,
+    )
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the present schema, to copy: a migration per test would take most of its time."""
+    path = tmp_path_factory.mktemp("migrated") / "perennial.db"
+    db = Database(f"sqlite:///{path}")
+    upgrade(db)
+    with db.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path, catalogue_folder: Path, migrated: Path) -> Settings:
+    (tmp_path / "catalogue").symlink_to(catalogue_folder)
+    shutil.copy(migrated, tmp_path / "perennial.db")
+    return Settings(data_dir=tmp_path, threads=1)

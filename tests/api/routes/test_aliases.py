@@ -1,0 +1,79 @@
+"""Aliases over HTTP: set, history, rollback."""
+
+import pytest
+
+
+def set_to(client, model, version, alias="production", **more):
+    return client.put(f"/v1/models/{model}/aliases/{alias}", json={"version": version, **more})
+
+
+def roll_back(client, model, alias="production"):
+    return client.post(f"/v1/models/{model}/aliases/{alias}/rollback", json={"reason": "bad"})
+
+
+def test_an_alias_is_made_moved_and_used(client, model, publish):
+    publish(model)
+    assert set_to(client, model, 0, "blue").json()["version"] == 0
+    assert set_to(client, model, 1, "blue").json()["version"] == 1
+    assert client.get(f"/v1/models/{model}/versions/blue").json()["number"] == 1
+    moves = client.get(f"/v1/models/{model}/aliases/blue/history").json()["items"]
+    assert [(m["previous"], m["version"], m["cause"]) for m in moves] == [(None, 0, "set"), (0, 1, "set")]
+
+
+def test_the_same_target_again_adds_no_move(client, model, publish):
+    publish(model)
+    set_to(client, model, 1, "blue")
+    set_to(client, model, 1, "blue")
+    assert len(client.get(f"/v1/models/{model}/aliases/blue/history").json()["items"]) == 1
+
+
+@pytest.mark.parametrize("alias", ["latest", "12", "Upper", "mdl_x", "x" * 63 + "y", "-a"])
+def test_names_that_no_alias_may_have_are_422(client, model, alias):
+    assert set_to(client, model, 0, alias).status_code == 422
+
+
+def test_an_unknown_version_is_422(client, model):
+    assert set_to(client, model, 5).status_code == 422
+
+
+def test_a_held_version_goes_to_production_only_with_a_reason(client, model, publish):
+    publish(model, passed=False)
+    assert set_to(client, model, 1).status_code == 422
+    assert set_to(client, model, 1, reason="checked by hand").status_code == 200
+
+
+def test_two_rollbacks_go_two_versions_back(client, model, publish):
+    for _ in range(3):
+        publish(model)
+    assert [roll_back(client, model).json()["version"] for _ in range(3)] == [2, 1, 0]
+    assert roll_back(client, model).status_code == 409
+
+
+def test_a_rollback_skips_targets_whose_gate_failed(client, model, publish):
+    publish(model)
+    publish(model, passed=False)
+    publish(model)
+    set_to(client, model, 2, reason="try")
+    assert roll_back(client, model).json()["version"] == 3
+    assert roll_back(client, model).json()["version"] == 1
+
+
+def test_a_rollback_without_an_earlier_target_is_409(client, model):
+    answer = roll_back(client, model)
+    assert answer.status_code == 409 and answer.json()["type"] == "/problems/wrong-state"
+
+
+def test_a_rollback_of_an_unknown_alias_is_404(client, model):
+    assert roll_back(client, model, "nothing").status_code == 404
+
+
+def test_moves_are_audited(client, model, publish):
+    publish(model)
+    roll_back(client, model)
+    actions = [row["action"] for row in client.get("/v1/audit").json()["items"]]
+    assert "alias.rollback" in actions
+
+
+def test_another_owner_cannot_move_an_alias(client, model, key_of):
+    answer = client.put(f"/v1/models/{model}/aliases/x", json={"version": 0}, headers=key_of("other"))
+    assert answer.status_code == 404

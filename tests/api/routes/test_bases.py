@@ -1,0 +1,145 @@
+"""Uploading a base over HTTP: the header decides, before anything else reads the file."""
+
+import base64
+import hashlib
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from core.requests import bases
+
+TENSORS = {"fc1.weight": ("F32", [8, 12]), "fc1.bias": ("F32", [8])}
+URL = "/v1/bases?architecture=mlp"
+
+
+@pytest.fixture(autouse=True)
+def expected(monkeypatch):
+    """What the learning code would say of the architecture."""
+    answer = {
+        "tensors": {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()},
+        "optional": [],
+        "ignored": ["head."],
+        "parameters": 104,
+    }
+    monkeypatch.setattr(bases, "_ask", lambda request: answer)
+
+
+def file(**changed: np.ndarray) -> bytes:
+    arrays = {name: np.zeros(shape, np.float32) for name, (_, shape) in TENSORS.items()}
+    return save({**arrays, **changed})
+
+
+def raw(header: object, body: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def upload(client, body: bytes, **headers: str):
+    return client.post(URL, content=body, headers={"Content-Type": "application/safetensors", **headers})
+
+
+def test_a_fitting_file_becomes_a_base_named_by_its_digest(client):
+    body = file()
+    answer = upload(client, body)
+    assert answer.status_code == 201 and answer.json()["sha256"] == hashlib.sha256(body).hexdigest()
+    assert answer.json()["id"].startswith("bas_") and answer.json()["architecture"]["name"] == "mlp"
+    assert client.get(answer.headers["Location"]).json() == answer.json()
+    assert b"".join(client.app.state.blobs.read(answer.json()["sha256"])) == body
+
+
+def test_another_owner_does_not_see_a_base(client, key_of):
+    made = upload(client, file()).json()
+    assert client.get(f"/v1/bases/{made['id']}", headers=key_of("other")).status_code == 404
+
+
+def test_a_classifier_that_the_architecture_ignores_may_be_there(client):
+    assert upload(client, save({**_arrays(), "head.weight": np.zeros((2, 8), np.float32)})).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x80\x02}q\x00.",
+        struct.pack("<Q", 1 << 40),
+        struct.pack("<Q", (1 << 20) + 1) + b" " * ((1 << 20) + 1),
+        raw(b"[" * 5000),
+        raw(b'{"a": 1, "a": 2}'),
+        raw([]),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 31]}}, b"0" * 31),
+        raw({"fc1.bias": {"dtype": "PICKLE", "shape": [8], "data_offsets": [0, 32]}}, b"0" * 32),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [-8], "data_offsets": [0, 32]}}, b"0" * 32),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [4, 36]}}, b"0" * 36),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}}, b"0" * 40),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}}, b"0" * 8),
+        raw({"fc1.bias": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32], "x": 1}}, b"0" * 32),
+        save({"fc1.weight": np.zeros((8, 12), np.float32)}),
+        save({"fc1.weight": np.zeros((12, 8), np.float32), "fc1.bias": np.zeros(8, np.float32)}),
+        save({"fc1.weight": np.zeros((8, 12), np.float64), "fc1.bias": np.zeros(8, np.float32)}),
+        save(
+            {
+                "fc1.weight": np.zeros((8, 12), np.float32),
+                "fc1.bias": np.zeros(8, np.float32),
+                "fc9.bias": np.zeros(8, np.float32),
+            }
+        ),
+    ],
+)
+def test_an_unfit_file_is_a_typed_422_and_leaves_nothing(client, body):
+    answer = upload(client, body)
+    assert answer.status_code == 422 and answer.json()["type"] == "/problems/base-invalid", answer.text
+    folder = client.app.state.settings.data_dir
+    assert not list((folder / "spool").iterdir())
+    assert not [p for p in (folder / "store").rglob("*") if p.is_file()]
+
+
+def test_another_content_type_is_415(client):
+    assert upload(client, file(), **{"Content-Type": "application/zip"}).status_code == 415
+
+
+def test_a_digest_that_does_not_match_is_refused(client):
+    wrong = base64.b64encode(b"0" * 32).decode()
+    assert upload(client, file(), **{"Content-Digest": f"sha-256=:{wrong}:"}).status_code == 422
+
+
+def test_the_same_request_with_the_same_key_is_done_once(client):
+    first, second = (upload(client, file(), **{"Idempotency-Key": "k1"}) for _ in range(2))
+    assert first.json() == second.json() and second.headers["Idempotency-Replayed"] == "true"
+    other = upload(client, file(**{"fc1.bias": np.ones(8, np.float32)}), **{"Idempotency-Key": "k1"})
+    assert other.status_code == 422 and other.json()["type"] == "/problems/idempotency-mismatch"
+
+
+def test_an_unknown_architecture_is_refused_before_the_body(client):
+    for asked in ("nothing", '{"name": "mlp", "hidden": "many"}', "{"):
+        answer = client.post("/v1/bases", params={"architecture": asked}, content=b"")
+        assert answer.status_code == 422 and answer.json()["type"] != "/problems/base-invalid"
+
+
+def test_a_model_starts_from_a_base_of_its_own_architecture_and_image_only(client):
+    base = client.post("/v1/bases", params={"architecture": "mlp", "image_size": 16}, content=file()).json()[
+        "id"
+    ]
+    body = {"scenario": "class", "architecture": "mlp", "base": base}
+    wrong = client.post("/v1/models", json={**body, "name": "wrong"})
+    assert wrong.status_code == 422 and wrong.json()["errors"][0]["field"] == "base"
+    image = {"size": 16, "channels": 3}
+    assert client.post("/v1/models", json={**body, "name": "right", "image": image}).status_code == 201
+    part = client.get("/v1/models/right/versions/0").json()["parts"][0]
+    assert (part["name"], part["sha256"]) == ("base", hashlib.sha256(file()).hexdigest())
+
+
+def _arrays() -> dict[str, np.ndarray]:
+    return {name: np.zeros(shape, np.float32) for name, (_, shape) in TENSORS.items()}
+
+
+@pytest.mark.slow
+def test_the_learning_code_says_what_a_real_architecture_expects(client, monkeypatch):
+    monkeypatch.undo()
+    weights = {"fc1.weight": np.zeros((4, 64), np.float32), "fc1.bias": np.zeros(4, np.float32)}
+    query = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
+    assert client.post("/v1/bases", params=query, content=save(weights)).status_code == 201
+    answer = client.post("/v1/bases", params={**query, "channels": 3}, content=save(weights))
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "fc1.weight"

@@ -1,0 +1,212 @@
+"""Versions over HTTP: list, detail, parts, and the download with its conditions and ranges."""
+
+import base64
+import hashlib
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+
+@pytest.fixture
+def url(model, publish) -> str:
+    publish(model)
+    return f"/v1/models/{model}/versions/1/download"
+
+
+def test_versions_are_listed_by_rising_number_in_pages(client, model, publish):
+    for _ in range(3):
+        publish(model)
+    first = client.get(f"/v1/models/{model}/versions?limit=2").json()
+    assert [v["number"] for v in first["items"]] == [0, 1]
+    second = client.get(f"/v1/models/{model}/versions?limit=2&cursor={first['next_cursor']}").json()
+    assert [v["number"] for v in second["items"]] == [2, 3] and second["next_cursor"] is None
+
+
+def test_a_version_is_found_by_number_and_alias(client, model, publish):
+    publish(model)
+    publish(model, passed=False)
+    found = {
+        v: client.get(f"/v1/models/{model}/versions/{v}").json()["number"]
+        for v in ("2", "production", "latest")
+    }
+    assert found == {"2": 2, "production": 1, "latest": 1}
+
+
+@pytest.mark.parametrize("version", ["9", "01", "nowhere", "-1", "99999999999999999999"])
+def test_an_unknown_version_is_404(client, model, version):
+    assert client.get(f"/v1/models/{model}/versions/{version}").status_code == 404
+
+
+def test_a_part_names_the_lowest_earlier_version_that_has_the_same_bytes(client, model, publish):
+    backbone = {"backbone.1": {"backbone.w": np.ones(3, np.float32)}}
+    for value in (1, 2, 3):
+        publish(model, {**backbone, "head": {"head.weight": np.full(2, value, np.float32)}})
+    shared = [
+        {p["name"]: p["shared_with"] for p in client.get(f"/v1/models/{model}/versions/{v}").json()["parts"]}
+        for v in (1, 2, 3)
+    ]
+    assert shared == [
+        {"backbone.1": None, "head": None},
+        {"backbone.1": 1, "head": None},
+        {"backbone.1": 1, "head": None},
+    ]
+
+
+def test_a_version_shows_its_row_of_the_matrix(client, model, publish):
+    publish(model, cells={1: (3, 4)})
+    publish(model, cells={1: (1, 4), 2: (4, 4)})
+    assert client.get(f"/v1/models/{model}/versions/1").json()["accuracy"] == [0.75, None]
+    assert client.get(f"/v1/models/{model}/versions/2").json()["accuracy"] == [0.25, 1.0]
+
+
+def test_another_owner_sees_no_version_and_no_file(client, url, key_of):
+    headers = key_of("other", "write")
+    for path in (
+        url,
+        url.replace("download", "files"),
+        url.replace("/1/download", ""),
+        url.replace("/download", ""),
+    ):
+        assert client.get(path, headers=headers).status_code == 404
+
+
+def test_a_download_is_one_zip_with_the_digest_it_announces(client, url):
+    answer = client.get(url)
+    digest = hashlib.sha256(answer.content).hexdigest()
+    assert answer.headers["ETag"] == f'"{digest}"'
+    assert answer.headers["Repr-Digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
+    assert int(answer.headers["Content-Length"]) == len(answer.content)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert archive.namelist() == ["model.safetensors", "config.json", "README.md"]
+        assert all(i.compress_type == zipfile.ZIP_STORED for i in archive.infolist())
+        assert set(load(archive.read("model.safetensors"))) == {
+            "backbone.conv1.weight",
+            "head.weight",
+            "head.bias",
+        }
+
+
+def test_a_download_built_again_has_the_same_digest(client, url):
+    from core.db.tables import Export
+
+    first = client.get(url).headers["ETag"]
+    db = client.app.state.database
+    with db.write() as session:
+        row = session.query(Export).one()
+        client.app.state.blobs.delete(row.sha256)
+        session.delete(row)
+    assert client.get(url).headers["ETag"] == first
+
+
+def test_head_says_what_get_would_without_a_body(client, url):
+    head, get = client.head(url), client.get(url)
+    assert head.status_code == 200 and head.content == b""
+    for name in ("ETag", "Content-Length", "Repr-Digest", "Accept-Ranges", "Content-Type"):
+        assert head.headers[name] == get.headers[name]
+
+
+def test_a_matching_if_none_match_is_304(client, url):
+    tag = client.head(url).headers["ETag"]
+    for value in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        answer = client.get(url, headers={"If-None-Match": value})
+        assert answer.status_code == 304 and answer.content == b"" and answer.headers["ETag"] == tag
+    assert client.get(url, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [("bytes=0-9", slice(0, 10)), ("bytes=10-", slice(10, None)), ("bytes=-7", slice(-7, None)),
+     ("bytes=5-99999999", slice(5, None))],
+)  # fmt: skip
+def test_one_range_is_206_with_exactly_these_bytes(client, url, asked, part):
+    whole = client.get(url).content
+    answer = client.get(url, headers={"Range": asked})
+    assert answer.status_code == 206 and answer.content == whole[part]
+    first = range(len(whole))[part][0]
+    last = range(len(whole))[part][-1]
+    assert answer.headers["Content-Range"] == f"bytes {first}-{last}/{len(whole)}"
+    assert int(answer.headers["Content-Length"]) == len(answer.content)
+
+
+@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "bytes=5-2", "lines=1-2", "bytes=a-b", "bytes=-"])
+def test_a_range_that_is_not_understood_gives_the_whole(client, url, asked):
+    assert client.get(url, headers={"Range": asked}).status_code == 200
+
+
+def test_a_range_beyond_the_end_is_416_with_the_size(client, url):
+    size = len(client.get(url).content)
+    for asked in (f"bytes={size}-", "bytes=-0"):
+        answer = client.get(url, headers={"Range": asked})
+        assert answer.status_code == 416 and answer.headers["Content-Range"] == f"bytes */{size}"
+        assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_if_range_gives_the_whole_when_the_file_changed(client, url):
+    tag = client.head(url).headers["ETag"]
+    codes = [
+        client.get(url, headers={"Range": "bytes=0-1", "If-Range": value}).status_code
+        for value in (tag, f"W/{tag}", '"old"', "Wed, 21 Oct 2015 07:28:00 GMT")
+    ]
+    assert codes == [206, 200, 200, 200]
+
+
+def test_redirect_falls_back_to_the_file_where_the_store_has_no_urls(client, url):
+    answer = client.get(f"{url}?redirect=1", follow_redirects=False)
+    assert answer.status_code == 200
+
+
+def test_redirect_leads_to_a_presigned_url_with_the_digest(client, url, monkeypatch):
+    tag = client.head(url).headers["ETag"]
+    monkeypatch.setattr(
+        client.app.state.store, "presign", lambda key, s, h: f"https://s3/{key}?{s}", raising=False
+    )
+    answer = client.get(f"{url}?redirect=1", follow_redirects=False)
+    digest = tag.strip('"')
+    assert (
+        answer.status_code == 307
+        and answer.headers["Location"] == f"https://s3/blobs/{digest[:2]}/{digest}?900"
+    )
+    assert answer.headers["ETag"] == tag and "Repr-Digest" in answer.headers
+
+
+@pytest.mark.parametrize("format", ["onnx", "", "SAFETENSORS"])
+def test_an_unknown_format_is_typed(client, url, format):
+    answer = client.get(f"{url}?format={format}")
+    assert answer.status_code == 422 and answer.json()["type"] == "/problems/export-unavailable"
+
+
+def test_a_random_version_0_cannot_be_downloaded(client, model):
+    answer = client.get(f"/v1/models/{model}/versions/0/download")
+    assert answer.status_code == 422 and answer.json()["type"] == "/problems/export-unavailable"
+
+
+def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish):
+    publish(
+        model,
+        {
+            "backbone.1": {"backbone.w": np.ones(3, np.float32)},
+            "buffer": {"images": np.ones((2, 4), np.uint8)},
+            "curvature": {"omega": np.ones(3, np.float32)},
+        },
+    )
+    base = f"/v1/models/{model}/versions/1"
+    with zipfile.ZipFile(io.BytesIO(client.get(f"{base}/download").content)) as archive:
+        assert set(load(archive.read("model.safetensors"))) == {"backbone.w"}
+    assert [f["name"] for f in client.get(f"{base}/files").json()["items"]] == ["backbone.1", "curvature"]
+    assert client.get(f"{base}/files/buffer").status_code == 422
+    assert set(load(client.get(f"{base}/files/curvature").content)) == {"omega"}
+    assert client.get(f"{base}/files/nothing").status_code == 404
+
+
+def test_a_damaged_part_is_a_typed_500_and_no_export(client, model, publish):
+    publish(model)
+    sha256 = client.get(f"/v1/models/{model}/versions/1").json()["parts"][0]["sha256"]
+    path = client.app.state.store.local_path(f"blobs/{sha256[:2]}/{sha256}")
+    path.chmod(0o600)
+    path.write_bytes(b"x" * path.stat().st_size)
+    answer = client.get(f"/v1/models/{model}/versions/1/download")
+    assert answer.status_code == 500 and answer.json()["type"] == "/problems/store-corrupt"
+    assert not list((client.app.state.settings.data_dir / "spool").iterdir())

@@ -1,0 +1,143 @@
+"""Who may come in, and what a key sees."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from api.access import REMEMBER_S, is_loopback
+from api.app import create_app
+from api.guard import OPEN_PATHS
+from core.db.tables import Owner
+from core.requests import keys
+from core.requests.actor import Actor
+from core.settings import Settings
+
+Headers = dict[str, str]
+
+
+def test_without_a_key_it_is_401_and_says_how(client: TestClient) -> None:
+    del client.headers["Authorization"]
+    answer = client.get("/v1/models")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json()["type"] == "/problems/not-authenticated"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "Bearer",
+        "Bearer pk_x",
+        "Basic YTpi",
+        "Bearer pk_aaaaaaaaaaaa_" + "b" * 43,
+        "Bearer \xff",
+        "pk_a_b",
+    ],
+)
+def test_a_wrong_key_is_401(client: TestClient, value: str) -> None:
+    answer = client.get("/v1/models", headers={"Authorization": value.encode("latin-1")})  # type: ignore[dict-item]
+    assert answer.status_code == 401
+
+
+def test_one_wrong_character_in_the_secret_is_401(client: TestClient) -> None:
+    good = client.headers["Authorization"]
+    bad = good[:-1] + ("A" if good[-1] != "A" else "B")
+    assert client.get("/v1/models", headers={"Authorization": bad}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path", "status"),
+    [
+        ("read", "GET", "/v1/models", 200),
+        ("read", "POST", "/v1/models", 403),
+        ("write", "POST", "/v1/models", 422),
+        ("write", "GET", "/v1/keys", 403),
+        ("write", "GET", "/v1/audit", 403),
+        ("admin", "GET", "/v1/keys", 200),
+    ],
+)
+def test_a_scope_allows_what_it_names(
+    client: TestClient, key_of: Callable[..., Headers], scope: str, method: str, path: str, status: int
+) -> None:
+    content = b"{}" if method == "POST" else None
+    headers = {**key_of("somebody", scope), "content-type": "application/json"}
+    assert client.request(method, path, content=content, headers=headers).status_code == status
+
+
+def test_a_revoked_key_stops_working_within_seconds(
+    client: TestClient, key_of: Callable[..., Headers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = key_of("somebody", "read")
+    assert client.get("/v1/models", headers=headers).status_code == 200
+    db = client.app.state.database  # type: ignore[attr-defined]
+    with db.read() as session:
+        admin = Actor(session.scalars(select(Owner.id)).first(), None, "admin")
+    prefix = headers["Authorization"].split("_")[1]
+    row = next(k for k in keys.list_keys(db, admin, limit=50, cursor=None)["items"] if k["prefix"] == prefix)
+    keys.revoke(db, admin, row["id"])
+    real = time.monotonic
+    monkeypatch.setattr("api.access.time.monotonic", lambda: real() + REMEMBER_S + 0.1)
+    assert client.get("/v1/models", headers=headers).status_code == 401
+    assert REMEMBER_S < 5
+
+
+def test_another_owners_objects_are_404_and_the_admin_sees_them(
+    client: TestClient, key_of: Callable[..., Headers], archive: Callable[..., bytes]
+) -> None:
+    mine, other = key_of("mine"), key_of("other")
+    client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=mine)
+    job = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine).json()["job"]["id"]
+    paths = ["/v1/models/birds", "/v1/models/birds/tasks", f"/v1/jobs/{job}", f"/v1/jobs/{job}/events"]
+    for path in paths:
+        assert client.get(path, headers=mine).status_code == 200
+        assert client.get(path, headers=other).status_code == 404
+        assert client.get(path).status_code == 200
+    assert client.post(f"/v1/jobs/{job}/cancel", headers=other).status_code == 404
+    assert client.get("/v1/jobs", headers=other).json()["items"] == []
+    assert client.get("/v1/jobs?model=birds", headers=other).status_code == 404
+
+
+def test_two_owners_may_use_one_name(client: TestClient, key_of: Callable[..., Headers]) -> None:
+    for owner in ("mine", "other"):
+        made = client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=key_of(owner))
+        assert made.status_code == 201
+
+
+def test_every_route_names_its_scope_or_is_open(settings: Settings) -> None:
+    app = create_app(settings)
+    document = app.openapi()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert ("security" in operation) is (path not in OPEN_PATHS), path
+
+
+def test_without_authentication_only_loopback_is_served(settings: Settings) -> None:
+    settings.auth = "off"
+    with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/v1/models").status_code == 200
+        for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:8000", ""):
+            answer = client.get("/v1/models", headers={"Host": host})
+            assert answer.status_code == 403, host
+    with TestClient(create_app(settings), base_url="http://10.0.0.7:8000") as client:
+        assert client.get("/v1/models", headers={"Host": "localhost"}).status_code == 403
+
+
+def test_without_authentication_another_address_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="loopback"):
+        create_app(Settings(data_dir=tmp_path, auth="off", host="0.0.0.0"))
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *((name, True) for name in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST")),
+        *((name, False) for name in ("0.0.0.0", "10.0.0.1", "localhost.evil.example", "", "::")),
+    ],
+)
+def test_what_counts_as_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -1,0 +1,184 @@
+"""Models over HTTP."""
+
+from collections.abc import Callable
+
+import pytest
+from starlette.testclient import TestClient
+
+
+def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: TestClient) -> None:
+    answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
+    assert answer.status_code == 201
+    made = answer.json()
+    assert answer.headers["location"] == f"/v1/models/{made['id']}"
+    assert made["architecture"] == {"name": "small-cnn"}
+    assert made["image"] == {"size": 32, "channels": 3}
+    assert made["base"] == "random"
+    assert made["recipe"]["method"]["name"] == "der++"
+    assert made["recipe"]["optimizer"]["lr"] == 0.03
+    assert made["aliases"] == {"production": 0, "latest": 0}
+    assert made["created_at"].endswith("Z")
+    assert client.get("/v1/models/birds").json() == made == client.get(f"/v1/models/{made['id']}").json()
+
+
+def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestClient) -> None:
+    answer = client.post(
+        "/v1/models", json={"name": "a", "scenario": "class", "recipe": {"method": "finetune"}}
+    )
+    assert answer.json()["recipe"]["method"]["name"] == "finetune"
+    assert answer.json()["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": "Birds"}, "name"),
+        ({"name": "mdl_1"}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "a" * 64}, "name"),
+        ({"name": "birds\n"}, "name"),
+        ({"scenario": "domain"}, "scenario"),
+        ({"recipe": {"epochs": 0}}, "recipe.epochs"),
+        ({"recipe": {"epochs": 10.0}}, "recipe.epochs"),
+        ({"recipe": {"colour": 1}}, "recipe.colour"),
+        ({"recipe": {"optimizer": {"lr": -1}}}, "recipe.optimizer.lr"),
+        ({"recipe": {"method": {"name": "er", "bufer": 1}}}, "recipe.method.bufer"),
+        ({"recipe": {"method": "nothing"}}, "recipe.method.name"),
+        ({"recipe": {"preset": "nothing"}}, "recipe.preset"),
+        ({"recipe": {"depth": 6}}, "recipe.depth"),
+        ({"architecture": "nothing"}, "architecture.name"),
+        ({"architecture": {"name": "mlp", "hidden": [0]}}, "architecture.hidden.0"),
+        ({"image": {"size": 4}}, "image.size"),
+        ({"gate": {"min_acc": 1.5}}, "gate.min_acc"),
+        ({"gate": {"max_predicted_loss_rise": 0.1}}, "gate.max_predicted_loss_rise"),
+        ({"classes": ["a"]}, "classes"),
+        ({"base": "bas_00000000000000000000000000"}, "base"),
+        ({"scenario": "data", "classes": ["a", "a "]}, "classes"),
+        ({"keep_training_data": "yes"}, "keep_training_data"),
+    ],
+)
+def test_a_wrong_field_is_422_and_named(client: TestClient, fields: dict[str, object], field: str) -> None:
+    answer = client.post("/v1/models", json={"name": "birds", "scenario": "class", **fields})
+    assert answer.status_code == 422, answer.text
+    assert field in [e["field"] for e in answer.json()["errors"]], answer.text
+    assert client.get("/v1/models").json()["items"] == []
+
+
+def test_a_taken_name_is_409_and_free_again_after_deletion(client: TestClient) -> None:
+    body = {"name": "birds", "scenario": "class"}
+    assert client.post("/v1/models", json=body).status_code == 201
+    answer = client.post("/v1/models", json=body)
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "/problems/name-taken"
+    assert client.delete("/v1/models/birds").status_code == 204
+    assert client.get("/v1/models/birds").status_code == 404
+    assert client.post("/v1/models", json=body).status_code == 201
+
+
+def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
+    recipe = {"method": {"name": "er", "buffer": 100}, "epochs": 3}
+    client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe})
+    changed = client.patch(
+        "/v1/models/birds", json={"recipe": {"epochs": None, "depth": 2}, "gate": {"min_acc": 0.5}}
+    ).json()
+    assert changed["recipe"]["epochs"] == 10
+    assert changed["recipe"]["depth"] == 2
+    assert changed["recipe"]["method"]["buffer"] == 100
+    assert changed["gate"]["min_acc"] == 0.5
+    again = client.patch("/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}).json()
+    assert again["gate"] == {
+        "max_forgetting": 0.1,
+        "min_new_task": None,
+        "min_acc": 0.5,
+        "max_predicted_loss_rise": None,
+    }
+    assert again["recipe"]["method"]["name"] == "der++"
+
+
+def test_a_patch_that_leads_to_a_bad_recipe_changes_nothing(client: TestClient) -> None:
+    client.post("/v1/models", json={"name": "birds", "scenario": "class"})
+    before = client.get("/v1/models/birds").json()
+    assert client.patch("/v1/models/birds", json={"recipe": {"epochs": -1}}).status_code == 422
+    assert client.patch("/v1/models/birds", json={"name": "other"}).status_code == 422
+    assert client.get("/v1/models/birds").json() == before
+
+
+def test_another_method_starts_with_its_own_defaults(client: TestClient) -> None:
+    recipe = {"method": {"name": "der++", "alpha": 0.3}}
+    client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe})
+    changed = client.patch("/v1/models/birds", json={"recipe": {"method": "er"}}).json()
+    assert changed["recipe"]["method"]["name"] == "er"
+    assert "alpha" not in changed["recipe"]["method"]
+
+
+def test_the_same_idempotency_key_makes_one_model(client: TestClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    body = {"name": "birds", "scenario": "class"}
+    first = client.post("/v1/models", json=body, headers=headers)
+    again = client.post("/v1/models", json=body, headers=headers)
+    assert again.status_code == first.status_code == 201
+    assert again.content == first.content
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    other = client.post("/v1/models", json={**body, "name": "fish"}, headers=headers)
+    assert other.status_code == 422
+    assert other.json()["type"] == "/problems/idempotency-mismatch"
+
+
+def test_a_refused_request_does_not_use_up_its_idempotency_key(client: TestClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    assert (
+        client.post("/v1/models", json={"name": "A", "scenario": "class"}, headers=headers).status_code == 422
+    )
+    assert (
+        client.post("/v1/models", json={"name": "a", "scenario": "class"}, headers=headers).status_code == 201
+    )
+
+
+def test_two_owners_may_use_one_idempotency_key(
+    client: TestClient, key_of: Callable[..., dict[str, str]]
+) -> None:
+    made = set()
+    for owner in ("mine", "other"):
+        headers = {**key_of(owner), "Idempotency-Key": "k"}
+        answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=headers)
+        made.add(answer.json()["id"])
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "\u00e4"])
+def test_an_unusable_idempotency_key_is_422(client: TestClient, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode("latin-1")}
+    answer = client.post("/v1/models", json={"name": "a", "scenario": "class"}, headers=headers)  # type: ignore[arg-type]
+    assert answer.status_code == 422
+
+
+def test_pages_are_stable_while_models_are_added(client: TestClient) -> None:
+    for n in range(5):
+        client.post("/v1/models", json={"name": f"m{n}", "scenario": "class"})
+    first = client.get("/v1/models?limit=2").json()
+    client.post("/v1/models", json={"name": "later", "scenario": "class"})
+    names, cursor = [m["name"] for m in first["items"]], first["next_cursor"]
+    while cursor:
+        page = client.get(f"/v1/models?limit=2&cursor={cursor}").json()
+        names += [m["name"] for m in page["items"]]
+        cursor = page["next_cursor"]
+    assert names == ["m0", "m1", "m2", "m3", "m4", "later"]
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=201", "limit=x", "cursor=x", "cursor=WzFd", "cursor=%25"]
+)
+def test_a_wrong_page_is_422(client: TestClient, query: str) -> None:
+    assert client.get(f"/v1/models?{query}").status_code == 422
+
+
+def test_a_model_may_start_from_another_ones_random_base(client: TestClient) -> None:
+    client.post("/v1/models", json={"name": "a", "scenario": "class", "recipe": {"seed": 7}})
+    body = {"name": "b", "scenario": "task", "base": {"model": "a", "version": 0}}
+    assert client.post("/v1/models", json=body).status_code == 201
+    for wrong in ({"model": "a", "version": 1}, {"model": "none", "version": 0}):
+        answer = client.post("/v1/models", json={**body, "name": "c", "base": wrong})
+        assert answer.status_code in (404, 422)
+    mlp = {**body, "name": "d", "architecture": "mlp"}
+    assert client.post("/v1/models", json=mlp).status_code == 422

@@ -1,0 +1,132 @@
+"""Every error is a problem: one shape, whatever went wrong and wherever."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from core.errors import Unavailable
+
+
+def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert problem["type"] == f"/problems/{code}"
+    assert problem["status"] == status
+    assert problem["title"] and problem["detail"]
+    assert isinstance(problem["errors"], list)
+    return problem
+
+
+def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
+    shape(client.get("/v1/nothing"), 404, "not-found")
+
+
+def test_a_path_with_a_final_slash_is_not_redirected(client: TestClient) -> None:
+    shape(client.get("/v1/models/"), 404, "not-found")
+
+
+def test_a_wrong_method_names_all_allowed_ones(client: TestClient) -> None:
+    answer = client.put("/v1/models")
+    shape(answer, 405, "method-not-allowed")
+    assert answer.headers["allow"] == "GET, POST"
+
+
+def test_an_unknown_field_is_named(client: TestClient) -> None:
+    answer = client.post("/v1/models", json={"name": "a", "scenario": "class", "colour": 1})
+    problem = shape(answer, 422, "invalid")
+    assert problem["errors"][0]["field"] == "colour"
+
+
+def test_an_unknown_query_parameter_is_named(client: TestClient) -> None:
+    problem = shape(client.get("/v1/models?limt=3"), 422, "invalid")
+    assert problem["errors"][0]["field"] == "limt"
+
+
+def test_a_repeated_query_parameter_is_refused(client: TestClient) -> None:
+    shape(client.get("/v1/models?limit=3&limit=4"), 422, "invalid")
+
+
+def test_a_nul_in_the_query_is_refused(client: TestClient) -> None:
+    shape(client.get("/v1/jobs?model=a%00b"), 422, "invalid")
+
+
+def test_a_nul_in_the_path_is_not_found(client: TestClient) -> None:
+    shape(client.get("/v1/models/a%00b"), 404, "not-found")
+
+
+def test_a_json_body_of_another_type_is_415(client: TestClient) -> None:
+    answer = client.post("/v1/models", content=b"name=a", headers={"content-type": "text/plain"})
+    shape(answer, 415, "unsupported-type")
+
+
+def test_a_json_body_that_is_too_large_is_413(client: TestClient) -> None:
+    answer = client.post("/v1/models", content=b" " * (1 << 20) + b"{}")
+    shape(answer, 413, "body-too-large")
+
+
+def test_a_chunked_json_body_that_is_too_large_is_413(client: TestClient) -> None:
+    pieces = (b" " * 65536 for _ in range(17))
+    headers = {"content-type": "application/json"}
+    shape(client.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"name": "a", "name": "b", "scenario": "class"}',
+        b'{"name": "a", "scenario": "class", "gate": {"min_acc": NaN}}',
+        b'{"name": "a", "scenario": "class", "gate": {"min_acc": 1e999}}',
+        b'{"name": "a", "scenario": "class", "recipe": {"seed": 9223372036854775808}}',
+        b'{"name": "a\\u0000", "scenario": "class"}',
+        b'{"name": "\\ud800", "scenario": "class"}',
+        b'{"name": "\xff", "scenario": "class"}',
+        b'{"name": "a", "scenario": "class", "recipe": ' + b"[" * 100_000,
+        b'{"name": "a", "scenario": "class", "recipe": {"a": ' + b"[" * 100 + b"]" * 100 + b"}}",
+        b"[]",
+        b"null",
+        b"",
+    ],
+)
+def test_json_that_is_not_strict_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/models", content=body, headers={"content-type": "application/json"})
+    shape(answer, 422, "invalid")
+
+
+def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("core.requests.models.list_models", broken)
+    answer = client.get("/v1/models", headers={"X-Request-Id": "abc-1"})
+    problem = shape(answer, 500, "internal")
+    assert problem["request"] == "abc-1" == answer.headers["x-request-id"]
+    assert "secret" not in answer.text
+    assert any("unexpected error" in str(r.msg) for r in caplog.records)
+
+
+def test_a_database_outage_is_a_503_with_retry_after(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OperationalError("SELECT 1", {}, Exception("connection refused"))
+
+    monkeypatch.setattr("core.requests.models.list_models", broken)
+    answer = client.get("/v1/models")
+    shape(answer, 503, "unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_an_outage_of_a_hot_read_is_a_503(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise Unavailable("The database does not answer.", retry_after_s=1)
+
+    monkeypatch.setattr(client.app.state.hot, "job", broken)  # type: ignore[attr-defined]
+    answer = client.get("/v1/jobs/job_00000000000000000000000000")
+    shape(answer, 503, "unavailable")
+    assert answer.headers["retry-after"] == "1"

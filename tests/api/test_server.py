@@ -1,0 +1,285 @@
+"""What only a real server on a real socket shows: unread bodies, slow and lost clients, and its end."""
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from core.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+GIB = 1 << 30
+START_S = 60
+
+
+@dataclass
+class Server:
+    """A running API process."""
+
+    port: int
+    key: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"Authorization": f"Bearer {self.key}"},
+            timeout=30,
+        )
+
+    def head(self, path: str, length: int | None, *extra: str, key: str | None = None) -> bytes:
+        size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {key or self.key}", size, *extra]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    def spool(self) -> list[Path]:
+        folder = self.folder / "spool"
+        return list(folder.iterdir()) if folder.exists() else []
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the server closes, or the head and body of one answer."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(65536)
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """An API over that data folder, with one model."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PERENNIAL_DATA_DIR": str(folder),
+        "PERENNIAL_UPLOAD_IDLE_S": "1",
+        "PERENNIAL_PORT": str(port),
+    }
+    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}/readyz"
+
+        def ready() -> bool:
+            try:
+                return httpx.get(url).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        assert wait_for(ready, START_S), "the API did not start"
+        key = (folder / "admin-key").read_text().strip()
+        made = Server(port, key, process, folder)
+        with made.client() as client:
+            assert client.post("/v1/models", json={"name": "birds", "scenario": "class"}).status_code == 201
+        yield made
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "catalogue").symlink_to(catalogue_folder)
+    shutil.copy(empty_database, folder / "perennial.db")
+    with running(folder) as made:
+        yield made
+
+
+@pytest.mark.parametrize("length", [10 * GIB + 1, None, 2 * GIB])
+def test_a_request_without_a_good_key_is_answered_without_reading_its_body(
+    server: Server, length: int | None
+) -> None:
+    with server.connect() as connection:
+        connection.sendall(server.head("/v1/models/birds/tasks", length, key="pk_wrong"))
+        got = answer(connection)
+    assert got.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in got.lower()
+
+
+def test_a_body_beyond_the_limit_is_answered_without_reading_it(server: Server) -> None:
+    with server.connect() as connection:
+        connection.sendall(server.head("/v1/models/birds/tasks", 10 * GIB + 1))
+        got = answer(connection)
+    assert got.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in got.lower()
+    assert b"/problems/body-too-large" in got or b"problem+json" in got
+
+
+@pytest.mark.parametrize("path", ["/v1/models/none/tasks", "/v1/nothing"])
+def test_a_missing_target_is_answered_without_reading_the_body(server: Server, path: str) -> None:
+    with server.connect() as connection:
+        connection.sendall(server.head(path, 2 * GIB))
+        got = answer(connection)
+    assert got.startswith(b"HTTP/1.1 404 ")
+    assert b"connection: close" in got.lower()
+
+
+def test_a_client_that_waits_for_100_continue_never_sends_a_refused_body(server: Server) -> None:
+    with server.connect() as connection:
+        head = server.head("/v1/models/birds/tasks", 2 * GIB, "Expect: 100-continue", key="pk_wrong")
+        connection.sendall(head)
+        got = answer(connection)
+    assert got.startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_client_that_goes_away_leaves_no_file(server: Server) -> None:
+    connection = server.connect()
+    connection.sendall(server.head("/v1/models/birds/tasks", 64 << 20, "Idempotency-Key: k"))
+    connection.sendall(b"PK\x03\x04" + b"\0" * (4 << 20))
+    assert wait_for(lambda: len(server.spool()) == 1)
+    connection.close()
+    assert wait_for(lambda: server.spool() == [])
+
+
+def test_a_client_that_falls_silent_is_ended(server: Server) -> None:
+    with server.connect() as connection:
+        connection.sendall(server.head("/v1/models/birds/tasks", 64 << 20))
+        connection.sendall(b"PK\x03\x04" + b"\0" * 2000)
+        began = time.monotonic()
+        got = answer(connection)
+    assert got.startswith(b"HTTP/1.1 408 ")
+    assert time.monotonic() - began < 10
+    assert server.spool() == []
+
+
+def test_a_client_that_drips_is_ended(server: Server) -> None:
+    with server.connect() as connection:
+        connection.sendall(server.head("/v1/models/birds/tasks", 64 << 20))
+        connection.sendall(b"PK\x03\x04")
+        connection.settimeout(0.05)
+        got = b""
+        deadline = time.monotonic() + 15
+        while not got and time.monotonic() < deadline:
+            try:
+                connection.sendall(b"\0")
+                got = connection.recv(65536)
+            except TimeoutError:
+                continue
+    assert got.startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_second_of_two_uploads_under_one_key_is_in_flight(
+    server: Server, archive: Callable[..., bytes]
+) -> None:
+    body = archive(a=2, b=2)
+    with server.connect() as connection, server.client() as client:
+        connection.sendall(server.head("/v1/models/birds/tasks", len(body), "Idempotency-Key: k"))
+        connection.sendall(body[:100])
+        assert wait_for(lambda: len(server.spool()) == 1)
+        second = client.post("/v1/models/birds/tasks", content=body, headers={"Idempotency-Key": "k"})
+        assert second.status_code == 409
+        assert second.json()["type"] == "/problems/idempotency-in-flight"
+        connection.sendall(body[100:])
+        assert answer(connection).startswith(b"HTTP/1.1 202 ")
+        third = client.post("/v1/models/birds/tasks", content=body, headers={"Idempotency-Key": "k"})
+        assert third.status_code == 202
+        assert third.headers["idempotency-replayed"] == "true"
+        hashes = [t["sha256"] for t in client.get("/v1/models/birds/tasks").json()["items"]]
+        assert hashes.count(hashlib.sha256(body).hexdigest()) == 1
+
+
+def test_an_open_event_stream_does_not_hold_up_the_end(
+    settings: Settings, archive: Callable[..., bytes]
+) -> None:
+    with running(settings.data_dir) as server, server.client() as client:
+        job = client.post("/v1/models/birds/tasks", content=archive(a=2)).json()["job"]["id"]
+        headers = {"Accept": "text/event-stream"}
+        with client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as stream:
+            lines = stream.iter_lines()
+            assert any("queued" in line for line in lines)
+            server.process.send_signal(signal.SIGTERM)
+            assert list(lines)[-1:] in ([], [""])
+        assert server.process.wait(10) in (0, -signal.SIGTERM)
+
+
+def test_small_reads_are_served_while_an_upload_is_under_way(server: Server) -> None:
+    with server.connect() as connection, server.client() as client:
+        connection.sendall(server.head("/v1/models/birds/tasks", 256 << 20))
+        stop = threading.Event()
+
+        def send() -> None:
+            connection.sendall(b"PK\x03\x04" + b"\0" * 26)
+            for _ in range(127):
+                if stop.is_set():
+                    return
+                connection.sendall(b"\0" * (2 << 20))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        slowest = 0.0
+        for _ in range(20):
+            began = time.monotonic()
+            assert client.get("/healthz").status_code == 200
+            slowest = max(slowest, time.monotonic() - began)
+        stop.set()
+        sender.join()
+    assert slowest < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [False, True])
+def test_an_upload_of_2_gb_takes_at_most_64_mb_of_memory(server: Server, form: bool) -> None:
+    size, kind, begin, end = 2 * GIB, "application/zip", b"", b""
+    if form:
+        kind = "multipart/form-data; boundary=xx"
+        begin = b'--xx\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\n\r\n'
+        end = b"\r\n--xx--\r\n"
+    api = psutil.Process(server.process.pid)
+    before = most = api.memory_info().rss
+    with server.connect() as connection:
+        connection.settimeout(120)
+        total = size + len(begin) + len(end)
+        connection.sendall(server.head("/v1/models/birds/tasks", total, f"Content-Type: {kind}"))
+        connection.sendall(begin + b"PK\x03\x04" + b"\0" * 26)
+        zeros, left = bytes(1 << 20), size - 30
+        while left:
+            piece = zeros[: min(left, len(zeros))]
+            connection.sendall(piece)
+            left -= len(piece)
+            most = max(most, api.memory_info().rss)
+        connection.sendall(end)
+        got = answer(connection)
+        most = max(most, api.memory_info().rss)
+    assert got.startswith(b"HTTP/1.1 422 ")  # zeros are no archive; that is found at the end only
+    assert most - before <= 64 << 20
+    assert server.spool() == []

@@ -1,0 +1,68 @@
+"""Transactions: all or nothing, writers one after the other, one clock."""
+
+import threading
+import time
+
+import pytest
+from sqlalchemy import text
+
+from core.db.session import Database, is_outage
+from core.db.tables import Model, Owner
+
+
+def test_an_exception_rolls_back_everything(filled: Database) -> None:
+    with pytest.raises(ZeroDivisionError), filled.write() as session:
+        session.add(Owner(id="own_2", name="other", created_at=1.0))
+        session.flush()
+        raise ZeroDivisionError
+    with filled.read() as session:
+        assert session.get(Owner, "own_2") is None
+
+
+def test_a_read_never_writes(filled: Database) -> None:
+    with filled.read() as session:
+        session.get_one(Owner, "own_1").name = "changed"
+        session.flush()
+    with filled.read() as session:
+        assert session.get_one(Owner, "own_1").name == "team"
+
+
+def test_writers_that_count_lose_no_step(filled: Database) -> None:
+    def count() -> None:
+        for _ in range(20):
+            with filled.write() as session:
+                session.get_one(Model, "mdl_1", with_for_update=True).next_task += 1
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with filled.read() as session:
+        assert session.get_one(Model, "mdl_1").next_task == 61
+
+
+def test_the_clock_is_the_time_and_moves_inside_a_transaction(database: Database) -> None:
+    with database.read() as session:
+        first = database.now(session)
+        time.sleep(0.02)
+        assert database.now(session) > first
+    assert abs(first - time.time()) < 5
+
+
+def test_a_missing_value_of_a_json_column_is_null(filled: Database) -> None:
+    with filled.read() as session:
+        query = text("SELECT count(*) FROM jobs WHERE snapshot IS NULL AND error IS NULL")
+        assert session.execute(query).scalar_one() == 1
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a file"):
+        Database("sqlite:///:memory:")
+
+
+def test_a_server_that_is_away_is_an_outage() -> None:
+    db = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(Exception, match="refused") as error:
+        db.check()
+    assert is_outage(error.value)

@@ -1,0 +1,51 @@
+"""Fixtures of ingest: the corpus of hostile archives, and short ways to inspect and ingest bytes."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+import hostile_corpus
+
+from core.ingest.ingest import Ingested, ingest
+from core.ingest.inspect import Directory, inspect
+from core.ingest.limits import Limits
+from core.ingest.sniff import SNIFF_BYTES, sniff
+
+
+@pytest.fixture
+def hostile_archives() -> list[hostile_corpus.Attack]:
+    """[(name, builder of the bytes, content type, expected code, text that the message names)]"""
+    return hostile_corpus.hostile()
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[..., Directory]:
+    """look(data, declared=None, **limits): sniff and inspect bytes, as the API does."""
+
+    def call(data: bytes, declared: str | None = None, **limits: int) -> Directory:
+        path = tmp_path / "body"
+        path.write_bytes(data)
+        return inspect(path, sniff(data[:SNIFF_BYTES], declared), Limits(**limits))
+
+    return call
+
+
+@pytest.fixture
+def take(tmp_path: Path) -> Callable[..., Ingested]:
+    """take(data, size=8, channels=3, limits=…, **options): ingest bytes with one decoder."""
+
+    def call(
+        data: bytes, size: int = 8, channels: int = 3, limits: Limits | None = None, **options: Any
+    ) -> Ingested:
+        path = tmp_path / "archive"
+        path.write_bytes(data)
+        kind = sniff(data[:SNIFF_BYTES], None)
+        options = {"processes": 1} | options
+        return ingest(path, kind, tmp_path / "out", size, channels, limits or Limits(), **options)
+
+    return call

@@ -1,0 +1,164 @@
+"""One function turns any accepted image into a square: formats, modes, orientation, geometry, refusals."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from core.errors import ImageInvalid
+from core.ingest.images import decode, square_array
+
+MAX = 4096 * 4096
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def noise(width: int, height: int, channels: int = 3) -> np.ndarray:
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return np.random.default_rng(width * height).integers(0, 256, shape, dtype=np.uint8)
+
+
+def huge_png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
+def test_an_image_of_the_wanted_size_keeps_its_pixels(kind: str) -> None:
+    pixels = noise(32, 32)
+    options = {"lossless": True} if kind == "WEBP" else {}
+    assert np.array_equal(decode(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels)
+
+
+def test_jpeg_is_read() -> None:
+    flat = Image.new("RGB", (64, 48), (200, 100, 50))
+    assert np.abs(decode(encoded(flat, "JPEG"), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PPM", "ICO", "PCX"])
+def test_other_formats_are_refused(kind: str) -> None:
+    with pytest.raises(ImageInvalid, match="not a PNG"):
+        decode(encoded(Image.fromarray(noise(16, 16)), kind), 16, 3, MAX)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_orientation_is_applied(turn: int, kind: str) -> None:
+    upright = np.zeros((32, 32), np.uint8)
+    upright[:16, :16] = 255  # the bright quarter must end at the top left, the grey one at the top right
+    upright[:16, 16:] = 128
+    undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Image.Transpose that stores it as `turn` says
+    stored = Image.fromarray(upright).convert("RGB")
+    if turn > 1:
+        stored = stored.transpose(Image.Transpose(undo[turn]))
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    data = encoded(stored, kind, exif=exif.tobytes() if kind != "TIFF" else exif)
+    got = decode(data, 32, 1, MAX)[:, :, 0].astype(int)
+    assert got[4, 4] > 230 and 100 < got[4, 28] < 160 and got[28, 4] < 30
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_does_not_cost_the_image() -> None:
+    data = encoded(Image.fromarray(noise(8, 8)), "JPEG", exif=b"Exif\0\0MM\0*" + b"\xff" * 20)
+    assert decode(data, 8, 3, MAX).shape == (8, 8, 3)
+
+
+def test_alpha_is_laid_over_white() -> None:
+    half = Image.new("RGBA", (8, 8), (0, 0, 0, 128))
+    assert np.abs(decode(encoded(half), 8, 3, MAX).astype(int) - 127).max() <= 1
+    clear = Image.new("LA", (8, 8), (0, 0))
+    assert decode(encoded(clear), 8, 1, MAX).min() == 255
+    palette = Image.new("P", (8, 8), 0)
+    palette.putpalette([10, 20, 30] * 256)
+    assert decode(encoded(palette, transparency=0), 8, 3, MAX).min() == 255
+    assert decode(encoded(palette), 8, 3, MAX)[0, 0].tolist() == [10, 20, 30]
+
+
+def test_16_bit_grey_is_scaled() -> None:
+    wide = np.array([[0, 257, 65535, 32768]] * 4, np.uint16)
+    got = decode(encoded(Image.fromarray(wide)), 4, 1, MAX)
+    assert got[0, :, 0].tolist() == [0, 1, 255, 128]
+
+
+def test_32_bit_pixels_are_refused() -> None:
+    for dtype in (np.float32, np.int32):
+        with pytest.raises(ImageInvalid, match="32-bit"):
+            decode(encoded(Image.fromarray(np.zeros((8, 8), dtype)), "TIFF"), 8, 1, MAX)
+
+
+def test_grey_and_colour_are_converted_to_what_is_wanted() -> None:
+    grey = noise(8, 8, 1)
+    assert np.array_equal(
+        decode(encoded(Image.fromarray(grey)), 8, 3, MAX), np.repeat(grey[:, :, None], 3, 2)
+    )
+    assert decode(encoded(Image.fromarray(noise(8, 8))), 8, 1, MAX).shape == (8, 8, 1)
+    assert decode(encoded(Image.new("CMYK", (8, 8)), "TIFF"), 8, 3, MAX).min() == 255
+    assert decode(encoded(Image.new("1", (8, 8), 1)), 8, 1, MAX).min() == 255
+
+
+def by_resizing_first(pixels: np.ndarray, size: int) -> np.ndarray:
+    """The slow, obvious transformation: resize the shorter side, then crop the centre."""
+    height, width = pixels.shape[:2]
+    target = size if size <= 96 else round(size * 256 / 224)
+    short = min(width, height)
+    new = tuple(target if side == short else round(side * target / short) for side in (width, height))
+    image = Image.fromarray(pixels).resize(new, Image.Resampling.BILINEAR)
+    left, top = (new[0] - size) // 2, (new[1] - size) // 2
+    return np.asarray(image.crop((left, top, left + size, top + size)))
+
+
+@pytest.mark.parametrize(("width", "height"), [(50, 40), (40, 51), (33, 32), (32, 45), (20, 31), (300, 200)])
+@pytest.mark.parametrize("size", [32, 112])
+def test_geometry_is_that_of_resizing_the_shorter_side_and_cropping(
+    width: int, height: int, size: int
+) -> None:
+    pixels = noise(width, height)
+    got = decode(encoded(Image.fromarray(pixels)), size, 3, MAX).astype(int)
+    assert np.abs(got - by_resizing_first(pixels, size)).max() <= 1
+
+
+def test_an_extreme_strip_costs_no_more_than_its_centre() -> None:
+    strip = encoded(Image.new("L", (1_000_000, 1), 77))
+    assert np.unique(decode(strip, 32, 1, MAX)).tolist() == [77]
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
+    with pytest.raises(ImageInvalid, match="30000×30000 pixels, more than 16777216"):
+        decode(huge_png(30_000, 30_000), 32, 3, MAX)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 20, 60, 400])
+def test_truncated_files_are_refused(keep: int) -> None:
+    for kind in ("JPEG", "PNG"):
+        with pytest.raises(ImageInvalid):
+            decode(encoded(Image.fromarray(noise(64, 64)), kind)[:keep], 32, 3, MAX)
+
+
+def test_the_first_frame_is_taken() -> None:
+    frames = [Image.new("RGB", (8, 8), c) for c in ((255, 0, 0), (0, 255, 0))]
+    for kind in ("TIFF", "PNG"):
+        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
+        assert decode(data, 8, 3, MAX)[0, 0].tolist() == [255, 0, 0]
+
+
+def test_arrays_get_the_same_treatment_as_files() -> None:
+    for channels in (1, 3):
+        pixels = noise(50, 40, channels)
+        file = decode(encoded(Image.fromarray(pixels)), 32, 3, MAX)
+        assert np.array_equal(square_array(pixels, 32, 3), file)

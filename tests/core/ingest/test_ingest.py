@@ -1,0 +1,311 @@
+"""A whole batch: datasets, split, report, rejections, decoders that die."""
+
+import gzip
+import os
+import signal
+import sys
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hostile_corpus import Entry, good_arrays, honest_zip, npz, pictures, png, raw_zip, tar
+from PIL import Image
+from test_images import huge_png
+
+import core.ingest.ingest as module
+from core.errors import ArchiveHostile, LabelsInvalid, Rejected
+from core.ingest import pool
+from core.ingest.dataset import open_dataset
+from core.ingest.images import decode
+from core.ingest.ingest import Ingested, Stopped
+from core.ingest.limits import Limits
+from core.ingest.split import held_out_of
+
+Take = Callable[..., Ingested]
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def truncated_jpeg() -> bytes:
+    data = png(9, (64, 64), file_format="JPEG")
+    return data[: len(data) // 2]
+
+
+def mixed(bad: dict[str, bytes], per_class: int = 30) -> bytes:
+    return honest_zip(pictures(per_class) | bad)
+
+
+def test_pixels_and_labels_are_those_of_the_files(take: Take) -> None:
+    files = pictures(4, top="train/") | {f"test/{k}": v for k, v in pictures(2).items()}
+    result = take(honest_zip(files))
+    images, labels = open_dataset(result.train)
+    expected = [v for k, v in files.items() if k.startswith("train")]
+    assert np.array_equal(images, np.stack([decode(data, 8, 3, 10**6) for data in expected]))
+    assert labels.tolist() == [0] * 4 + [1] * 4
+    assert result.class_list == ["cat", "dog"]
+    assert result.classes == {"cat": 6, "dog": 6}
+    assert (result.n_train, result.n_held_out) == (8, 4)
+    assert sorted(p.name for p in result.train.parent.iterdir()) == [
+        "held_out.safetensors",
+        "train.safetensors",
+    ]
+
+
+def test_the_result_is_the_same_with_any_number_of_decoders_and_in_any_container(
+    take: Take, tmp_path: Path
+) -> None:
+    files = pictures(20)
+    stored = honest_zip(files)
+    forms = [stored, stored, honest_zip(files, zipfile.ZIP_DEFLATED), tar(files), gzip.compress(tar(files))]
+    seen = set()
+    for i, form in enumerate(forms):
+        result = take(form, processes=1 + i % 3)
+        seen.add((result.train.read_bytes(), result.held_out.read_bytes()))
+    assert len(seen) == 1
+
+
+def test_fifteen_percent_of_each_class_are_held_out(take: Take) -> None:
+    files = pictures(40) | {f"rare/{i}.png": png(900 + i) for i in range(3)} | {"single/0.png": png(999)}
+    result = take(honest_zip(files))
+    labels = open_dataset(result.held_out)[1]
+    assert np.bincount(labels, minlength=4).tolist() == [6, 6, 1, 0]
+    assert result.n_train == 84 - 13
+    assert any("single" in text for text in result.warnings)
+
+
+def test_the_split_depends_on_seed_and_images_only(take: Take) -> None:
+    data = mixed({})
+    first, other = (take(data, seed=s).held_out.read_bytes() for s in (0, 1))
+    assert first != other
+    assert take(data, seed=0).held_out.read_bytes() == first
+
+
+def test_every_class_keeps_a_training_image() -> None:
+    rng = np.random.default_rng(0)
+    for share in (0.01, 0.15, 0.5, 0.99):
+        labels = rng.integers(0, 9, 60)
+        chosen = held_out_of(labels, rng.integers(0, 256, (60, 16), dtype=np.uint8), share, 3)
+        counts = np.bincount(labels, minlength=9)
+        held = np.bincount(labels[chosen], minlength=9)
+        assert ((held < counts) | (counts == 0)).all()
+        assert ((held >= 1) | (counts < 2)).all()
+        assert (np.abs(held - share * counts) <= 1).all()
+
+
+def test_bad_images_among_good_ones_are_rows_of_the_report(take: Take) -> None:
+    files = {"cat/huge.png": huge_png(30_000, 30_000), "dog/cut.jpg": truncated_jpeg(), "dog/empty.png": b""}
+    result = take(mixed(files), size=32)
+    assert {row["path"]: row["reason"] for row in result.report["rejected"]} == {
+        "cat/huge.png": "30000×30000 pixels, more than 16777216",
+        "dog/cut.jpg": "damaged or cut off",
+        "dog/empty.png": "the file is empty",
+    }
+    assert result.report["rejected_count"] == 3
+    assert result.n_train + result.n_held_out == 60
+    assert result.classes == {"cat": 30, "dog": 30}
+
+
+def test_more_than_five_percent_bad_files_reject_the_batch(take: Take) -> None:
+    take(mixed({f"cat/b{i}.png": b"text" for i in range(2)}, per_class=19))  # 2 of 40
+    with pytest.raises(Rejected, match="3 of 41 images") as caught:
+        take(mixed({f"cat/b{i}.png": b"text" for i in range(3)}, per_class=19))
+    report = caught.value.extra["report"]
+    assert report["rejected_count"] == 3
+    assert report["rejected"][0] == {
+        "path": "cat/b0.png",
+        "reason": "not a PNG, JPEG, WebP, BMP or TIFF image",
+    }
+
+
+def test_a_class_without_a_usable_image_rejects_the_batch(take: Take, tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match="owl"):
+        take(mixed({"owl/0.png": b"text"}))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_wrong_checksum_is_a_row(take: Take) -> None:
+    entries = [Entry(k.encode(), v) for k, v in pictures(30).items()]
+    result = take(raw_zip([*entries, Entry(b"cat/x.png", png(3), crc=1)]))
+    assert result.report["rejected"] == [{"path": "cat/x.png", "reason": "its checksum does not match"}]
+
+
+def test_a_size_that_lies_beyond_the_trial_is_found_while_decoding(
+    take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.ingest.zip_directory._TRIAL_BYTES", 0)
+    data = b"".join(png(i, (40, 40)) for i in range(2))
+    with pytest.raises(ArchiveHostile, match="cat/lie"):
+        take(
+            raw_zip([Entry(b"cat/0.png", png()), Entry(b"cat/lie.png", data, method=8, size=len(data) - 50)])
+        )
+
+
+def test_duplicates_and_frames_are_counted(take: Take, tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (8, 8), c) for c in ("red", "blue")]
+    frames[0].save(tmp_path / "f.png", save_all=True, append_images=frames[1:])
+    same = png(77)
+    files = {
+        "cat/s.png": same,
+        "dog/s.png": same,
+        "cat/t.png": same,
+        "cat/f.png": (tmp_path / "f.png").read_bytes(),
+    }
+    report = take(mixed(files)).report
+    assert report["duplicates"] == 2
+    assert report["notes"] == ["1 image has several frames; the first was taken"]
+
+
+def test_held_out_images_that_are_trained_on_are_warned_about(take: Take) -> None:
+    result = take(honest_zip(pictures(3, top="train/") | pictures(2, top="test/")))
+    assert result.warnings == ["4 held-out images are in the training part too: accuracy there is flattered."]
+
+
+def test_allowed_classes_number_the_labels(take: Take) -> None:
+    result = take(mixed({}), allowed_classes=["zebra", "dog", "cat"])
+    assert sorted(set(open_dataset(result.train)[1].tolist())) == [1, 2]
+    assert result.class_list == ["zebra", "dog", "cat"]
+    assert result.classes == {"dog": 30, "cat": 30}
+    with pytest.raises(LabelsInvalid, match="does not know “dog”; its classes are fixed: “cat”"):
+        take(mixed({}), allowed_classes=["cat"])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize(("size", "channels"), [(8, 3), (6, 3), (8, 1)])
+def test_npz_rows_are_read_in_order(take: Take, method: int, size: int, channels: int) -> None:
+    arrays = good_arrays(300)
+    arrays |= {"test_images": arrays["images"][::-1][:40].copy(), "test_labels": arrays["labels"][:40]}  # type: ignore[index]
+    result = take(npz(arrays, method), size=size, channels=channels, processes=2)
+    for path, name in ((result.train, "images"), (result.held_out, "test_images")):
+        files = [np.asarray(image) for image in arrays[name]]
+        expected = np.stack([module_square(image, size, channels) for image in files])
+        assert np.array_equal(open_dataset(path)[0], expected)
+    assert open_dataset(result.held_out)[1].tolist() == [i % 2 for i in range(40)]
+
+
+def module_square(image: np.ndarray, size: int, channels: int) -> np.ndarray:
+    from core.ingest.images import square_array
+
+    return square_array(image, size, channels)
+
+
+def test_progress_rises_to_the_total_and_stop_ends_it(take: Take, tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    take(mixed({}, 200), progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (400, 400) and calls == sorted(calls)
+    with pytest.raises(Stopped):
+        take(mixed({}), stop=lambda: True)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+FAKE_CORE = """
+import os, signal, time
+__path__ = [{path!r}]
+from core.ingest import images
+real = images.open_square
+def poisoned(data, *rest):
+    if data.endswith(b"KILL"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if data.endswith(b"HANG"):
+        time.sleep(1000)
+    if data.endswith(b"SPIN"):
+        while True: pass
+    if data.endswith(b"EAT"):
+        kept = bytearray(64 << 30)
+    return real(data, *rest)
+images.open_square = poisoned
+"""
+
+
+@pytest.fixture
+def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoders that die of files which end in KILL, HANG, SPIN or EAT."""
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
+    monkeypatch.setattr(pool, "_ROOT", tmp_path)
+    monkeypatch.setattr(module, "Pool", partial(pool.Pool, image_s=1.0))
+
+
+@pytest.mark.parametrize("end", [b"KILL", b"HANG"])
+def test_an_image_that_ends_its_decoder_is_one_row(take: Take, poisonable: None, end: bytes) -> None:
+    files = pictures(30)
+    poison = {"cat/poison.png": png(5) + end}
+    names = list(files)
+    middle = {k: files[k] for k in names[:20]} | poison | {k: files[k] for k in names[20:]}
+    clean = take(honest_zip(files))
+    expected = clean.train.read_bytes()
+    result = take(honest_zip(middle))
+    assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
+    assert result.train.read_bytes() == expected
+
+
+def test_an_image_that_spends_the_cpu_time_is_one_row(
+    take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "Pool", pool.Pool)
+    monkeypatch.setattr(module, "CPU_S", 1)
+    result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
+    assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
+
+
+def test_an_image_that_takes_too_much_memory_is_one_row(take: Take, poisonable: None) -> None:
+    result = take(mixed({"cat/poison.png": png(5) + b"EAT"}))
+    assert result.report["rejected"] == [
+        {"path": "cat/poison.png", "reason": "decoding takes too much memory"}
+    ]
+
+
+def test_many_images_that_end_their_decoder_reject_the_batch(take: Take, poisonable: None) -> None:
+    with pytest.raises(Rejected, match="crashed the decoder") as caught:
+        take(mixed({f"cat/p{i}.png": png(i) + b"KILL" for i in range(8)}))
+    assert caught.value.extra["report"]["rejected"][0]["path"] == "cat/p0.png"
+
+
+def test_a_decoder_killed_from_outside_costs_no_image(take: Take) -> None:
+    data = mixed({}, 600)
+    expected = take(data).train.read_bytes()
+    killed = []
+
+    def kill_once(done: int, total: int) -> None:
+        if not killed:
+            for child in psutil.Process().children():
+                if "core.ingest.decoder" in " ".join(child.cmdline()):
+                    killed.append(child.pid)
+                    os.kill(child.pid, signal.SIGKILL)
+
+    result = take(data, progress=kill_once)
+    assert killed
+    assert result.report["rejected"] == []
+    assert result.train.read_bytes() == expected
+
+
+def test_no_decoder_outlives_the_ingest(take: Take) -> None:
+    take(mixed({}))
+    left = [p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())]
+    assert left == []
+
+
+def test_the_decoder_imports_neither_torch_nor_settings() -> None:
+    import subprocess
+
+    code = "import sys, core.ingest.decoder; print({'torch', 'pydantic', 'numpy', 'sqlalchemy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "set()"
+
+
+def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PERENNIAL_STORE_SECRET_KEY", "hush")
+    workers = pool.Pool(tmp_path, 1)
+    try:
+        workers.start()
+        child = next(p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline()))
+        assert "PERENNIAL_STORE_SECRET_KEY" not in child.environ()
+    finally:
+        workers.close()
+
+
+def test_an_image_file_beyond_the_size_limit_is_a_row(take: Take) -> None:
+    limits = Limits(image_pixels=64)  # 1 MiB and 512 bytes
+    result = take(mixed({"cat/large.png": png() + os.urandom(1_100_000)}), limits=limits)
+    assert "bytes, more than" in result.report["rejected"][0]["reason"]

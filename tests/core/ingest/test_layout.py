@@ -1,0 +1,202 @@
+"""Which layouts an archive may have, what is stripped and ignored, and which labels are allowed."""
+
+import unicodedata
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hostile_corpus import good_arrays, honest_zip, npz, pax, pictures, png, tar, tar_entry
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, PerennialError
+from core.ingest.inspect import Directory
+from core.ingest.labels_csv import parse
+from core.ingest.layout import arrange
+from core.ingest.limits import Limits
+from core.ingest.names import label_of, path_of, show
+
+Look = Callable[..., Directory]
+
+
+def csv_zip(text: str | bytes, names: tuple[str, ...] = ("a.png", "b.png", "c/d.png")) -> bytes:
+    return honest_zip({n: png(i) for i, n in enumerate(names)} | {"labels.csv": text})  # type: ignore[dict-item]
+
+
+def test_train_and_test_folders_are_two_parts(look: Look) -> None:
+    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top="test/")))
+    assert (found.layout, found.n_train, found.n_test, found.has_test) == ("split", 6, 4, True)
+    assert found.classes == {"cat": 5, "dog": 5}
+
+
+def test_class_folders_are_one_part(look: Look) -> None:
+    found = look(honest_zip(pictures(3)))
+    assert (found.layout, found.n_train, found.n_test) == ("folders", 6, 0)
+
+
+def test_a_zip_made_by_a_file_manager_is_accepted(look: Look) -> None:
+    files = {f"My pets/{k}": v for k, v in pictures(3, top="train/").items()}
+    junk = (
+        "__MACOSX/My pets/._x.png",
+        "My pets/.DS_Store",
+        "My pets/train/cat/Thumbs.db",
+        "My pets/train/.hidden/a",
+    )
+    found = look(honest_zip(files | {"My pets/": b"", "My pets/train/": b""} | dict.fromkeys(junk, b"junk")))
+    assert found.classes == {"cat": 3, "dog": 3}
+    assert found.ignored == 4
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (["cat/1.png", "cat/2.png"], {"cat"}),
+        (["w/cat/1.png", "w/dog/2.png"], {"cat", "dog"}),
+        (["w/cat/1.png", "w/README.txt"], {"cat"}),
+        (["cat/1.png", "cat/sub/2.png"], {"cat"}),
+        (["cat/a/1.png", "dog/a/b/2.png"], {"cat", "dog"}),
+        (["train/cat/1.png"], {"cat"}),
+        (["w/train/cat/x/1.png", "w/notes.txt", "w/val/cat/2.png"], {"cat"}),
+    ],
+)
+def test_one_common_top_folder_is_stripped(names: list[str], classes: set[str]) -> None:
+    assert set(arrange(names, Limits(), lambda i: b"").classes) == classes
+
+
+def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
+    found = look(honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "val/cat/0.png": png()}))
+    assert found.ignored == 2
+    assert found.notes == ("1 file outside any class folder ignored", "1 file in the folder “val” ignored")
+
+
+@pytest.mark.parametrize("names", [["a.png"], [".hidden/a.png"], ["test/cat/a.png"], []])
+def test_an_archive_without_training_images_is_refused(names: list[str]) -> None:
+    with pytest.raises(ArchiveInvalid):
+        arrange(names, Limits(), lambda i: b"")
+
+
+def test_a_class_without_training_images_is_refused() -> None:
+    with pytest.raises(LabelsInvalid, match="dog"):
+        arrange(["train/cat/1.png", "test/dog/1.png"], Limits(), lambda i: b"")
+
+
+def test_labels_csv_names_labels_and_parts(look: Look) -> None:
+    text = "\ufeffpath,label,split\r\na.png,=1+1,train\r\n./b.png,=1+1,test\r\nc/d.png,Ärger,\r\n"
+    found = look(csv_zip(text))
+    assert found.classes == {"=1+1": 2, "Ärger": 1}
+    assert (found.layout, found.n_train, found.n_test, found.ignored) == ("csv", 2, 1, 0)
+
+
+def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
+    files = {"w/a.png": png(1), "w/b.png": png(2), "w/labels.csv": b"path,label\na.png,x\nb.png,y\n"}
+    assert look(honest_zip(files)).classes == {"x": 1, "y": 1}
+    assert look(tar(files)).classes == {"x": 1, "y": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("file,class\na.png,x\n", "first line"),
+        ("path,label\n", "lists no files"),
+        ("path,label\nmissing.png,x\n", "Line 2 of labels.csv names “missing.png”"),
+        ("path,label\na.png,x\na.png,y\n", "Line 3 .* again"),
+        ("path,label\na.png\n", "Line 2 .* 1 cells"),
+        ("path,label,split\na.png,x,valid\n", "split “valid”"),
+        ("path,label\na.png,\n", "empty"),
+        (f"path,label\na.png,{'x' * 101}\n", "longer than 100"),
+        ('path,label\na.png,"a\nb"\n', "control character"),
+        (b"path,label\na.png,\xff\n", "UTF-8"),
+        ('path,label\na.png,"x\n', "CSV"),
+        ("path,label\n" + "x" * 200_000 + ",a\n", "CSV|longer"),
+    ],
+)
+def test_a_wrong_labels_csv_is_refused_with_its_line(look: Look, text: str, error: str) -> None:
+    with pytest.raises(LabelsInvalid, match=error):
+        look(csv_zip(text))
+
+
+def test_a_path_that_climbs_out_is_refused_in_labels_csv_too(look: Look) -> None:
+    with pytest.raises(ArchiveHostile, match="Line 2"):
+        look(csv_zip("path,label\n../../etc/passwd,x\n"))
+
+
+def test_npz_integers_become_texts_unless_classes_names_them(look: Look) -> None:
+    assert look(npz(good_arrays())).classes == {"0": 10, "1": 10}
+    assert look(npz(good_arrays() | {"classes": np.array(["cat", "Dog"])})).classes == {"Dog": 10, "cat": 10}
+    assert look(npz(good_arrays() | {"labels": np.array(["é"] * 20)}, 8)).classes == {"é": 20}
+
+
+def test_npz_test_arrays_are_the_test_part(look: Look) -> None:
+    arrays = good_arrays()
+    found = look(npz(arrays | {"test_images": arrays["images"][:5], "test_labels": arrays["labels"][:5]}))  # type: ignore[index]
+    assert (found.n_train, found.n_test, found.classes) == (20, 5, {"0": 13, "1": 12})
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"images": np.zeros((20, 8, 8, 3), np.float32)}, "must be uint8"),
+        ({"images": np.zeros((20, 8, 8, 2), np.uint8)}, "must be uint8"),
+        ({"images": np.asfortranarray(np.zeros((20, 8, 8, 3), np.uint8))}, "Fortran"),
+        ({"labels": np.zeros(19, np.int64)}, "shape"),
+        ({"labels": np.zeros(20, np.float64)}, "integers or strings"),
+        ({"labels": np.full(20, 7), "classes": np.array(["a", "b"])}, "has 2 names"),
+        ({"labels": np.full(20, -1), "classes": np.array(["a", "b"])}, "has 2 names"),
+        ({"labels": np.array(["x" * 101] * 20)}, "longer than 100"),
+        ({"labels": np.full(20, 0x7FFFFFFF, np.uint32).view("<U1")}, "not valid text"),
+        ({"labels": np.full(20, b"\xff")}, "not UTF-8"),
+        ({"labels": np.zeros(20, [("a", "i4")])}, "plain array"),
+        ({"test_images": np.zeros((1, 8, 8, 3), np.uint8)}, "both"),
+    ],
+)
+def test_npz_arrays_of_another_form_are_refused(
+    look: Look, change: dict[str, np.ndarray], error: str
+) -> None:
+    with pytest.raises((ArchiveInvalid, LabelsInvalid), match=error):
+        look(npz(good_arrays() | change))
+
+
+def test_long_and_foreign_names_in_tar_are_read(look: Look) -> None:
+    deep = "a" * 60 + "/" + "b" * 80 + ".png"
+    name = ("train/cat/" + deep).encode()
+    gnu = tar_entry(b"././@LongLink", name + b"\0", b"L") + tar_entry(name[:100], png(1))
+    other = pax({"path": "train/Käse/1.png", "mtime": "1.5"}) + tar_entry(b"x", png(2))
+    assert look(tar({}, gnu, other)).classes == {"Käse": 1, "cat": 1}
+
+
+@given(st.text(max_size=300))
+def test_any_label_is_normalised_or_refused(text: str) -> None:
+    try:
+        label = label_of(text, "here")
+    except LabelsInvalid as error:
+        assert error.detail.isprintable()
+    else:
+        assert 0 < len(label) <= 100
+        assert label == unicodedata.normalize("NFC", text).strip() == label_of(label, "here")
+
+
+@given(st.text(max_size=300) | st.from_regex(r"[a./\\:C]{0,30}"))
+def test_any_path_is_cleaned_or_refused(text: str) -> None:
+    try:
+        path = path_of(text)
+    except ArchiveHostile as error:
+        assert error.detail.isprintable()
+    else:
+        assert not path.startswith("/") and "\\" not in path
+        assert not {"..", "."} & set(path.split("/")) and (not path or "" not in path.split("/"))
+        assert path_of(path) == path
+
+
+@given(st.text(max_size=400) | st.binary(max_size=400))
+def test_any_name_can_be_shown(name: str | bytes) -> None:
+    assert len(show(name)) <= 130 and show(name).isprintable()
+
+
+@given(st.text(max_size=400) | st.from_regex(r'path,label(,split)?\n([a-z./"=,\n]{0,40})*'))
+def test_any_labels_csv_is_parsed_or_refused(text: str) -> None:
+    try:
+        rows = parse(text.encode("utf-8", "surrogatepass"), Limits(), "labels.csv")
+    except PerennialError as error:
+        assert error.detail.isprintable()
+    else:
+        assert rows

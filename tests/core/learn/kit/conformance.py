@@ -1,0 +1,186 @@
+"""The conformance kit: what every registered method must hold, in every scenario that it names.
+
+`CHECKS` are functions of a `Case`. A new method passes them by being registered; a test file that defines its
+own method runs them with `Case(…, module=__file__)`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from streams import Bench, Learned, Script
+from torch import nn
+
+from core.learn import methods
+from core.learn.state import State
+
+# task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the very last
+KILLS = {1: ((1, 2),), 2: ((7, 9), (11, 12))}
+
+
+class ForkServer:
+    """One process that forks a child per run."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**__import__("os").environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        )
+
+    def run(self, spec: dict[str, Any], module: str | None) -> Learned:
+        out = Path(spec["out"])
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "spec.json").write_text(json.dumps(spec))
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps({"spec": str(out / "spec.json"), "import": module}) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline().strip() == "0", "the child failed; see its traceback"
+        return Learned(spec, [], out / "result")
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(10)
+
+
+@dataclass
+class Case:
+    """One method in one scenario."""
+
+    name: str
+    scenario: str
+    folder: Path
+    server: ForkServer
+    module: str | None = None
+
+    @property
+    def method(self) -> type[methods.Method]:
+        return methods.get(self.name)
+
+    def bench(self, **settings: Any) -> Bench:
+        return Bench(self.folder, self.scenario, **settings)
+
+
+def equals_finetuning_at_strength_zero(case: Case) -> None:
+    neutral = case.method.neutral
+    if neutral is None:
+        assert case.method.no_neutral, "a method without neutral settings must say why"
+        return
+    bench = case.bench(architecture={"name": "resnet20"}, size=8, n=9)
+    plain = bench.stream(2, method="finetune")
+    ours = bench.stream(2, method={"name": case.name, **neutral.model_dump(by_alias=True)})
+    assert ours.network_digests == plain.network_digests
+
+
+def differs_from_finetuning_at_its_defaults(case: Case) -> None:
+    if case.method.neutral == case.method.Hyper():
+        return
+    bench = case.bench()
+    plain = bench.stream(2, method="finetune")
+    assert bench.stream(2, method=case.name).network_digests != plain.network_digests
+
+
+def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
+    bench = case.bench(architecture={"name": "small-cnn"}, size=6)
+    first = bench.learn(bench.spec(1, None, method=case.name))
+    for parent, number in ((None, 1), (first, 2)):
+        undisturbed = bench.learn(bench.spec(number, parent, method=case.name))
+        for snapshot_at, kill_at in KILLS[number]:
+            spec = bench.spec(number, parent, method=case.name)
+            again = bench.killed(spec, Script([snapshot_at], kill_at))
+            torch.manual_seed(999)  # nothing of this process may matter
+            assert again["snapshot"]
+            assert bench.learn(again).digests == undisturbed.digests
+
+
+def gives_the_same_bits_in_processes_of_its_own(case: Case) -> None:
+    bench = case.bench()
+    here = bench.stream(2, method=case.name)
+    apart = bench.stream(2, lambda spec: case.server.run(spec, case.module), method=case.name)
+    assert apart.digests == here.digests
+
+
+def its_regularisers_act_from_the_second_task(case: Case) -> None:
+    bench, method, seen = case.bench(), case.method, {}
+    terms_of, after = method.loss_terms, method.after_step
+
+    def loss_terms(self: Any, ctx: Any, batch: Any) -> Any:
+        terms = terms_of(self, ctx, batch)
+        for name, value in terms.items():
+            seen.setdefault(name, []).append(float(value.detach()))
+        return terms
+
+    def after_step(self: Any, ctx: Any, batch: Any) -> None:
+        seen.setdefault("penalty", []).append(self.penalty(ctx))
+        after(self, ctx, batch)
+
+    with mock.patch.multiple(method, loss_terms=loss_terms, after_step=after_step):
+        first = bench.learn(bench.spec(1, None, method=case.name))
+        seen.clear()
+        bench.learn(bench.spec(2, first, method=case.name))
+    for name in method.regularisers:
+        assert max(seen.get(name, [0.0])) > 0, f"{name} never acted"
+
+
+def takes_a_class_that_reappears(case: Case) -> None:
+    again = (("ant", "bee"), ("bee", "cat"), ("ant", "cat"))
+    last = case.bench(classes=again).stream(3, method=case.name)
+    if case.scenario == "class":
+        assert last.result["classes"] == ["ant", "bee", "cat"]
+
+
+def growth_keeps_the_old_rows(case: Case) -> None:
+    if case.scenario == "data":
+        return
+    bench, method, found = case.bench(), case.method, {}
+    begin = method.begin_task
+
+    def begin_task(self: Any, ctx: Any) -> None:
+        found.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
+        begin(self, ctx)
+
+    first = bench.learn(bench.spec(1, None, method=case.name))
+    with mock.patch.object(method, "begin_task", begin_task):
+        bench.learn(bench.spec(2, first, method=case.name))
+    part = "head.1" if case.scenario == "task" else "head"
+    for name, old in first.tensors(part).items():
+        assert torch.equal(found[name][: old.shape[0]], old)
+
+
+def refuses_tensors_outside_its_state(case: Case) -> None:
+    method = case.method(case.method.Hyper(), State())
+    for value in (torch.zeros(1), nn.Linear(1, 1), [torch.zeros(1)], {"a": torch.zeros(1)}):
+        with pytest.raises(AttributeError):
+            method.anything = value
+
+
+def stores_only_safetensors_without_metadata(case: Case) -> None:
+    last = case.bench().stream(2, method=case.name)
+    for part in last.result["parts"]:
+        data = (last.folder / part["file"]).read_bytes()
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        assert header and "__metadata__" not in header
+
+
+CHECKS = (
+    equals_finetuning_at_strength_zero,
+    differs_from_finetuning_at_its_defaults,
+    resumes_to_the_same_bits_after_a_kill,
+    gives_the_same_bits_in_processes_of_its_own,
+    its_regularisers_act_from_the_second_task,
+    takes_a_class_that_reappears,
+    growth_keeps_the_old_rows,
+    refuses_tensors_outside_its_state,
+    stores_only_safetensors_without_metadata,
+)

@@ -1,0 +1,34 @@
+"""Runs job specs, each in a process of its own, forked from one that has imported torch and run nothing.
+
+Reads JSON lines {"spec": path, "import": path or null} and answers each with the child's exit status.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+
+import torch._dynamo  # noqa: F401 - otherwise the first optimizer of every child imports it
+
+from core.learn import job
+
+
+def child(request: dict) -> int:
+    if request["import"]:
+        found = importlib.util.spec_from_file_location("extra_method", request["import"])
+        found.loader.exec_module(importlib.util.module_from_spec(found))
+    with open(request["spec"]) as file:  # noqa: PTH123
+        job.run(json.load(file), lambda event: None)
+    return 0
+
+
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = child(json.loads(line))
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    print(os.waitpid(pid, 0)[1], flush=True)

@@ -1,0 +1,185 @@
+"""Small streams of tasks for tests: made-up images that can be learned, specs, and runs of the job.
+
+A `Bench` makes dataset files in a folder and runs tasks as the worker does: each run starts from the files of
+the one before, so nothing but bytes passes from task to task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from core.learn import job
+
+CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
+
+
+class Killed(Exception):
+    """Stands for a process that is gone."""
+
+
+class Script:
+    """A control that asks for snapshots at some steps, stops at one, or kills at one."""
+
+    def __init__(self, snapshot_at: Sequence[int] = (), kill_at: int = -1, stop_at: int = -1) -> None:
+        self._step = 0
+        self._snapshot_at, self._kill_at, self._stop_at = set(snapshot_at), kill_at, stop_at
+
+    @property
+    def pending(self) -> bool:
+        self._step += 1
+        if self._step == self._kill_at:
+            raise Killed
+        return self._step in self._snapshot_at or self._step == self._stop_at
+
+    def take(self) -> str | None:
+        return "p" if self._step == self._stop_at else "s"
+
+
+@dataclass
+class Learned:
+    """What one run left behind."""
+
+    spec: dict[str, Any]
+    events: list[dict[str, Any]]
+    folder: Path
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.folder / "result.json").read_text())
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """sha256 of every part and of result.json."""
+        files = {part["name"]: self.folder / part["file"] for part in self.result["parts"]}
+        files["result.json"] = self.folder / "result.json"
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+    @property
+    def network_digests(self) -> dict[str, str]:
+        return {name: d for name, d in self.digests.items() if name.startswith(("backbone", "head"))}
+
+    def tensors(self, part: str) -> dict[str, torch.Tensor]:
+        return job.load_tensors(self.folder / "parts" / f"{part}.safetensors")
+
+    def as_parent(self) -> dict[str, Any]:
+        result = self.result
+        number = self.spec["task"]["number"]
+        manifest = {key: result[key] for key in ("classes", "heads", "method", "normalise")}
+        parts = [
+            {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
+            for p in result["parts"]
+        ]
+        return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
+
+
+@dataclass
+class Bench:
+    """A model's settings and its tasks' files."""
+
+    folder: Path
+    scenario: str = "class"
+    architecture: dict[str, Any] = field(default_factory=lambda: {"name": "mlp", "hidden": [12]})
+    size: int = 6
+    channels: int = 1
+    n: int = 22
+    n_held_out: int = 8
+    classes: tuple[tuple[str, ...], ...] = CLASSES
+    recipe: dict[str, Any] = field(default_factory=dict)
+    _runs: int = 0
+
+    def task_classes(self, number: int) -> list[str]:
+        if self.scenario == "data":
+            return sorted(self.classes[0])
+        return sorted(self.classes[(number - 1) % len(self.classes)])
+
+    def dataset(self, number: int, part: str) -> Path:
+        path = self.folder / f"{self.scenario}-{number}-{part}.safetensors"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            generator = torch.Generator().manual_seed(number * 10 + len(part))
+            n = self.n if part == "train" else self.n_held_out
+            shape = (n, self.size, self.size, self.channels)
+            labels = torch.arange(n) % len(self.task_classes(number))
+            images = torch.randint(0, 120, shape, generator=generator)
+            for i, label in enumerate(labels.tolist()):
+                row = row_of(self.task_classes(number)[label])
+                images[i, row] += 120
+            save_file({"images": images.to(torch.uint8), "labels": labels}, path)
+        return path
+
+    def spec(self, number: int, parent: Learned | None, **recipe: Any) -> dict[str, Any]:
+        """The spec of task `number`; `recipe` over the bench's."""
+        self._runs += 1
+        manifest: dict[str, Any] = {"init": {"kind": "random", "seed": 5}, "classes": [], "heads": []}
+        if self.scenario == "data":
+            manifest["classes"] = self.task_classes(1)
+        base = {"version": 0, "manifest": manifest, "parts": []}
+        tasks = [
+            {
+                "number": k,
+                "classes": self.task_classes(k),
+                "train": str(self.dataset(k, "train")),
+                "held_out": str(self.dataset(k, "held_out")),
+            }
+            for k in range(1, number + 1)
+        ]
+        return {
+            "architecture": self.architecture,
+            "image": {"size": self.size, "channels": self.channels},
+            "scenario": self.scenario,
+            "recipe": {"epochs": 2, "batch_size": 4, "augment": "shift", **self.recipe, **recipe},
+            "normalise": None,
+            "classes": self.task_classes(1) if self.scenario == "data" else None,
+            "task": tasks[-1],
+            "history": tasks[:-1],
+            "parent": parent.as_parent() if parent else base,
+            "base": base,
+            "snapshot": None,
+            "out": str(self.folder / f"run-{self._runs}"),
+            "threads": 1,
+            "device": "cpu",
+        }
+
+    def learn(self, spec: dict[str, Any], control: Any = None) -> Learned:
+        """Run a spec in this process."""
+        Path(spec["out"]).mkdir(parents=True, exist_ok=True)
+        events: list[dict[str, Any]] = []
+        job.run(spec, events.append, control)
+        return Learned(spec, events, Path(spec["out"]) / "result")
+
+    def stream(
+        self, tasks: int, run: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
+    ) -> Learned:
+        """Learn tasks 1 … `tasks`; the last one's result."""
+        last: Learned | None = None
+        for number in range(1, tasks + 1):
+            spec = self.spec(number, last, **recipe)
+            last = run(spec) if run else self.learn(spec)
+        assert last is not None
+        return last
+
+    def killed(self, spec: dict[str, Any], script: Script) -> dict[str, Any]:
+        """Run until the script kills; the spec that resumes from the last snapshot."""
+        events: list[dict[str, Any]] = []
+        Path(spec["out"]).mkdir(parents=True, exist_ok=True)
+        try:
+            job.run(spec, events.append, script)
+        except Killed:
+            pass
+        else:
+            raise AssertionError("the run ended before its kill")
+        paths = [event["path"] for event in events if event["event"] == "snapshot"]
+        return {**spec, "snapshot": paths[-1] if paths else None}
+
+
+def row_of(name: str) -> int:
+    """The bright row that gives a class away."""
+    return ("ant", "bee", "cat", "dog", "elk", "fox").index(name)

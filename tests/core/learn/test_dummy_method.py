@@ -1,0 +1,67 @@
+"""A method that lives in one file passes the conformance kit by registering itself, with no other change."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.learn import methods
+from core.learn.methods.base import Method
+from core.learn.recipe import NotNegative, Strict
+
+
+class DummyHyper(Strict):
+    strength: NotNegative = 0.5
+
+
+class Dummy(Method):
+    """Pulls towards the weights of the last task's end, and draws noise from a generator of its own."""
+
+    name = "dummy"
+    description = "L2 towards the previous solution."
+    source = "a test"
+    Hyper = DummyHyper
+    neutral = DummyHyper(strength=0.0)
+    regularisers = ("penalty",)
+
+    def penalty_grads(self, ctx):
+        if self.hyper.strength == 0:
+            return
+        noise = torch.rand((), generator=self.state["own"].generator("noise", 3))
+        for name, parameter in ctx.trainable.items():
+            anchor = self.state["own"].tensors.get(name)
+            if anchor is not None and parameter.grad is not None:
+                rows = anchor.shape[0]
+                parameter.grad[:rows] += self.hyper.strength * noise * (parameter.detach()[:rows] - anchor)
+
+    def penalty(self, ctx):
+        held = self.state["own"].tensors
+        return sum(
+            float((p.detach()[: held[n].shape[0]] - held[n]).square().sum())
+            for n, p in ctx.trainable.items()
+            if n in held
+        )
+
+    def end_task(self, ctx, batches):
+        for name, parameter in ctx.trainable.items():
+            self.state["own"].tensors[name] = parameter.detach().clone()
+
+
+if Dummy.name not in methods.METHODS:
+    methods.register(Dummy)
+
+if __name__ != "extra_method":  # the fork server imports this file for the method alone
+    import conformance
+
+    @pytest.fixture(autouse=True)
+    def _registered():
+        methods.METHODS[Dummy.name] = Dummy
+        yield
+        del methods.METHODS[Dummy.name]
+
+    del methods.METHODS[Dummy.name]
+
+    @pytest.mark.parametrize("scenario", Dummy.scenarios)
+    @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+    def test_a_method_in_one_file(check, scenario, tmp_path: Path, fork_server) -> None:
+        check(conformance.Case("dummy", scenario, tmp_path, fork_server, module=__file__))

@@ -1,0 +1,244 @@
+"""The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about failure."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from streams import Bench, Script
+
+from core.learn import job
+from core.learn.control import PipeControl
+from core.learn.dataset import DataError
+from core.learn.loop import NonFinite
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_events_tell_the_phases_in_order_and_end_with_the_result(bench) -> None:
+    learned = bench.learn(bench.spec(1, None))
+    phases = [e["phase"] for e in learned.events if e["event"] == "phase"]
+    assert phases == ["measure", "train", "consolidate", "evaluate"]
+    assert learned.events[-1] == {"event": "done", "path": str(learned.folder)}
+
+
+def test_progress_counts_steps_to_the_total_and_stays_brief(bench) -> None:
+    learned = bench.learn(bench.spec(1, None, epochs=3, batch_size=1))
+    progress = [e for e in learned.events if e["event"] == "progress"]
+    assert progress[-1]["step"] == progress[-1]["total_steps"] == 3 * bench.n
+    assert len(progress) <= 3 * 20
+    assert [e["step"] for e in progress] == sorted(e["step"] for e in progress)
+
+
+def test_results_measure_every_task_that_the_new_version_can_answer(bench) -> None:
+    learned = bench.stream(2, method="finetune")
+    rows = [(r["version"], r["task"], r["total"]) for r in learned.result["results"]]
+    assert rows == [("new", 1, 8), ("new", 2, 8)]
+    for row in learned.result["results"]:
+        assert row["correct"] == sum(right for right, _ in row["per_class"].values())
+
+
+def test_in_the_data_scenario_base_and_parent_are_measured_before(tmp_path) -> None:
+    learned = Bench(tmp_path, "data").stream(2)
+    assert [r["version"] for r in learned.result["results"]] == ["base", "parent", "new", "new"]
+
+
+def test_labels_are_mapped_by_name_when_a_class_reappears(tmp_path) -> None:
+    bench = Bench(tmp_path, classes=(("bee", "cat"), ("ant", "bee")))
+    learned = bench.stream(2, method={"name": "er", "buffer": 100}, epochs=30, augment="none")
+    assert learned.result["classes"] == ["bee", "cat", "ant"]
+    assert all(r["correct"] >= 7 for r in learned.result["results"])
+
+
+def test_a_parameter_count_and_an_update_norm_are_reported(bench) -> None:
+    result = bench.stream(2).result
+    assert result["trainable"] == result["parameters"] > 0
+    assert result["update_norm"]["backbone"] > 0 and result["update_norm"]["relative"] > 0
+
+
+def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
+    spec = bench.spec(1, None)
+    learned = bench.learn(spec, Script(stop_at=3))
+    assert [e["event"] for e in learned.events[-2:]] == ["snapshot", "stopped"]
+    assert not learned.folder.exists()
+    path = Path(learned.events[-2]["path"])
+    assert sorted(p.name for p in path.iterdir()) == ["snapshot.json", "tensors.safetensors"]
+    undisturbed = bench.learn(bench.spec(1, None))
+    assert bench.learn({**spec, "snapshot": str(path)}).digests == undisturbed.digests
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"validation": 0.25, "epochs": 4},
+        {"optimizer": {"name": "adam", "lr": 0.01, "clip": 0.5, "warmup_steps": 3}},
+        {"optimizer": {"name": "adamw", "weight_decay": 0.1, "carry_state": True, "head_lr": 0.01}},
+        {"optimizer": {"carry_state": True}},
+        {"sampler": "stratified", "augment": "shift-flip"},
+        {"depth": 2, "head": {"init": "default"}},
+    ],
+    ids=lambda recipe: next(iter(recipe)),
+)
+def test_a_kill_changes_no_bit_whatever_the_recipe(tmp_path, recipe) -> None:
+    bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11, recipe=recipe)
+    first = bench.learn(bench.spec(1, None))
+    for number, parent in ((1, None), (2, first)):
+        undisturbed = bench.learn(bench.spec(number, parent))
+        steps = undisturbed.result["steps"]
+        for at in (steps // 2, steps - 1):
+            again = bench.killed(bench.spec(number, parent), Script([at], at + 1))
+            assert bench.learn(again).digests == undisturbed.digests
+
+
+def test_a_second_kill_after_a_resume_changes_no_bit(bench) -> None:
+    undisturbed = bench.learn(bench.spec(1, None))
+    again = bench.killed(bench.spec(1, None), Script([2], 3))
+    again = bench.killed(again, Script([4], 6))
+    assert bench.learn(again).digests == undisturbed.digests
+
+
+def test_a_snapshot_of_another_recipe_is_refused(bench) -> None:
+    again = bench.killed(bench.spec(1, None), Script([2], 3))
+    again["recipe"]["epochs"] = 7
+    with pytest.raises(ValueError, match="snapshot"):
+        bench.learn(again)
+
+
+def test_validation_deploys_the_best_validated_epoch(bench) -> None:
+    learned = bench.learn(bench.spec(1, None, validation=0.25, epochs=4))
+    values = [e["value"] for e in learned.events if e.get("name") == "validation_accuracy"]
+    deployed = [e["value"] for e in learned.events if e.get("name") == "deployed_epoch"]
+    assert len(values) == 4 and deployed == [values.index(max(values)) + 1]
+
+
+def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
+    with pytest.raises(NonFinite) as error:
+        bench.learn(bench.spec(1, None, optimizer={"lr": 1e30}))
+    assert job.kind_of(error.value) == "non-finite"
+
+
+def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> None:
+    spec = bench.spec(1, None)
+    images = torch.zeros(4, 6, 6, 1, dtype=torch.uint8)
+    save_file({"images": images, "labels": torch.full((4,), 9)}, spec["task"]["train"])
+    with pytest.raises(DataError) as error:
+        bench.learn(spec)
+    assert job.kind_of(error.value) == "data"
+
+
+def test_one_image_of_one_class_can_be_learned(tmp_path) -> None:
+    bench = Bench(tmp_path, classes=(("ant",),), n=1, n_held_out=1)
+    assert bench.learn(bench.spec(1, None)).result["results"][0]["correct"] == 1
+
+
+def test_a_remainder_of_one_image_joins_the_batch_before_it(tmp_path) -> None:
+    bench = Bench(tmp_path, architecture={"name": "slim-resnet18"}, size=8, n=9)
+    assert bench.learn(bench.spec(1, None, batch_size=4)).result["steps"] == 2 * 2
+
+
+def test_two_runs_of_one_spec_have_the_same_bits(bench) -> None:
+    assert bench.stream(2).digests == bench.stream(2).digests
+
+
+def pipes():
+    out_read, out_write = os.pipe()
+    control_read, control_write = os.pipe()
+    return out_read, out_write, control_read, control_write
+
+
+def start(spec):
+    """The job as a process; its events file and the control pipe's write end."""
+    Path(spec["out"]).mkdir(parents=True, exist_ok=True)
+    path = Path(spec["out"]) / "spec.json"
+    path.write_text(json.dumps(spec))
+    out_read, out_write, control_read, control_write = pipes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "core.learn.job", str(path), str(out_write), str(control_read)],
+        cwd=ROOT,
+        pass_fds=(out_write, control_read),
+    )
+    os.close(out_write)
+    os.close(control_read)
+    return process, os.fdopen(out_read), control_write
+
+
+def test_a_closed_control_pipe_ends_the_process(bench) -> None:
+    process, events, control = start(bench.spec(1, None, epochs=5000))
+    assert json.loads(events.readline())["event"] == "phase"
+    os.close(control)
+    assert process.wait(60) == 3
+    events.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["finetune", "ewc-online", "er", "der++"])
+def test_a_real_kill_9_changes_no_bit(bench, method) -> None:
+    recipe = {"method": method, "epochs": 400}
+    undisturbed = bench.learn(bench.spec(1, None, **recipe))
+    spec = bench.spec(1, None, **recipe)
+    process, events, control = start(spec)
+    snapshot = None
+    for line in events:
+        event = json.loads(line)
+        if event["event"] == "progress" and snapshot is None:
+            os.write(control, b"s")
+        if event["event"] == "snapshot":
+            snapshot = event["path"]
+            process.send_signal(signal.SIGKILL)
+            break
+    assert process.wait(60) == -signal.SIGKILL
+    events.close()
+    os.close(control)
+    assert bench.learn({**spec, "snapshot": snapshot}).digests == undisturbed.digests
+
+
+def test_main_reports_a_failure_as_an_event_and_an_exit_status(bench) -> None:
+    spec = bench.spec(1, None)
+    spec["recipe"] = {"method": "magic"}
+    path = bench.folder / "spec.json"
+    path.write_text(json.dumps(spec))
+    out_read, out_write, control_read, control_write = pipes()
+    assert job.main(str(path), out_write, control_read) == 1
+    with os.fdopen(out_read) as events:
+        event = json.loads(events.read())
+    assert (event["event"], event["kind"]) == ("error", "code") and "magic" in event["message"]
+    assert control_write  # stays open: closing it would end this process
+
+
+def test_the_pipe_asks_for_snapshots_and_a_stop_is_not_forgotten() -> None:
+    read, write = os.pipe()
+    control = PipeControl(read)
+    arrived = threading.Event()
+    for data, wanted in ((b"s", "s"), (b"ps", "p"), (b"s", "p")):
+        os.write(write, data)
+        for _ in range(500):
+            if control.pending:
+                break
+            arrived.wait(0.01)
+        assert control.take() == wanted
+        assert control.take() is None
+    assert write  # stays open, as above
+
+
+def test_the_base_of_another_model_lends_its_backbone_alone(bench, tmp_path) -> None:
+    lender = bench.learn(bench.spec(1, None))
+    spec = bench.spec(1, None, method="finetune", depth=1)
+    parts = [p for p in lender.as_parent()["parts"] if p["type"] == "backbone"]
+    base = {"version": 0, "manifest": {"base": "other", "classes": [], "heads": []}, "parts": parts}
+    learned = bench.learn({**spec, "parent": base, "base": base})
+    backbones = {n: d for n, d in lender.digests.items() if n.startswith("backbone")}
+    assert {n: learned.digests[n] for n in backbones} == backbones
+
+
+def test_threads_of_one_count_give_digests_of_one_kind(bench) -> None:
+    learned = bench.learn(bench.spec(1, None))
+    data = (learned.folder / "parts" / "head.safetensors").read_bytes()
+    assert learned.digests["head"] == hashlib.sha256(data).hexdigest()
+    assert learned.result["environment"]["threads"] == 1

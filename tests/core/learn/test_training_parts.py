@@ -1,0 +1,163 @@
+"""The small pieces of training: augmentation, sampling, rates, optimizer state, files of tensors."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from core.learn.augment import Augmentation, epoch_table
+from core.learn.dataset import split_validation
+from core.learn.optim.build import NamedOptimizer, rate_factor
+from core.learn.precision import Inputs, choose_device
+from core.learn.recipe import OptimizerRecipe
+from core.learn.sampler import batches, count
+from core.learn.state import State, load_tensors, save_tensors
+
+CPU = torch.device("cpu")
+
+
+def test_a_table_depends_on_seed_task_and_epoch_alone() -> None:
+    assert torch.equal(epoch_table(1, 2, 3, 5), epoch_table(1, 2, 3, 5))
+    others = [epoch_table(2, 2, 3, 5), epoch_table(1, 3, 3, 5), epoch_table(1, 2, 4, 5)]
+    assert not any(torch.equal(epoch_table(1, 2, 3, 5), other) for other in others)
+
+
+def test_a_shift_moves_pixels_by_whole_steps_and_repeats_the_edge() -> None:
+    image = torch.arange(64, dtype=torch.uint8).reshape(1, 8, 8, 1)
+    augment = Augmentation("shift", 8)
+    still = augment(image, torch.tensor([0]), torch.tensor([[0.5, 0.5, 0.9]]))
+    assert torch.equal(still, image)
+    down = augment(image, torch.tensor([0]), torch.tensor([[0.99, 0.5, 0.9]]))
+    assert torch.equal(down[0, :-1], image[0, 1:]) and torch.equal(down[0, -1], image[0, -1])
+
+
+def test_a_flip_mirrors_half_of_the_images() -> None:
+    images = torch.randint(0, 255, (4, 8, 8, 3), dtype=torch.uint8)
+    table = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.9]])
+    out = Augmentation("flip", 8)(images, torch.tensor([3, 1]), table)
+    assert torch.equal(out[0], images[3].flip(1)) and torch.equal(out[1], images[1])
+
+
+def test_auto_never_flips_and_none_changes_nothing() -> None:
+    assert not Augmentation("auto", 32).flip and Augmentation("auto", 32).shift == 4
+    assert not Augmentation("none", 32).active
+
+
+@pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
+def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
+    parts = batches("shuffled", torch.rand(n), torch.arange(n), torch.zeros(n), size)
+    assert sorted(torch.cat(parts).tolist()) == list(range(n))
+    assert len(parts) == count("shuffled", n, size)
+    assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
+
+
+def test_stratified_batches_hold_every_class_evenly() -> None:
+    labels = torch.tensor([0] * 12 + [1] * 3 + [2] * 7)
+    parts = batches("stratified", torch.rand(22), torch.arange(22), labels, 7)
+    assert len(parts) == count("stratified", 22, 7) == 4
+    for part in parts:
+        counts = torch.bincount(labels[part], minlength=3)
+        assert part.numel() == 7 and int(counts.min()) >= 2 and int(counts.max()) <= 3
+
+
+def test_stratified_batches_smaller_than_the_classes_rotate_them() -> None:
+    labels = torch.arange(5).repeat(4)
+    parts = batches("stratified", torch.rand(20), torch.arange(20), labels, 2)
+    assert torch.bincount(labels[torch.cat(parts)]).tolist() == [4] * 5
+
+
+def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 10 + [2])
+    train, held = split_validation(labels, 0.5, torch.rand(21))
+    assert torch.bincount(labels[held], minlength=3).tolist() == [5, 5, 0]
+    assert sorted(torch.cat([train, held]).tolist()) == list(range(21))
+
+
+def test_rates_warm_up_linearly_then_fall_to_zero_by_cosine() -> None:
+    recipe = OptimizerRecipe(warmup_steps=4)
+    assert [rate_factor(recipe, s, 12) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert rate_factor(recipe, 4, 12) == 1.0 and rate_factor(recipe, 8, 12) == pytest.approx(0.5)
+    assert 0 < rate_factor(recipe, 11, 12) < 0.05
+    assert rate_factor(OptimizerRecipe(schedule="constant"), 11, 12) == 1.0
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None:
+    """In channels_last too, where a fused kernel would mix up state of another memory layout."""
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+
+    def steps(net, optimizer, seeds):
+        for seed in seeds:
+            torch.manual_seed(seed)
+            optimizer.set_rate(seed)
+            net.zero_grad()
+            net(torch.randn(2, 3, 5, 5)).square().sum().backward()
+            optimizer.step()
+
+    recipe = OptimizerRecipe(name=name, lr=0.01, weight_decay=0.1)
+    whole, halves = make(), make()
+    steps(whole, NamedOptimizer(recipe, dict(whole.named_parameters()), 6), range(6))
+    first = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
+    steps(halves, first, range(3))
+    second = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
+    second.load({key: t.clone(memory_format=torch.contiguous_format) for key, t in first.state()})
+    steps(halves, second, range(3, 6))
+    for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_carried_state_of_a_head_that_grew_starts_at_zero_in_new_rows() -> None:
+    weight = nn.Parameter(torch.zeros(3, 2))
+    optimizer = NamedOptimizer(OptimizerRecipe(), {"head.weight": weight}, 1)
+    optimizer.load({"head.weight|momentum_buffer": torch.ones(2, 2), "gone|momentum_buffer": torch.ones(1)})
+    held = dict(optimizer.state())["head.weight|momentum_buffer"]
+    assert held.tolist() == [[1, 1], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("normalise", [None, {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}])
+def test_inputs_are_scaled_per_channel(normalise) -> None:
+    images = torch.randint(0, 256, (2, 4, 4, 3), dtype=torch.uint8)
+    mean = torch.tensor(normalise["mean"] if normalise else [0.5] * 3)
+    std = torch.tensor(normalise["std"] if normalise else [0.25] * 3)
+    wanted = ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
+    assert torch.allclose(Inputs(normalise, 3, CPU)(images), wanted, atol=1e-5)
+
+
+def test_a_device_that_is_missing_is_an_error_and_auto_never_is() -> None:
+    assert choose_device("auto").type in ("cpu", "cuda")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="CUDA"):
+            choose_device("cuda")
+
+
+def test_tensor_files_carry_no_metadata_and_equal_tensors_give_equal_bytes(tmp_path) -> None:
+    base = torch.arange(12.0)
+    save_tensors({"b": base[2:5], "a": base.reshape(3, 4).t()}, tmp_path / "one")
+    save_tensors({"a": base.reshape(3, 4).t().clone(), "b": base[2:5].clone()}, tmp_path / "two")
+    data = (tmp_path / "one").read_bytes()
+    assert data == (tmp_path / "two").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    assert sorted(header) == ["a", "b"]
+    assert torch.equal(load_tensors(tmp_path / "one")["a"], base.reshape(3, 4).t())
+
+
+def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
+    state = State()
+    state["own"].tensors["x"] = torch.ones(2)
+    state["own"].json["n"] = 3
+    generator = state["own"].generator("g", 7)
+    torch.rand(3, generator=generator)
+    copy = State()
+    copy.load(state.parts(), state.json(), CPU)
+    assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
+    again = copy["own"].generator("g", 0)
+    assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=again))
+
+
+def test_a_type_of_state_that_is_not_known_is_refused() -> None:
+    with pytest.raises(KeyError, match="unknown type"):
+        State()["cache"]

@@ -1,0 +1,169 @@
+"""The download: a pure function of the manifest, whose own loading code rebuilds the network."""
+
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.torchvision_import import torchvision_models
+from core.requests.exports import write_zip
+
+NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
+
+
+def exported(
+    folder: Path, network: Network, architecture: dict[str, Any], size: int, name: str = "out.zip"
+) -> Path:
+    parts = []
+    for part, tensors in network.parts().items():
+        save_file(tensors, folder / part)
+        parts.append((part, folder / part))
+    manifest = {
+        "model": "mdl_x",
+        "version": 3,
+        "scenario": network.scenario,
+        "architecture": architecture,
+        "image": {"size": size, "channels": 3},
+        "normalise": NORMALISE,
+        "classes": network.classes,
+        "heads": [{"task": t, "classes": c} for t, c in network.head_classes.items()],
+        "method": {"name": "finetune", "hyper": {}, "state": {}},
+        "parts": [
+            {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1} for part, _ in parts
+        ],
+    }
+    write_zip(folder / name, manifest, parts)
+    return folder / name
+
+
+def built(architecture: dict[str, Any], size: int, scenario: str = "class") -> Network:
+    heads = HeadSpec(classes=("cat", "dog", "emu"))
+    if scenario == "task":
+        heads = HeadSpec(tasks=((1, ("cat", "dog")), (2, ("emu", "fox", "gnu"))))
+    network = build_network(architecture, ImageSpec(size, 3), scenario, heads, seed=4)
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            if name.startswith("head"):
+                tensor.normal_()
+            elif "running_mean" in name:
+                tensor.uniform_(-0.1, 0.1)
+    return network.eval()
+
+
+def loaded(archive: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the first code block of the model card where the archive was unpacked."""
+    with zipfile.ZipFile(archive) as file:
+        file.extract("model.safetensors", folder)
+        file.extract("config.json", folder)
+        card = file.read("README.md").decode()
+    code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0]
+    assert "core." not in code and "perennial" not in code.lower()
+    monkeypatch.chdir(folder)
+    scope: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    return scope
+
+
+CASES = [
+    ({"name": "small-cnn"}, 32),
+    ({"name": "mlp", "hidden": [24, 16]}, 8),
+    ({"name": "resnet20", "width": 4}, 16),
+    ({"name": "slim-resnet18", "width": 4}, 16),
+    ({"name": "resnet18"}, 32),
+    ({"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}, 30),
+]
+
+
+@pytest.mark.parametrize(("architecture", "size"), CASES, ids=[case[0]["name"] for case in CASES])
+@pytest.mark.parametrize("scenario", ["class", "task"])
+def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, architecture, size, scenario):
+    torchvision_models()  # importable beside a CPU build of torch
+    network = built(architecture, size, scenario)
+    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    pixels = torch.randint(0, 256, (4, size, size, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    mean, std = (torch.tensor(NORMALISE[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
+    x = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+    assert torch.allclose(scope["normalise"](pixels), x)
+    task = 2 if scenario == "task" else None
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet18", 96), ("vit_b_16", 64)])
+def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
+    torchvision_models()
+    network = built({"name": name}, size)
+    scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
+    x = torch.randn(2, 3, size, size)
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x), network(x), atol=1e-4)
+
+
+def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(tmp_path, monkeypatch, capsys):
+    import numpy as np
+    from PIL import Image
+
+    from core.ingest.images import decode
+
+    network = built({"name": "small-cnn"}, 32)
+    archive = exported(tmp_path, network, {"name": "small-cnn"}, 32)
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "cat.png")
+    scope = loaded(archive, tmp_path, monkeypatch)
+    with zipfile.ZipFile(archive) as file:
+        code = re.findall(r"```python\n(.*?)```", file.read("README.md").decode(), re.DOTALL)[1]
+    exec(compile(code, "README.md", "exec"), scope)
+    ours = decode((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
+    theirs = scope["read"]("cat.png").numpy()
+    assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 2
+    assert capsys.readouterr().out.strip() in {"cat", "dog", "emu"}
+
+
+def test_the_same_manifest_gives_the_same_bytes(tmp_path):
+    network = built({"name": "small-cnn"}, 32)
+    one, two = (exported(tmp_path, network, {"name": "small-cnn"}, 32, name) for name in ("1.zip", "2.zip"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_weights_carry_no_metadata_and_the_configuration_names_the_classes(tmp_path):
+    network = built({"name": "small-cnn"}, 32)
+    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+        data, config = file.read("model.safetensors"), json.loads(file.read("config.json"))
+    assert b"__metadata__" not in data[:100_000]
+    assert config["classes"] == ["cat", "dog", "emu"] and "state" not in config["method"]
+
+
+def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_classifier(tmp_path, monkeypatch):
+    torchvision_models()
+    network = built({"name": "resnet18"}, 32)
+    base = {k.removeprefix("backbone."): v.clone() for k, v in network.backbone.state_dict().items()}
+    save_file({**base, "fc.weight": torch.zeros(2, 512)}, tmp_path / "base")
+    manifest = {
+        "model": "mdl_x",
+        "version": 0,
+        "scenario": "class",
+        "architecture": {"name": "resnet18"},
+        "image": {"size": 32, "channels": 3},
+        "classes": [],
+        "heads": [],
+    }
+    write_zip(tmp_path / "out.zip", manifest, [("base", tmp_path / "base")])
+    scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
+    x = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x), network.features(x), atol=1e-5)
+
+
+def test_a_label_cannot_break_out_of_the_card(tmp_path):
+    network = built({"name": "small-cnn"}, 32)
+    network.classes[0] = "``` | <b>\n# title"
+    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+        card = file.read("README.md").decode()
+    assert "\n# title" not in card and "<b>" not in card.replace("\\<", "") and card.count("\n```") == 4

@@ -1,0 +1,128 @@
+"""Idempotency keys in the database: replay, mismatch, in flight, and what a dead process leaves."""
+
+import threading
+
+import pytest
+from sqlalchemy import update
+
+from core.db.session import Database
+from core.db.tables import Idempotency, Owner
+from core.errors import IdempotencyInFlight, IdempotencyMismatch
+from core.requests import idempotency
+from core.requests.actor import Actor
+
+ROUTE = "POST /v1/things"
+
+
+@pytest.fixture
+def actor(database: Database) -> Actor:
+    from core.ids import new_id
+
+    owner = new_id("own")
+    with database.write() as session:
+        session.add(Owner(id=owner, name=owner, created_at=1.0))
+    return Actor(owner, None, "write")
+
+
+def request(mark: str = "a", key: str = "k") -> idempotency.Request:
+    return idempotency.Request(ROUTE, key, idempotency.fingerprint(mark))
+
+
+def remember(database: Database, actor: Actor, asked: idempotency.Request) -> None:
+    with database.write() as session:
+        now = database.now(session)
+        idempotency.remember(session, actor, asked, 201, {"Location": "/x"}, {"id": 1}, now)
+
+
+def replayed(database: Database, actor: Actor, asked: idempotency.Request) -> idempotency.Replay | None:
+    with database.write() as session:
+        return idempotency.replayed(session, actor, asked, database.now(session))
+
+
+def age(database: Database, seconds: float) -> None:
+    with database.write() as session:
+        session.execute(update(Idempotency).values(created_at=Idempotency.created_at - seconds))
+
+
+def test_the_first_answer_is_replayed(database: Database, actor: Actor) -> None:
+    assert replayed(database, actor, request()) is None
+    remember(database, actor, request())
+    found = replayed(database, actor, request())
+    assert found is not None
+    assert (found.status, found.headers, found.body) == (201, {"Location": "/x"}, {"id": 1})
+
+
+def test_another_request_under_the_key_is_refused(database: Database, actor: Actor) -> None:
+    remember(database, actor, request("a"))
+    with pytest.raises(IdempotencyMismatch):
+        replayed(database, actor, request("b"))
+
+
+def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) -> None:
+    remember(database, actor, request("a"))
+    age(database, idempotency.KEEP_S + 1)
+    assert replayed(database, actor, request("b")) is None
+
+
+def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Actor) -> None:
+    first = request()
+    assert idempotency.begin(database, actor, first) is None
+    with pytest.raises(IdempotencyInFlight):
+        idempotency.begin(database, actor, request())
+    idempotency.abandon(database, actor, request())  # not ours: stays
+    with pytest.raises(IdempotencyInFlight):
+        idempotency.begin(database, actor, request())
+    idempotency.abandon(database, actor, first)
+    assert idempotency.begin(database, actor, request()) is None
+
+
+def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) -> None:
+    won: list[int] = []
+    barrier = threading.Barrier(6)
+
+    def start(number: int) -> None:
+        barrier.wait()
+        try:
+            if idempotency.begin(database, actor, request()) is None:
+                won.append(number)
+        except IdempotencyInFlight:
+            pass
+
+    threads = [threading.Thread(target=start, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+
+
+def test_a_stream_of_a_dead_process_is_taken_over_and_cannot_answer_any_more(
+    database: Database, actor: Actor
+) -> None:
+    dead, alive = request(), request()
+    idempotency.begin(database, actor, dead)
+    age(database, idempotency.STALE_S + 1)
+    assert idempotency.begin(database, actor, alive) is None
+    with pytest.raises(IdempotencyInFlight):
+        remember(database, actor, dead)
+    remember(database, actor, alive)
+
+
+def test_a_renewed_stream_is_not_taken_over(database: Database, actor: Actor) -> None:
+    first = request()
+    idempotency.begin(database, actor, first)
+    age(database, idempotency.STALE_S + 1)
+    idempotency.renew(database, actor, first)
+    with pytest.raises(IdempotencyInFlight):
+        idempotency.begin(database, actor, request())
+
+
+def test_parts_of_a_fingerprint_cannot_run_into_each_other() -> None:
+    marks = [
+        idempotency.fingerprint("ab", "c"),
+        idempotency.fingerprint("a", "bc"),
+        idempotency.fingerprint("abc"),
+        idempotency.fingerprint("ab", "c", None),
+        idempotency.fingerprint("ab", "c", ""),
+    ]
+    assert len(set(marks)) == len(marks)

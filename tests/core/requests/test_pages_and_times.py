@@ -1,0 +1,42 @@
+"""Cursors and times in the contract's forms."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import Invalid
+from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.times import rfc3339, seconds
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1))
+def test_a_cursor_of_a_number_comes_back(value: int) -> None:
+    assert decode_cursor(encode_cursor(value), int) == value
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "%", "WzFd", "W10", "WyJhIiwgImIiXQ", "ä", "W3RydWVd", "=" * 9])
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(Invalid):
+        decode_cursor(cursor, str)
+
+
+def test_a_cursor_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(Invalid):
+        decode_cursor(encode_cursor(2**64), int)
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    assert rfc3339(0) == "1970-01-01T00:00:00.000000Z"
+    assert rfc3339(1795248000.25) == "2026-11-21T08:00:00.250000Z"
+    assert rfc3339(None) is None
+
+
+@given(st.floats(0, 4e9))
+def test_a_time_comes_back_to_a_microsecond(at: float) -> None:
+    assert abs(seconds(rfc3339(at)) - at) < 2e-6
+
+
+@pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21T08:00:00", "now", "2026-13-01T00:00:00Z", "1"])
+def test_a_time_without_offset_or_sense_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        seconds(text)

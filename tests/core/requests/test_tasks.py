@@ -1,0 +1,166 @@
+"""Accepting batches and acting on jobs, on both databases."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from core.db.session import Database
+from core.db.states import Action
+from core.db.tables import Audit, Event, Job, Owner, Task
+from core.errors import NameTaken, NotFound, WrongState
+from core.ids import new_id
+from core.ingest.inspect import Directory
+from core.requests import jobs, models, tasks
+from core.requests.actor import Actor
+from core.store import Blobs
+from core.store.folder import FolderStore
+
+Json = dict[str, Any]
+CATALOGUE: Json = {
+    "methods": {
+        "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
+    },
+    "architectures": {"small-cnn": {"schema": {}, "defaults": {}}},
+    "presets": {},
+    "recipe": {"schema": {}, "defaults": {"method": {"name": "er"}, "epochs": 10, "seed": 0}},
+}
+
+
+@pytest.fixture
+def actor(database: Database) -> Actor:
+    owner = new_id("own")
+    with database.write() as session:
+        session.add(Owner(id=owner, name=owner, created_at=1.0))
+    return Actor(owner, None, "write")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    made = FolderStore(tmp_path / "store")
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
+    blobs = Blobs(store, tmp_path / "cache")
+    made, _ = models.create(database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class"})
+    return str(made["id"])
+
+
+def batch(folder: Path, number: int = 0, name: str | None = None) -> tasks.Batch:
+    path = folder / f"upload-{number}"
+    path.write_bytes(b"archive %d" % number)
+    found = Directory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False)
+    return tasks.Batch(path, f"{number:064x}", 9, found, name, {})
+
+
+def test_a_batch_is_task_job_event_and_audit_row_at_once(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    answer, replay = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    assert not replay
+    with database.read() as session:
+        task = session.get_one(Task, answer["task"]["id"])
+        job = session.get_one(Job, answer["job"]["id"])
+        assert task.archive_key is not None
+        assert store.stat(task.archive_key) is not None
+        assert (job.place, job.state, job.recipe["epochs"]) == (1, "queued", 10)
+        assert session.scalars(select(Event.type).where(Event.job_id == job.id)).all() == ["state"]
+        actions = session.scalars(select(Audit.action).where(Audit.owner_id == actor.owner_id)).all()
+        assert list(actions) == ["model.create", "task.submit"]
+    assert not batch_path(tmp_path).exists()
+
+
+def batch_path(folder: Path) -> Path:
+    return folder / "upload-0"
+
+
+def test_tasks_submitted_at_once_are_numbered_without_gaps(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    numbers: list[int] = []
+
+    def submit(number: int) -> None:
+        answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, number), None)
+        numbers.append(answer["task"]["number"])
+
+    threads = [threading.Thread(target=submit, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == list(range(1, 9))
+    with database.read() as session:
+        places = session.scalars(select(Job.place).where(Job.model_id == model).order_by(Job.place)).all()
+        assert list(places) == list(range(1, 9))
+
+
+def test_names_created_at_once_have_one_winner(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
+) -> None:
+    won: list[str] = []
+    lost: list[str] = []
+
+    def create() -> None:
+        blobs = Blobs(store, tmp_path / "cache")
+        try:
+            given = {"name": "same", "scenario": "class"}
+            won.append(models.create(database, blobs, CATALOGUE, actor, given)[0]["id"])
+        except NameTaken as error:
+            lost.append(error.code)
+
+    threads = [threading.Thread(target=create) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(lost)) == (1, 4)
+
+
+def test_another_owner_cannot_submit_read_or_cancel(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    stranger = Actor(new_id("own"), None, "write")
+    with pytest.raises(NotFound):
+        tasks.submit(database, store, CATALOGUE, stranger, model, batch(tmp_path, 1), None)
+    with pytest.raises(NotFound):
+        tasks.read(database, stranger, model, 1)
+    with pytest.raises(NotFound):
+        jobs.act(database, store, stranger, answer["job"]["id"], Action.CANCEL)
+    with database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model)) == 1
+    assert len(list(store.list("archives/"))) == 1
+
+
+def test_cancelling_a_queued_job_removes_its_archive(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    assert jobs.act(database, store, actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
+    assert list(store.list("archives/")) == []
+    with pytest.raises(WrongState) as caught:
+        jobs.retry(database, CATALOGUE, actor, answer["job"]["id"], None)
+    assert caught.value.extra["state"] == "cancelled"
+
+
+def test_an_administrator_finds_a_model_of_any_owner_by_name(
+    database: Database, actor: Actor, model: str
+) -> None:
+    admin = Actor(new_id("own"), None, "admin")
+    assert models.read(database, CATALOGUE, admin, model)["id"] == model
+    assert models.read(database, CATALOGUE, actor, "birds")["id"] == model
+
+
+def test_a_batch_with_another_method_is_warned_about(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    catalogue = {**CATALOGUE, "methods": {**CATALOGUE["methods"], "si": CATALOGUE["methods"]["er"]}}
+    tasks.submit(database, store, catalogue, actor, model, batch(tmp_path), None)
+    models.change(database, catalogue, actor, model, {"recipe": {"method": "si"}})
+    answer, _ = tasks.submit(database, store, catalogue, actor, model, batch(tmp_path, 1), None)
+    assert any("from er to si" in w for w in answer["task"]["warnings"])

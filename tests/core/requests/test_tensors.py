@@ -1,0 +1,51 @@
+"""Safetensors files merged by their headers: the same bytes that the format's own writer makes."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save, save_file
+
+from core.requests.tensors import Merged
+
+
+def same(name: str) -> str:
+    return name
+
+
+def write(path, **tensors: np.ndarray):
+    save_file(tensors, path)
+    return path
+
+
+def test_the_merged_file_is_what_the_formats_own_writer_would_write(tmp_path):
+    draw = np.random.default_rng(0)
+    one = {"z": draw.normal(size=(3, 5)).astype(np.float32), "count": np.array(7, np.int64)}
+    two = {
+        "a": draw.normal(size=3).astype(np.float32),
+        "b": draw.normal(size=(2, 2)),
+        "u": np.arange(3, dtype=np.uint8),
+    }
+    paths = [write(tmp_path / "1", **one), write(tmp_path / "2", **two)]
+    merged = Merged([(path, same) for path in paths])
+    data = b"".join(merged.chunks())
+    assert data == save({**one, **two}) and merged.size == len(data)
+
+
+def test_int64_after_an_odd_part_stays_aligned_and_readable(tmp_path):
+    paths = [
+        write(tmp_path / "1", odd=np.ones(3, np.float32)),
+        write(tmp_path / "2", count=np.array([5], np.int64)),
+    ]
+    data = b"".join(Merged([(p, same) for p in paths]).chunks())
+    assert load(data)["count"].tolist() == [5]
+
+
+def test_a_name_in_two_parts_is_an_error(tmp_path):
+    paths = [write(tmp_path / str(i), a=np.ones(2, np.float32)) for i in range(2)]
+    with pytest.raises(ValueError, match="two parts"):
+        Merged([(p, same) for p in paths])
+
+
+def test_tensors_can_be_renamed_and_left_out(tmp_path):
+    path = write(tmp_path / "1", fc=np.ones(1, np.float32), w=np.zeros(1, np.float32))
+    merged = Merged([(path, lambda name: None if name == "fc" else f"backbone.{name}")])
+    assert merged.names == ["backbone.w"]

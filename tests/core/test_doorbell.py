@@ -1,0 +1,241 @@
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from core import doorbell
+from core.db.session import Database
+from core.db.tables import Job, Model, Owner, Table, Task
+from core.doorbell import Doorbell
+from core.settings import Settings
+
+JOB = "job_" + "0" * 26
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    """A SQLite database with one queued job."""
+    database = Database(f"sqlite:///{tmp_path / 'd.db'}")
+    Table.metadata.create_all(database.engine)
+    rows: list[tuple[Any, dict[str, Any]]] = [
+        (Owner, {"id": "own_1", "name": "o", "created_at": 0.0}),
+        (
+            Model,
+            {
+                "id": "mdl_1",
+                "owner_id": "own_1",
+                "name": "m",
+                "scenario": "class",
+                "architecture": {},
+                "image": {},
+                "base": "random",
+                "recipe": {},
+                "gate": {},
+                "keep_training_data": False,
+                "held_out": "keep",
+                "warnings": [],
+                "created_at": 0.0,
+            },
+        ),
+        (
+            Task,
+            {
+                "id": "tsk_1",
+                "model_id": "mdl_1",
+                "number": 1,
+                "sha256": "0" * 64,
+                "bytes": 1,
+                "media_type": "zip",
+                "classes": {},
+                "report": {},
+                "warnings": [],
+                "created_at": 0.0,
+            },
+        ),
+        (
+            Job,
+            {
+                "id": JOB,
+                "model_id": "mdl_1",
+                "owner_id": "own_1",
+                "task_id": "tsk_1",
+                "task_number": 1,
+                "place": 1,
+                "recipe_override": {},
+                "recipe": {},
+                "progress": {},
+                "created_at": 0.0,
+            },
+        ),
+    ]
+    with database.write() as session:
+        for table, row in rows:
+            session.execute(insert(table).values(row))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """A listener that accepts every connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kept = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    kept.append(listener.accept())
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        for connection, _ in kept:
+            connection.close()
+
+
+def rung_at(db: Database) -> float | None:
+    with db.read() as session:
+        return session.execute(select(Job.rung_at).where(Job.id == JOB)).scalar_one()
+
+
+def within(seconds: float, condition: Any) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def settings(tmp_path: Path, broker: str = "") -> Settings:
+    return Settings(data_dir=tmp_path, broker_url=broker)
+
+
+def test_a_ring_under_a_broker_leaves_a_message_and_its_time(
+    db: Database, tmp_path: Path, redis_url: str
+) -> None:
+    import redis
+
+    bell = Doorbell(settings(tmp_path, redis_url), db)
+    client = redis.Redis.from_url(redis_url)
+    before = client.llen(doorbell.QUEUE)
+    bell.ring(JOB)
+    assert within(5, lambda: rung_at(db) is not None)
+    assert client.llen(doorbell.QUEUE) == before + 1
+    assert bell.status() == "up"
+    bell.close()
+    client.delete(doorbell.QUEUE)
+    client.close()
+
+
+def test_the_message_carries_no_work(db: Database, tmp_path: Path, redis_url: str) -> None:
+    import redis
+
+    bell = Doorbell(settings(tmp_path, redis_url), db)
+    bell.ring(JOB)
+    assert within(5, lambda: rung_at(db) is not None)
+    bell.close()
+    client = redis.Redis.from_url(redis_url)
+    message = client.rpop(doorbell.QUEUE)
+    client.close()
+    assert isinstance(message, bytes)
+    assert JOB.encode() not in message
+
+
+def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, silent_broker: str) -> None:
+    bell = Doorbell(settings(tmp_path, silent_broker), db)
+    begin = time.monotonic()
+    for _ in range(20):
+        bell.ring(JOB)
+    assert time.monotonic() - begin < 0.2
+    assert bell.status() == "down"
+    assert rung_at(db) is None
+    bell.close()
+
+
+def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell.ring(JOB)
+    assert bell.status() == "down"
+    assert rung_at(db) is None
+    bell.close()
+
+
+def test_the_broker_is_up_again_after_an_outage(db: Database, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    assert bell.status() == "down"
+    server = subprocess.Popen(
+        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert within(10, lambda: bell.status() == "up")
+        bell.ring(JOB)
+        assert within(5, lambda: rung_at(db) is not None)
+    finally:
+        bell.close()
+        server.terminate()
+        server.wait()
+
+
+def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
+    db: Database, tmp_path: Path
+) -> None:
+    bell = Doorbell(settings(tmp_path), db)
+    with doorbell.listening(tmp_path) as listener:
+        assert listener is not None
+        bell.ring(JOB)
+        assert listener.recv(16)
+    assert bell.status() == "none"
+
+
+def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
+    Doorbell(settings(tmp_path), db).ring(JOB)
+    assert doorbell.wake(tmp_path) is False
+
+
+def test_a_long_data_directory_still_has_a_doorbell(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with doorbell.listening(folder) as listener:
+        assert listener is not None
+        assert doorbell.wake(folder)
+        assert listener.recv(16)
+
+
+def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> None:
+    with doorbell.listening(tmp_path) as listener:
+        assert listener is not None
+        begin = time.monotonic()
+        assert all(doorbell.wake(tmp_path) for _ in range(2000))
+        assert time.monotonic() - begin < 2
+        doorbell.drain(listener)
+        with pytest.raises(BlockingIOError):
+            listener.recv(16)
+
+
+def test_importing_the_doorbell_does_not_import_celery() -> None:
+    program = "import sys, core.doorbell; print('celery' in sys.modules or 'redis' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,248 @@
+"""Rows, stores and fake child results for the tests of `core.work`; nothing here learns anything."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core.db.session import Database
+from core.db.states import State
+from core.db.tables import (
+    Alias,
+    AliasMove,
+    Event,
+    Job,
+    Model,
+    Owner,
+    Part,
+    Result,
+    Task,
+    Version,
+)
+from core.ids import new_id
+from core.settings import Settings
+from core.store import Blobs
+from core.store.folder import FolderStore
+from core.work import claim as claims
+from core.work.fence import Claim
+
+
+@dataclass
+class Desk:
+    """A database, a store and shorthand for what the API would have written."""
+
+    db: Database
+    store: FolderStore
+    settings: Settings
+    folder: Path
+    owner: str = ""
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def blobs(self) -> Blobs:
+        return Blobs(self.store, self.folder / "cache")
+
+    def model(self, scenario: str = "class", **values: Any) -> str:
+        with self.db.write() as session:
+            if not self.owner:
+                self.owner = new_id("own")
+                session.add(Owner(id=self.owner, name="team", created_at=0.0))
+                session.flush()
+            model = Model(
+                id=new_id("mdl"),
+                owner_id=self.owner,
+                scenario=scenario,
+                created_at=0.0,
+                **{
+                    "name": new_id("mdl"),
+                    "architecture": {"name": "small-cnn"},
+                    "image": {"size": 8, "channels": 3},
+                    "base": "random",
+                    "recipe": {},
+                    "gate": {},
+                    "keep_training_data": False,
+                    "held_out": "keep",
+                    "warnings": [],
+                    **values,
+                },
+            )
+            session.add(model)
+            session.flush()
+            manifest = {"version": 0, "init": {"kind": "random", "seed": 0}, "normalise": None}
+            session.add(
+                Version(
+                    id=new_id("ver"),
+                    model_id=model.id,
+                    number=0,
+                    status="published",
+                    gate={"passed": True, "checks": []},
+                    manifest=manifest,
+                    bytes=0,
+                    bytes_new=0,
+                    created_at=0.0,
+                )
+            )
+            session.add(Alias(model_id=model.id, name="production", version=0, updated_at=0.0))
+            return model.id
+
+    def submit(self, model_id: str, *, decoded: bool = True, archive: bytes = b"", **values: Any) -> str:
+        """Add a task and its job; a decoded task has its dataset blobs in the store."""
+        with self.db.write() as session:
+            model = session.get_one(Model, model_id)
+            number = model.next_task
+            model.next_task += 1
+            task = Task(
+                id=new_id("tsk"),
+                model_id=model_id,
+                number=number,
+                sha256="0" * 64,
+                bytes=len(archive),
+                media_type="zip",
+                classes={f"{number}a": 4, f"{number}b": 4},
+                report={},
+                warnings=[],
+                created_at=0.0,
+            )
+            if decoded:
+                task.train_sha256 = self.blob(f"train {model_id} {number}")
+                task.held_out_sha256 = self.blob(f"held-out {model_id} {number}")
+                task.n_train, task.n_held_out = 8, 2
+            else:
+                task.archive_key = f"archives/{task.id}"
+                self.store.put_bytes(task.archive_key, archive)
+            session.add(task)
+            session.flush()
+            return self._job(session, model, task, **values)
+
+    def again(self, job_id: str) -> str:
+        """A second job for the same task, as a retry of a held version makes it."""
+        with self.db.write() as session:
+            job = session.get_one(Job, job_id)
+            model = session.get_one(Model, job.model_id)
+            return self._job(session, model, session.get_one(Task, job.task_id), retry_of=job_id)
+
+    def _job(self, session: Any, model: Model, task: Task, **values: Any) -> str:
+        job = Job(
+            id=new_id("job"),
+            model_id=model.id,
+            owner_id=model.owner_id,
+            task_id=task.id,
+            task_number=task.number,
+            place=model.next_place,
+            state="queued",
+            recipe_override={},
+            **{
+                "recipe": {"method": {"name": "finetune"}, "seed": 0},
+                "progress": {},
+                "created_at": 0.0,
+                **values,
+            },
+        )
+        model.next_place += 1
+        session.add(job)
+        session.flush()
+        return job.id
+
+    def blob(self, text: str) -> str:
+        path = self.folder / "blob"
+        path.write_text(text)
+        return self.blobs.put_file(path)[0]
+
+    def claim(self, worker: str = "w1", lease_s: float = 60.0) -> Claim:
+        claim = claims.claim(self.db, worker, lease_s)
+        assert claim is not None
+        return claim
+
+    def expire(self, claim: Claim) -> None:
+        """Let the lease run out."""
+        self.set(claim.job_id, lease_until=1.0)
+
+    def set(self, job_id: str, **values: Any) -> None:
+        with self.db.write() as session:
+            job = session.get_one(Job, job_id)
+            for name, value in values.items():
+                setattr(job, name, value)
+
+    def job(self, job_id: str) -> Job:
+        with self.db.read() as session:
+            return session.get_one(Job, job_id)
+
+    def state(self, job_id: str) -> State:
+        return State(self.job(job_id).state)
+
+    def task(self, job_id: str) -> Task:
+        with self.db.read() as session:
+            return session.get_one(Task, session.get_one(Job, job_id).task_id)
+
+    def all(self, table: Any, **values: Any) -> list[Any]:
+        with self.db.read() as session:
+            query = select(table).filter_by(**values)
+            key = {Version: "number", Part: "position", Event: "id", AliasMove: "id", Result: "version"}.get(
+                table
+            )
+            return list(session.execute(query.order_by(getattr(table, key)) if key else query).scalars())
+
+    def aliases(self, model_id: str) -> dict[str, int]:
+        return {alias.name: alias.version for alias in self.all(Alias, model_id=model_id)}
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return sorted(info.key for info in self.store.list(prefix))
+
+    def result(
+        self,
+        parts: dict[str, str],
+        cells: list[tuple[str, int, int, int]],
+        warnings: list[str] | None = None,
+    ) -> Path:
+        """A child's result folder: part name → content; (version, task, correct, total)."""
+        folder = self.folder / new_id("ver")
+        (folder / "parts").mkdir(parents=True)
+        for name, content in parts.items():
+            (folder / "parts" / f"{name}.safetensors").write_text(content)
+        document = {
+            "parts": [
+                {"name": name, "type": name.split(".")[0], "file": f"parts/{name}.safetensors"}
+                for name in parts
+            ],
+            "classes": ["1a", "1b"],
+            "heads": [],
+            "results": [
+                {"version": v, "task": t, "correct": c, "total": n, "per_class": {"x": [c, n]}}
+                for v, t, c, n in cells
+            ],
+            "method": {"name": "finetune", "hyper": {}, "state": {}},
+            "update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
+            "trainable": 10,
+            "parameters": 20,
+            "normalise": {"mean": [0.5], "std": [0.25]},
+            "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
+            "steps": 3,
+            "images": 24,
+            "warnings": warnings or [],
+        }
+        (folder / "result.json").write_text(json.dumps(document))
+        return folder
+
+    def snapshot(self, content: str = "weights") -> Path:
+        folder = self.folder / new_id("ver")
+        folder.mkdir()
+        (folder / "snapshot.json").write_text("{}")
+        (folder / "tensors.safetensors").write_text(content)
+        return folder
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
+    return emptied(request.param)
+
+
+@pytest.fixture
+def desk(database: Database, tmp_path: Path) -> Desk:
+    store = FolderStore(tmp_path / "store")
+    store.prepare()
+    settings = Settings(data_dir=tmp_path / "data", threads=1)
+    return Desk(database, store, settings, tmp_path)

@@ -1,0 +1,123 @@
+"""The child's specification: local files only, a pure function of the claim's rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.db.tables import Task
+from core.errors import Invalid, LeaseLost, StoreCorrupt
+from core.work import claim as claims
+from core.work import snapshots
+from core.work.prepare import prepare
+from core.work.publish import publish
+
+
+def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
+    path = prepare(desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}")
+    return json.loads(path.read_text())
+
+
+def learn(desk: Any, model: str, cells: list[tuple[str, int, int, int]]) -> None:
+    desk.submit(model)
+    publish(desk.db, desk.store, desk.claim(), desk.result({"backbone.1": "b", "head": "h"}, cells))
+
+
+def test_the_first_task_starts_from_the_base(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model)
+    claim = desk.claim()
+    spec = spec_of(desk, claim)
+    assert spec["architecture"] == {"name": "small-cnn"}
+    assert spec["task"]["number"] == 1
+    assert spec["task"]["classes"] == ["1a", "1b"]
+    assert Path(spec["task"]["train"]).read_text() == f"train {model} 1"
+    assert Path(spec["task"]["held_out"]).read_text() == f"held-out {model} 1"
+    assert spec["history"] == []
+    assert spec["parent"] == spec["base"]
+    assert spec["base"]["version"] == 0
+    assert spec["base"]["parts"] == []
+    assert spec["base"]["manifest"]["init"] == {"kind": "random", "seed": 0}
+    assert (spec["classes"], spec["snapshot"]) == (None, None)
+    assert (spec["threads"], spec["device"]) == (1, "auto")
+
+
+def test_a_later_task_knows_its_parent_and_the_tasks_before(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, [("new", 1, 9, 10)])
+    desk.submit(model)
+    spec = spec_of(desk, desk.claim())
+    assert spec["parent"]["version"] == 1
+    assert [(part["name"], Path(part["path"]).read_text()) for part in spec["parent"]["parts"]] == [
+        ("backbone.1", "b"),
+        ("head", "h"),
+    ]
+    assert [(past["number"], past["classes"]) for past in spec["history"]] == [(1, ["1a", "1b"])]
+    assert Path(spec["history"][0]["held_out"]).is_file()
+
+
+def test_only_ancestors_are_history(desk: Any) -> None:
+    from core.db.tables import Alias
+
+    model = desk.model()
+    learn(desk, model, [("new", 1, 9, 10)])
+    learn(desk, model, [("new", 1, 9, 10), ("new", 2, 9, 10)])
+    with desk.db.write() as session:
+        session.get_one(Alias, (model, "production")).version = 1  # rolled back
+    desk.submit(model)
+    spec = spec_of(desk, desk.claim())
+    assert (spec["parent"]["version"], [past["number"] for past in spec["history"]]) == (1, [1])
+
+
+@pytest.mark.parametrize("gone", ["held_out_deleted_at", "data_deleted_at"])
+def test_deleted_held_out_images_are_null(desk: Any, gone: str) -> None:
+    model = desk.model()
+    learn(desk, model, [("new", 1, 9, 10)])
+    with desk.db.write() as session:
+        setattr(session.get_one(Task, desk.all(Task, model_id=model)[0].id), gone, 1.0)
+    desk.submit(model)
+    assert spec_of(desk, desk.claim())["history"][0]["held_out"] is None
+
+
+def test_the_classes_of_a_data_model_are_the_models_own(desk: Any) -> None:
+    desk.submit(desk.model("data", classes=["1a", "1b", "never seen"]))
+    assert spec_of(desk, desk.claim())["classes"] == ["1a", "1b", "never seen"]
+
+
+def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any) -> None:
+    desk.submit(desk.model())
+    claim = desk.claim()
+    first = spec_of(desk, claim)
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    desk.expire(claim)
+    claims.reap(desk.db)
+    second = spec_of(desk, desk.claim())
+    assert Path(second["snapshot"], "snapshot.json").is_file()
+    for name in ("snapshot", "out"):
+        first.pop(name), second.pop(name)
+    assert first == second
+
+
+def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    with desk.db.write() as session:
+        session.get_one(Task, desk.task(job_id).id).train_deleted_at = 1.0
+    with pytest.raises(Invalid, match="was deleted"):
+        spec_of(desk, desk.claim())
+
+
+def test_a_missing_blob_is_named(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    desk.blobs.delete(desk.task(job_id).train_sha256)
+    with pytest.raises(StoreCorrupt):
+        spec_of(desk, desk.claim())
+
+
+def test_a_zombie_prepares_nothing(desk: Any) -> None:
+    desk.submit(desk.model())
+    zombie = desk.claim()
+    desk.expire(zombie)
+    claims.reap(desk.db)
+    with pytest.raises(LeaseLost):
+        spec_of(desk, zombie)

@@ -1,0 +1,110 @@
+"""Progress: events in order, the newest in the job's row, speed and time left, only under the fence."""
+
+from typing import Any
+
+import pytest
+
+from core.db.tables import Event
+from core.errors import LeaseLost
+from core.work import claim as claims
+from core.work.progress import finite, record
+
+
+def step(number: int, images: int, **more: Any) -> dict[str, Any]:
+    return {
+        "event": "progress",
+        "phase": "train",
+        "epoch": 1,
+        "step": number,
+        "total_steps": 100,
+        "images": images,
+        "loss": 0.5,
+        **more,
+    }
+
+
+def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    record(
+        desk.db,
+        claim,
+        [
+            {"event": "phase", "phase": "train"},
+            step(1, 32),
+            {"event": "metric", "name": "loss", "step": 1, "value": 0.5},
+            {"event": "log", "level": "info", "message": "hello"},
+            step(2, 64),
+        ],
+    )
+    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"]
+    assert [event.type for event in events] == ["progress", "progress", "metric", "log", "progress"]
+    assert events[2].data == {"name": "loss", "step": 1, "value": 0.5}
+    progress = desk.job(job_id).progress
+    assert (progress["phase"], progress["step"], progress["total_steps"]) == ("train", 2, 100)
+
+
+def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    record(desk.db, claim, [step(10, 1000)])
+    assert desk.job(job_id).progress["images_per_s"] is None
+    progress = desk.job(job_id).progress
+    desk.set(job_id, progress={**progress, "at": progress["at"] - 2})
+    record(desk.db, claim, [step(20, 2000)])
+    progress = desk.job(job_id).progress
+    assert progress["images_per_s"] == pytest.approx(500, rel=0.2)
+    assert progress["eta_s"] == pytest.approx(16, rel=0.2)  # 80 steps of 100 images
+
+
+def test_a_new_phase_starts_its_counts_anew(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    record(desk.db, claim, [step(10, 1000)])
+    record(desk.db, claim, [{"event": "phase", "phase": "evaluate"}])
+    progress = desk.job(job_id).progress
+    assert progress["phase"] == "evaluate"
+    assert "step" not in progress
+    assert progress["images_per_s"] is None
+
+
+def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
+    job_id = desk.submit(desk.model(), decoded=False)
+    event = {"event": "progress", "phase": "validate", "images": 5, "total_images": 10}
+    record(desk.db, desk.claim(), [event])
+    progress = desk.job(job_id).progress
+    assert (progress["phase"], progress["step"], progress["total_steps"]) == ("validate", 5, 10)
+
+
+def test_each_batch_is_one_revision(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    before = desk.job(job_id).revision
+    record(desk.db, claim, [step(1, 1), step(2, 2)])
+    assert desk.job(job_id).revision == before + 1
+
+
+def test_other_events_are_left_out(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    record(desk.db, desk.claim(), [{"event": "done", "path": "/x"}])
+    assert [event.type for event in desk.all(Event, job_id=job_id)] == ["state"]
+
+
+def test_a_zombie_cannot_write_progress(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    zombie = desk.claim("zombie")
+    desk.expire(zombie)
+    claims.reap(desk.db)
+    desk.claim("owner")
+    count = len(desk.all(Event, job_id=job_id))
+    with pytest.raises(LeaseLost):
+        record(desk.db, zombie, [step(1, 1)])
+    assert len(desk.all(Event, job_id=job_id)) == count
+    assert desk.job(job_id).progress == {}
+
+
+def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    record(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
+    assert desk.job(job_id).progress["loss"] is None
+    assert finite({"a": [1.0, float("inf")], "b": "x"}) == {"a": [1.0, None], "b": "x"}

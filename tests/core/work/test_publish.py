@@ -1,0 +1,373 @@
+"""Publishing: all or nothing, once, in order, and only by the worker that owns the job."""
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from core.db.jobs import locked, move
+from core.db.states import Action, State
+from core.db.tables import AliasMove, Audit, Event, Model, Part, Result, Task, Version
+from core.errors import LeaseLost, WrongState
+from core.work import claim as claims
+from core.work import publish as publishing
+from core.work.publish import publish
+
+FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
+CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
+
+
+def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None) -> int:
+    """Submit, claim and publish one task."""
+    job_id = desk.submit(model)
+    claim = desk.claim()
+    assert claim.job_id == job_id
+    number = desk.job(job_id).task_number
+    cells = cells or [("base", number, 1, 10), ("parent", number, 1, 10), ("new", number, 9, 10)]
+    return publish(desk.db, desk.store, claim, desk.result(parts, cells))
+
+
+def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    assert publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS, ["weak"])) == 1
+    job = desk.job(job_id)
+    assert (job.state, job.version, job.fence) == ("succeeded", 1, None)
+    version = desk.all(Version, model_id=model)[1]
+    assert (version.parent, version.task_number, version.status, version.job_id) == (
+        0,
+        1,
+        "published",
+        job_id,
+    )
+    assert [part.name for part in desk.all(Part, version_id=version.id)] == list(FIRST)
+    assert [(r.version, r.task, r.correct) for r in desk.all(Result, model_id=model)] == [
+        (0, 1, 1),
+        (1, 1, 9),
+    ]
+    assert desk.aliases(model) == {"production": 1, "latest": 1}
+    assert [(m.alias, m.previous) for m in desk.all(AliasMove)] == [("latest", None), ("production", 0)]
+    assert [audit.action for audit in desk.all(Audit)] == ["version.publish"]
+    states = [e.data["state"] for e in desk.all(Event, job_id=job_id) if e.type == "state"]
+    assert states == ["running", "succeeded"]
+    assert desk.task(job_id).warnings == ["weak"]
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+
+
+def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    version = desk.all(Version, model_id=model)[1]
+    manifest = version.manifest
+    assert manifest["version"] == 1
+    assert manifest["parent"] == 0
+    assert manifest["init"] == {"kind": "random", "seed": 0}
+    assert manifest["normalise"] == {"mean": [0.5], "std": [0.25]}
+    assert manifest["threads"] == 1
+    assert manifest["update_norm"]["backbone"] == 1.0
+    assert [part["name"] for part in manifest["parts"]] == list(FIRST)
+    assert set(manifest) >= {
+        "format", "model", "task", "scenario", "architecture", "image", "classes", "heads", "recipe", "method",
+        "datasets", "seed", "code_version", "environment",
+    }  # fmt: skip
+
+
+def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    learn(desk, model, {**FIRST, "head": "another head"})
+    versions = desk.all(Version, model_id=model)
+    assert (versions[1].bytes, versions[1].bytes_new) == (6, 6)
+    assert (versions[2].bytes, versions[2].bytes_new) == (4 + len("another head"), len("another head"))
+
+
+def test_publishing_again_returns_the_same_version(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model)
+    claim, result = desk.claim(), desk.result(FIRST, CELLS)
+    assert publish(desk.db, desk.store, claim, result) == publish(desk.db, desk.store, claim, result) == 1
+    assert len(desk.all(Version, model_id=model)) == 2
+    assert len(desk.all(Event, type="state")) == 2
+
+
+def test_a_retry_after_the_commit_needs_no_result_folder(desk: Any) -> None:
+    desk.submit(desk.model())
+    claim = desk.claim()
+    publish(desk.db, desk.store, claim, desk.result(FIRST, CELLS))
+    assert publish(desk.db, desk.store, claim, desk.folder / "gone") == 1
+
+
+STEPS = ["_measure", "_judge", "_version", "_point", "move", "hold"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
+    desk: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    claim, result = desk.claim(), desk.result(FIRST, CELLS)
+    with monkeypatch.context() as patched:
+        original = getattr(publishing, step)
+
+        def crash(*args: Any, **kwargs: Any) -> Any:
+            original(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        patched.setattr(publishing, step, crash)
+        with pytest.raises(KeyboardInterrupt):
+            publish(desk.db, desk.store, claim, result)
+    assert desk.state(job_id) is State.RUNNING
+    assert len(desk.all(Version)) == 1
+    assert not desk.all(Part) and not desk.all(Result) and not desk.all(AliasMove) and not desk.all(Audit)
+    assert desk.all(Model, id=model)[0].next_version == 1
+    assert publish(desk.db, desk.store, claim, result) == 1
+
+
+def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = desk.model()
+    desk.submit(model)
+    claim, result = desk.claim(), desk.result(FIRST, CELLS)
+    commit = Session.commit
+    with monkeypatch.context() as patched:
+
+        def committed_but_not_told(session: Session) -> None:
+            commit(session)
+            raise ConnectionError("the answer was lost")
+
+        patched.setattr(Session, "commit", committed_but_not_told)
+        with pytest.raises(ConnectionError):
+            publish(desk.db, desk.store, claim, result)
+    assert publish(desk.db, desk.store, claim, result) == 1
+    assert learn(desk, model) == 2
+    assert [version.number for version in desk.all(Version, model_id=model)] == [0, 1, 2]
+
+
+def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.work import snapshots
+
+    job_id = desk.submit(desk.model())
+    claim, result = desk.claim(), desk.result(FIRST, CELLS)
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "_clean", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish(desk.db, desk.store, claim, result)
+    assert desk.state(job_id) is State.SUCCEEDED
+    assert desk.keys("snapshots/")
+    assert publish(desk.db, desk.store, claim, result) == 1
+    assert not desk.keys("snapshots/")
+
+
+def test_a_zombie_cannot_publish(desk: Any) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    zombie = desk.claim("zombie")
+    desk.expire(zombie)
+    claims.reap(desk.db)
+    owner = desk.claim("owner")
+    with pytest.raises(LeaseLost):
+        publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS))
+    assert desk.state(job_id) is State.RUNNING
+    assert publish(desk.db, desk.store, owner, desk.result(FIRST, CELLS)) == 1
+    # After the fact it only learns which version there is.
+    assert publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS)) == 1
+    assert [part.name for part in desk.all(Part)] == list(FIRST)
+
+
+@pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
+def test_a_stop_that_came_first_wins_over_publishing(desk: Any, asked: Action, ends: State) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    claim, result = desk.claim(), desk.result(FIRST, CELLS)
+    with desk.db.write() as session:
+        move(session, locked(session, job_id), asked, 1.0)
+    with pytest.raises(WrongState):
+        publish(desk.db, desk.store, claim, result)
+    assert len(desk.all(Version)) == 1
+    assert claims.stopped(desk.db, claim) is ends
+
+
+def test_a_stop_that_came_second_is_refused(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    with desk.db.write() as session, pytest.raises(WrongState):
+        move(session, locked(session, job_id), Action.CANCEL, 1.0)
+
+
+@pytest.mark.parametrize("asked", [Action.PAUSE, Action.CANCEL])
+def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, asked: Action) -> None:
+    for _ in range(3):
+        model = desk.model()
+        job_id = desk.submit(model)
+        claim, result = desk.claim(), desk.result(FIRST, CELLS)
+        start = threading.Barrier(2)
+        outcomes: list[str] = []
+
+        def publishes(claim: Any = claim, result: Any = result, start: Any = start) -> None:
+            start.wait()
+            try:
+                publish(desk.db, desk.store, claim, result)
+                outcomes.append("published")  # noqa: B023
+            except WrongState:
+                claims.stopped(desk.db, claim)
+
+        def stops(job_id: str = job_id, start: Any = start) -> None:
+            start.wait()
+            try:
+                with desk.db.write() as session:
+                    move(session, locked(session, job_id), asked, 1.0)
+                outcomes.append("stopped")  # noqa: B023
+            except WrongState:
+                pass
+
+        threads = [threading.Thread(target=publishes), threading.Thread(target=stops)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(outcomes) == 1
+        published = len(desk.all(Version, model_id=model)) == 2
+        assert published == (outcomes == ["published"]) == (desk.state(job_id) is State.SUCCEEDED)
+
+
+def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
+    model = desk.model()
+    assert learn(desk, model) == 1
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "x")
+    desk.submit(model)
+    claim = desk.claim()
+    with pytest.raises(ValueError, match="complete result"):
+        publish(desk.db, desk.store, claim, desk.folder / "nothing")
+    claims.fail(desk.db, claim, "code", "x")
+    assert learn(desk, model) == 2
+
+
+def test_base_and_parent_are_written_once(desk: Any) -> None:
+    model = desk.model(gate={"min_acc": 0.95})
+    learn(desk, model, cells=[("base", 1, 1, 10), ("parent", 1, 5, 10), ("new", 1, 2, 10)])
+    first = desk.all(Version, model_id=model)[1]
+    assert first.status == "held"
+    desk.again(first.job_id)
+    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, [("base", 1, 7, 10), ("new", 1, 10, 10)]))
+    cells = {(r.version, r.task): r.correct for r in desk.all(Result, model_id=model)}
+    assert cells == {(0, 1): 1, (1, 1): 2, (2, 1): 10}
+
+
+def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> None:
+    model = desk.model(gate={"max_forgetting": 0.1, "min_new_task": 0.5, "min_acc": None})
+    learn(desk, model)
+    learn(desk, model, {"head": "h2"}, [("new", 1, 3, 10), ("new", 2, 9, 10)])
+    held = desk.all(Version, model_id=model)[2]
+    assert held.status == "held"
+    assert held.gate == {
+        "passed": False,
+        "checks": [
+            {"name": "max_forgetting", "limit": 0.1, "value": pytest.approx(0.6), "passed": False},
+            {"name": "min_new_task", "limit": 0.5, "value": 0.9, "passed": True},
+        ],
+    }
+    assert desk.aliases(model) == {"production": 1, "latest": 1}
+    assert desk.task(held.job_id).train_deleted_at is None
+    # The next task starts from production, not from what was held.
+    desk.submit(model)
+    assert desk.claim().parent_version == 1
+
+
+def test_undefined_figures_pass_the_gate(desk: Any) -> None:
+    model = desk.model(gate={"max_forgetting": 0.0})
+    learn(desk, model)
+    assert desk.all(Version, model_id=model)[1].gate["checks"][0] == {
+        "name": "max_forgetting", "limit": 0.0, "value": None, "passed": True,
+    }  # fmt: skip
+
+
+def test_the_training_part_goes_at_publish(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    task = desk.all(Task, model_id=model)[0]
+    assert task.train_deleted_at is not None
+    assert not desk.blobs.has(task.train_sha256)
+    assert task.held_out_deleted_at is None
+    assert desk.blobs.has(task.held_out_sha256)
+
+
+def test_the_training_part_stays_where_the_model_keeps_it(desk: Any) -> None:
+    model = desk.model(keep_training_data=True)
+    learn(desk, model)
+    task = desk.all(Task, model_id=model)[0]
+    assert task.train_deleted_at is None
+    assert desk.blobs.has(task.train_sha256)
+
+
+def test_held_out_counts_keeps_only_the_counts(desk: Any) -> None:
+    model = desk.model(held_out="counts")
+    learn(desk, model)
+    task = desk.all(Task, model_id=model)[0]
+    assert task.held_out_deleted_at is not None
+    assert not desk.blobs.has(task.held_out_sha256)
+    assert desk.all(Result, model_id=model)
+
+
+def test_bytes_that_another_task_still_needs_are_not_deleted(desk: Any) -> None:
+    model, other = desk.model(), desk.model()
+    first, second = desk.submit(model), desk.submit(other)
+    shared = desk.task(first).train_sha256
+    with desk.db.write() as session:
+        session.get_one(Task, desk.task(second).id).train_sha256 = shared
+    claim = desk.claim()
+    publish(desk.db, desk.store, claim, desk.result(FIRST, CELLS))
+    assert desk.blobs.has(shared)
+    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    assert not desk.blobs.has(shared)
+
+
+def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.submit(desk.model())
+    hold = publishing.hold
+
+    def hold_late(session: Session, claim: Any) -> Any:
+        for key in desk.keys("blobs/"):
+            desk.store.delete(key)
+        return hold(session, claim)
+
+    monkeypatch.setattr(publishing, "hold", hold_late)
+    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+
+
+def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    with desk.db.write() as session:
+        session.get_one(Task, desk.all(Task, model_id=model)[0].id).data_deleted_at = 1.0
+    learn(desk, model, cells=[("new", 1, 3, 10), ("new", 2, 9, 10)])
+    assert (2, 1) not in {(r.version, r.task) for r in desk.all(Result, model_id=model)}
+
+
+def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model)
+    result = desk.result(FIRST, CELLS)
+    text = (result / "result.json").read_text().replace('"relative": 0.1', '"relative": NaN')
+    (result / "result.json").write_text(text)
+    publish(desk.db, desk.store, desk.claim(), result)
+    assert desk.all(Version, model_id=model)[1].manifest["update_norm"]["relative"] is None
+
+
+@pytest.mark.parametrize("file", ["../../outside", "/etc/hostname", "parts/none"])
+def test_a_part_must_be_a_file_of_the_result(desk: Any, file: str) -> None:
+    desk.submit(desk.model())
+    result = desk.result(FIRST, CELLS)
+    text = (result / "result.json").read_text().replace("parts/head.safetensors", file)
+    (result / "result.json").write_text(text)
+    with pytest.raises(ValueError, match="not a file of its result"):
+        publish(desk.db, desk.store, desk.claim(), result)

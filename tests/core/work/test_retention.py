@@ -1,0 +1,58 @@
+"""The table of what is kept until when, row by row."""
+
+from typing import Any
+
+import pytest
+
+from core.db.tables import Job, Model, Task
+from core.work.retention import DAY_S, Due, due
+
+NOW = 100 * DAY_S
+RECENT, OLD = NOW - DAY_S, NOW - 8 * DAY_S
+
+
+def decide(states: list[str], *, ended: float = RECENT, published: bool = False, **model: Any) -> Due:
+    jobs = [Job(state=state, finished_at=ended, created_at=0.0) for state in states]
+    values = {"keep_training_data": False, "held_out": "keep", "deleted_at": None, **model}
+    return due(Model(**values), Task(train_sha256="x", created_at=0.0), jobs, published, NOW, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "ended", "published", "model", "expected"),
+    [
+        (["succeeded"], RECENT, True, {}, Due(archive=True, train=True)),
+        (["succeeded"], RECENT, True, {"keep_training_data": True}, Due(archive=True)),
+        (["succeeded"], RECENT, True, {"held_out": "counts"}, Due(True, True, True)),
+        (["succeeded"], RECENT, False, {}, Due(archive=True)),
+        (["succeeded"], OLD, False, {}, Due(archive=True, train=True)),
+        (["succeeded"], OLD, False, {"held_out": "counts"}, Due(True, True, True)),
+        (["succeeded"], OLD, False, {"keep_training_data": True}, Due(archive=True)),
+        (["succeeded", "cancelled"], RECENT, False, {}, Due(archive=True)),
+        (["succeeded", "succeeded"], RECENT, True, {}, Due(archive=True, train=True)),
+        (["succeeded", "queued"], OLD, False, {}, Due(archive=True)),
+        (["failed"], RECENT, False, {}, Due()),
+        (["failed"], OLD, False, {}, Due(True, True, True)),
+        (["failed"], OLD, False, {"keep_training_data": True}, Due(archive=True)),
+        (["rejected"], RECENT, False, {}, Due(True, True, True)),
+        (["cancelled"], RECENT, False, {}, Due(True, True, True)),
+        (["paused"], OLD, False, {}, Due(archive=True)),
+        (["running"], OLD, False, {"deleted_at": OLD}, Due(archive=True)),
+        (
+            ["cancelled"],
+            RECENT,
+            False,
+            {"deleted_at": OLD, "keep_training_data": True},
+            Due(True, True, True),
+        ),
+    ],
+)
+def test_what_may_go(
+    states: list[str], ended: float, published: bool, model: dict[str, Any], expected: Due
+) -> None:
+    assert decide(states, ended=ended, published=published, **model) == expected
+
+
+def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
+    jobs = [Job(state="paused", finished_at=None, created_at=0.0)]
+    model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
+    assert due(model, Task(train_sha256=None, created_at=0.0), jobs, False, NOW, 7.0) == Due()

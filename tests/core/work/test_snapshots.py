@@ -1,0 +1,129 @@
+"""Snapshots in the store: registered under the fence, found again, never lost to a zombie."""
+
+from typing import Any
+
+import pytest
+
+from core.errors import LeaseLost
+from core.work import claim as claims
+from core.work import snapshots
+
+
+def lose(desk: Any, claim: Any) -> None:
+    desk.expire(claim)
+    claims.reap(desk.db)
+
+
+def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    event = {"event": "snapshot", "stage": 0, "epoch": 2, "step": 30}
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("the weights"), event)
+    lose(desk, claim)
+    found = snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back")
+    assert found is not None
+    assert (found / "tensors.safetensors").read_text() == "the weights"
+    assert desk.job(job_id).snapshot["epoch"] == 2
+
+
+def test_without_a_snapshot_there_is_nothing_to_resume(desk: Any) -> None:
+    desk.submit(desk.model())
+    assert snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back") is None
+
+
+def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    for content in ("one", "two", "three"):
+        snapshots.register(desk.db, desk.store, claim, desk.snapshot(content), {})
+    key = desk.job(job_id).snapshot["key"]
+    assert desk.keys("snapshots/") == [key + "snapshot.json", key + "tensors.safetensors"]
+    lose(desk, claim)
+    later = desk.claim()
+    snapshots.register(desk.db, desk.store, later, desk.snapshot("four"), {})
+    assert len(desk.keys("snapshots/")) == 2
+    found = snapshots.fetch(desk.db, desk.store, later, desk.folder / "back")
+    assert found is not None
+    assert (found / "tensors.safetensors").read_text() == "four"
+
+
+def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    zombie = desk.claim("zombie")
+    snapshots.register(desk.db, desk.store, zombie, desk.snapshot("good"), {})
+    lose(desk, zombie)
+    before = desk.job(job_id).snapshot
+    for _ in ("while nobody owns the job", "while another does"):
+        with pytest.raises(LeaseLost):
+            snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), {})
+        assert desk.job(job_id).snapshot == before
+        assert desk.keys("snapshots/") == [before["key"] + name for name in sorted(before["files"])]
+        owner = claims.claim(desk.db, "owner", 60)
+        assert owner is None or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
+
+
+def test_a_zombie_beside_a_newer_snapshot_changes_nothing(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    zombie = desk.claim("zombie")
+    lose(desk, zombie)
+    owner = desk.claim("owner")
+    snapshots.register(desk.db, desk.store, owner, desk.snapshot("new"), {})
+    with pytest.raises(LeaseLost):
+        snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), {})
+    assert desk.job(job_id).snapshot["fence"] == owner.fence
+    assert len(desk.keys("snapshots/")) == 2
+
+
+def test_a_crash_before_the_row_leaves_the_earlier_snapshot_in_force(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("one"), {})
+    before = desk.job(job_id).snapshot
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "hold", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            snapshots.register(desk.db, desk.store, claim, desk.snapshot("two"), {})
+    assert desk.job(job_id).snapshot == before
+    lose(desk, claim)
+    again = desk.claim()
+    assert snapshots.fetch(desk.db, desk.store, again, desk.folder / "back") is not None
+    snapshots.register(desk.db, desk.store, again, desk.snapshot("three"), {})
+    assert len(desk.keys("snapshots/")) == 2  # what the crash left is gone too
+
+
+def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
+    from core.db.tables import Event
+
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("weights"), {})
+    desk.store.put_bytes(desk.job(job_id).snapshot["key"] + "tensors.safetensors", b"weighty")
+    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["warning"]
+
+
+@pytest.mark.parametrize("change", [{"recipe": {"method": {"name": "ewc-online"}}}, {"parent_version": 4}])
+def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(desk: Any, change: dict[str, Any]) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    desk.set(job_id, **change)
+    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+
+
+def test_a_snapshot_of_other_code_is_not_resumed(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.submit(desk.model())
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    monkeypatch.setattr(snapshots, "code_version", lambda: "another")
+    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+
+
+def test_a_snapshot_holds_plain_files_only(desk: Any) -> None:
+    desk.submit(desk.model())
+    folder = desk.snapshot()
+    (folder / "inner").mkdir()
+    with pytest.raises(ValueError, match="plain files"):
+        snapshots.register(desk.db, desk.store, desk.claim(), folder, {})

@@ -1,0 +1,124 @@
+"""What each end of an attempt says to the database; the job process is a stand-in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
+from core.work import claim as claims
+from worker import attempt as attempts
+from worker.attempt import Attempt, Tools
+from worker.child import ZygoteDied
+from worker.supervisor import Outcome
+
+
+def error(kind: str) -> Outcome:
+    return Outcome("error", {"event": "error", "kind": kind, "message": "m", "traceback": "t"}, 1)
+
+
+@pytest.fixture
+def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Claims a fresh job and runs one attempt that ends as given (an outcome, or an exception in preparing)."""
+    job = house.submit(batches[0])
+
+    def raise_or(value: Any, result: Any) -> Callable[..., Any]:
+        def act(*_given: Any, **_named: Any) -> Any:
+            if isinstance(value, Exception):
+                raise value
+            return result
+
+        return act
+
+    def attempt(ending: Any = None, *, validating: Exception | None = None, stop: bool = False) -> Any:
+        monkeypatch.setattr(attempts, "validate", raise_or(validating, None))
+        monkeypatch.setattr(attempts, "prepare", raise_or(ending, Path("/spec")))
+        monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
+        child = SimpleNamespace(pid=1)
+        zygote = SimpleNamespace(spawn=lambda _spec: child)
+        tools = Tools(house.settings, house.db, house.store, lambda: zygote, house.settings.folder("work"))  # type: ignore[arg-type,return-value]
+        claim = claims.claim(house.db, "w", 60)
+        assert claim is not None
+        Attempt(tools, claim, lambda: stop).run()
+        return house.job(job)
+
+    attempt.job = job  # type: ignore[attr-defined]
+    return attempt
+
+
+@pytest.mark.parametrize("kind", ["data", "code", "non-finite"])
+def test_an_error_that_would_repeat_fails_the_job_at_once(run: Any, kind: str) -> None:
+    job = run(error(kind))
+    assert (job.state, job.error["kind"]) == ("failed", kind)
+
+
+def test_a_lack_of_memory_is_tried_again_with_a_strike(run: Any) -> None:
+    job = run(error("memory"))
+    assert (job.state, job.strikes) == ("queued", 1)
+
+
+@pytest.mark.parametrize("outcome", [Outcome("died", {}, -9), Outcome("died"), Outcome("stalled")])
+def test_a_dead_or_silent_process_is_tried_again_with_a_strike(run: Any, outcome: Outcome) -> None:
+    job = run(outcome)
+    assert (job.state, job.strikes) == ("queued", 1)
+
+
+@pytest.mark.parametrize(
+    "outage", [Unavailable("store"), ZygoteDied("z"), OperationalError("SELECT", None, Exception("gone"))]
+)
+def test_an_outage_is_no_strike(run: Any, outage: Exception) -> None:
+    job = run(outage)
+    assert (job.state, job.strikes) == ("queued", 0)
+    assert job.not_before is not None
+
+
+def test_a_damaged_blob_is_a_strike(run: Any) -> None:
+    job = run(StoreCorrupt("b"))
+    assert (job.state, job.strikes) == ("queued", 1)
+
+
+def test_a_rejected_batch_is_rejected_with_its_report(run: Any) -> None:
+    job = run(validating=Rejected("all bad", extra={"report": {"rejected_count": 3}}))
+    assert (job.state, job.error["code"]) == ("rejected", "batch-rejected")
+
+
+def test_a_fault_of_the_worker_itself_fails_the_job(run: Any) -> None:
+    job = run(ZeroDivisionError("x"))
+    assert (job.state, job.error["kind"]) == ("failed", "code")
+
+
+def test_a_lost_lease_writes_nothing(run: Any, house: Any) -> None:
+    before = len(house.events(run.job))
+    with pytest.raises(LeaseLost):
+        run(Outcome("lost"))
+    job = house.job(run.job)
+    assert job.state == "validating"
+    assert len(house.events(run.job)) == before + 1  # the claim's own
+
+
+def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
+    job = run(Outcome("done"), stop=True)
+    assert (job.state, job.strikes) == ("queued", 0)
+
+
+def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+
+    def publish(_db: Any, _store: Any, _claim: Any, result: Path) -> int:
+        calls.append(result)
+        if len(calls) < 3:
+            raise Unavailable("store")
+        return 1
+
+    monkeypatch.setattr(attempts, "publish", publish)
+    monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
+    run(Outcome("done", {"event": "done", "path": "/r"}, 0))
+    assert calls == [Path("/r")] * 3
+
+
+def test_nothing_stays_in_the_scratch_folder(run: Any, house: Any) -> None:
+    run(error("data"))
+    assert list(house.settings.folder("work").iterdir()) == []

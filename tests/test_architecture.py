@@ -1,0 +1,176 @@
+"""The arrows between the parts, read from the imports; and what may never be imported or called."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXEMPT = {Path("tools/import_torchvision.py")}
+"""Reads torchvision's own files, in a process of its own, with `weights_only=True`."""
+
+AREAS = (
+    "core.db",
+    "core.store",
+    "core.ingest",
+    "core.requests",
+    "core.work",
+    "core.learn",
+    "core",
+    "api",
+    "worker",
+    "migrations",
+    "tools",
+    "bench",
+)
+SMALL = {"core.db", "core.store", "core.ingest", "core"}
+"""`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
+ARROWS = {
+    "core": {"core", "core.db"},
+    "core.db": {"core", "core.db"},
+    "core.store": {"core", "core.store"},
+    "core.ingest": {"core", "core.ingest"},
+    "core.requests": SMALL | {"core.requests"},
+    "core.work": SMALL | {"core.work", "core.learn"},
+    "core.learn": {"core.learn"},
+    "api": SMALL | {"core.requests", "api"},
+    "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
+    "migrations": {"core", "core.db", "core.store"},  # a first upgrade also makes the bucket
+}
+SCHEDULER = {"celery", "kombu"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
+FORBIDDEN_CALLS = {("torch", "load"), ("*", "extractall"), ("*", "extract"), ("joblib", "load")}
+
+
+def area_of(module: str) -> str | None:
+    """The longest area that a module lies in."""
+    return next((a for a in AREAS if module == a or module.startswith(f"{a}.")), None)
+
+
+@cache
+def sources() -> tuple[Path, ...]:
+    """Every Python file of ours except tests."""
+    folders = ("api", "core", "worker", "migrations", "tools", "bench")
+    return tuple(sorted(p for f in folders for p in (ROOT / f).rglob("*.py")))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a file, those inside functions too."""
+    package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, base]).rstrip(".")
+            for name in node.names:
+                whole = f"{base}.{name.name}"
+                is_module = (ROOT / whole.replace(".", "/")).with_suffix(".py").exists()
+                yield node.lineno, whole if is_module or (ROOT / whole.replace(".", "/")).is_dir() else base
+
+
+def test_every_import_follows_an_arrow() -> None:
+    wrong = []
+    for path in sources():
+        here = area_of(module_of(path))
+        if here not in ARROWS:
+            continue
+        for line, module in imports(path):
+            there = area_of(module)
+            if there is not None and there not in ARROWS[here]:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {here} must not import {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_worker_and_work_know_the_learning_code() -> None:
+    knowing = {area for area, targets in ARROWS.items() if "core.learn" in targets}
+    assert knowing == {"core.learn", "core.work", "worker"}
+
+
+def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
+    wrong = []
+    for path in sources():
+        name = path.relative_to(ROOT)
+        if name.parts[0] == "worker":
+            continue
+        for line, module in imports(path):
+            if module.partition(".")[0] in SCHEDULER and name.parts[0] in ("api", "core"):
+                top = {n.lineno for n in tree(path).body if isinstance(n, ast.Import | ast.ImportFrom)}
+                if name != Path("core/doorbell.py") or line in top:
+                    wrong.append(f"{name}:{line}: imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_reads_a_pickle_or_extracts_an_archive() -> None:
+    wrong = []
+    for path in sources():
+        name = path.relative_to(ROOT)
+        if name in EXEMPT:
+            continue
+        for line, module in imports(path):
+            if module.partition(".")[0] in FORBIDDEN_MODULES:
+                wrong.append(f"{name}:{line}: imports {module}")
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+                call = node.func.attr
+                if (owner, call) in FORBIDDEN_CALLS or ("*", call) in FORBIDDEN_CALLS:
+                    wrong.append(f"{name}:{node.lineno}: calls {owner}.{call}")
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                value = node.value
+                if not (isinstance(value, ast.Constant) and value.value is False):
+                    wrong.append(f"{name}:{node.value.lineno}: allow_pickle is not False")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_exempted_tool_loads_weights_only() -> None:
+    for name in EXEMPT:
+        calls = [
+            node
+            for node in ast.walk(tree(ROOT / name))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "load"
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "torch"
+        ]
+        assert len(calls) == 1
+        given = {k.arg: k.value for k in calls[0].keywords}
+        safe = given.get("weights_only")
+        assert isinstance(safe, ast.Constant) and safe.value is True
+
+
+def test_the_api_never_imports_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from api.app import create_app; from core.settings import Settings;"
+        f"from pathlib import Path; app = create_app(Settings(data_dir=Path({str(tmp_path)!r}))); app.openapi();"
+        "heavy = {'torch', 'torchvision', 'celery', 'core.learn', 'core.work', 'worker'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("module", "area"),
+    [("core.errors", "core"), ("core.db.tables", "core.db"), ("api", "api"), ("apix", None)],
+)
+def test_a_module_lies_in_its_longest_area(module: str, area: str | None) -> None:
+    assert area_of(module) == area

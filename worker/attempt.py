@@ -1,0 +1,277 @@
+"""One attempt at one job: validate, prepare, train in a child process, publish; or give the job back.
+
+However an attempt ends, exactly one of these is said to the database under the fence: published,
+rejected, failed, stopped, requeued, released. When the lease is lost nothing is said. An outage of
+database or store is never the job's fault: it does not count as a strike.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.db.session import Database, is_outage
+from core.db.states import LEASED, State
+from core.db.tables import Job
+from core.errors import LeaseLost, PerennialError, Rejected, StoreCorrupt, Unavailable, WrongState
+from core.ingest.ingest import Stopped
+from core.settings import Settings
+from core.store import Store
+from core.work import claim as claims
+from core.work import progress, snapshots
+from core.work.claim import Claim
+from core.work.prepare import prepare
+from core.work.publish import publish
+from core.work.validate import validate
+from worker.child import Event, Zygote, ZygoteDied
+from worker.heartbeat import Heartbeat
+from worker.supervisor import Outcome, Periods, supervise
+
+log = structlog.get_logger(__name__)
+
+KEPT_EVENTS = 5_000
+"""Events kept for the database while it is out; the oldest are dropped."""
+PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
+"""Between attempts to publish during an outage: the training is done and worth waiting for."""
+PROGRESS_S = 1.0
+FATAL = frozenset({"data", "code", "non-finite"})
+"""Kinds of error that another attempt would only repeat."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What attempts of one worker share. `zygote` returns a running one; `folder` is scratch space."""
+
+    settings: Settings
+    db: Database
+    store: Store
+    zygote: Callable[[], Zygote]
+    folder: Path
+
+
+class Attempt:
+    """Runs one claimed job to the end of this attempt.
+
+    Args:
+        stop: whether the worker is asked to shut down.
+    """
+
+    def __init__(self, tools: Tools, claim: Claim, stop: Callable[[], bool]) -> None:
+        self._tools = tools
+        self._claim = claim
+        self._stop = stop
+        self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
+        lease_s = tools.settings.lease_s
+        self._beat = Heartbeat(
+            beat=lambda: claims.heartbeat(tools.db, claim.job_id, claim.fence, lease_s),
+            look=self._look,
+            lease_s=lease_s,
+        )
+
+    def hurry(self) -> None:
+        """Look at the job's state now: somebody rang."""
+        self._beat.hurry()
+
+    def run(self) -> None:
+        """Do it all.
+
+        Raises:
+            LeaseLost: another worker owns the job; nothing was written.
+            sqlalchemy.exc.SQLAlchemyError: the database is out; the lease will run out.
+        """
+        log.info("attempt", number=self._claim.attempt, fence=self._claim.fence, state=str(self._claim.state))
+        self._folder.mkdir(parents=True)
+        try:
+            with self._beat:
+                try:
+                    self._run()
+                except WrongState as error:
+                    self._wrong_state(error)
+                except Rejected as error:
+                    log.info("rejected", reason=error.detail)
+                    claims.reject(self._tools.db, self._claim, error)
+                except (Unavailable, ZygoteDied) as error:
+                    self._requeue(str(error), counts=False)
+                except StoreCorrupt as error:
+                    self._requeue(error.detail, counts=True)
+                except LeaseLost:
+                    raise
+                except PerennialError as error:
+                    claims.fail(self._tools.db, self._claim, "data", error.detail)
+                except OSError as error:  # a full disk, a store that broke off
+                    log.exception("attempt failed")
+                    self._requeue(f"{type(error).__name__}: {error}", counts=True)
+                except Exception as error:
+                    if is_outage(error):
+                        self._requeue("The database did not answer.", counts=False)
+                        return
+                    log.exception("attempt failed")
+                    detail = f"{type(error).__name__}: {error}"
+                    claims.fail(self._tools.db, self._claim, "code", detail[:2000])
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self) -> None:
+        tools, claim = self._tools, self._claim
+        if claim.state is State.VALIDATING and not self._validated():
+            self._stopped()
+            return
+        spec = prepare(tools.db, tools.store, claim, tools.settings, self._folder / "job")
+        if self._must_stop():
+            self._stopped()
+            return
+        child = tools.zygote().spawn(spec)
+        log.info("job process", pid=child.pid)
+        settings = tools.settings
+        periods = Periods(settings.snapshot_s, settings.stall_s, settings.grace_s)
+        recorder = _Recorder(tools.db, tools.store, claim)
+        outcome = supervise(child, self._beat, recorder, periods, self._stop)
+        self._conclude(outcome)
+
+    def _validated(self) -> bool:
+        """Decode the archive; False when a stop was asked for meanwhile."""
+        folder = self._folder / "ingest"
+        folder.mkdir()
+        told_at = 0.0
+
+        def told(done: int, total: int) -> None:
+            nonlocal told_at
+            now = time.monotonic()
+            if now - told_at < PROGRESS_S or self._beat.lost:
+                return
+            told_at = now
+            seen = {"phase": "validate", "step": done, "total_steps": total, "images": done}
+            try:
+                progress.record(self._tools.db, self._claim, [{"event": "progress", **seen}])
+            except SQLAlchemyError as error:
+                if not is_outage(error):
+                    raise
+
+        tools = self._tools
+        try:
+            validate(tools.db, tools.store, self._claim, tools.settings, folder, told, stop=self._must_stop)
+        except Stopped:
+            return False
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return not self._must_stop()
+
+    def _must_stop(self) -> bool:
+        return self._beat.lost or self._beat.asked is not None or self._stop()
+
+    def _conclude(self, outcome: Outcome) -> None:
+        db, claim, event = self._tools.db, self._claim, outcome.event
+        log.info("job process ended", ending=outcome.ending, status=outcome.status)
+        match outcome.ending:
+            case "done":
+                self._publish(Path(event["path"]))
+            case "stopped" | "cancelled":
+                self._stopped()
+            case "lost":
+                raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
+            case "stalled":
+                seconds = self._tools.settings.stall_s
+                self._requeue(f"The job process made no progress for {seconds:g} s.", counts=True)
+            case "error":
+                message = str(event.get("message", ""))
+                kind = str(event.get("kind", "code"))
+                log.warning("job process failed", kind=kind, message=message, trace=event.get("traceback"))
+                if kind in FATAL:
+                    claims.fail(db, claim, kind, message)
+                else:
+                    self._requeue(f"Out of memory: {message}", counts=True)
+            case "died":
+                self._requeue(_death(outcome.status), counts=True)
+
+    def _publish(self, result: Path) -> None:
+        """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
+        pauses = iter(PUBLISH_PAUSES_S)
+        while True:
+            try:
+                version = publish(self._tools.db, self._tools.store, self._claim, result)
+            except (SQLAlchemyError, Unavailable) as error:
+                if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                    raise
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                log.warning("cannot publish yet", error=type(error).__name__)
+                until = time.monotonic() + pause
+                while time.monotonic() < until:
+                    if self._must_stop():
+                        raise
+                    time.sleep(0.1)
+            else:
+                log.info("published", version=version)
+                return
+
+    def _stopped(self) -> None:
+        """Say that the work has stopped: as asked by a person, or because this worker shuts down."""
+        if self._beat.lost:
+            raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
+        state = claims.stopped(self._tools.db, self._claim)
+        log.info("stopped", state=str(state))
+
+    def _wrong_state(self, error: WrongState) -> None:
+        """A pause or cancel arrived between two looks."""
+        if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
+            raise error
+        self._stopped()
+
+    def _requeue(self, error: str, *, counts: bool) -> None:
+        state = claims.requeue(self._tools.db, self._claim, error, counts=counts)
+        log.warning("attempt lost", reason=error, state=str(state), counts=counts)
+
+    def _look(self) -> State | None:
+        with self._tools.db.read() as session:
+            row = session.execute(
+                select(Job.state).where(Job.id == self._claim.job_id, Job.fence == self._claim.fence)
+            ).scalar_one_or_none()
+        state = None if row is None else State(row)
+        return state if state in LEASED else None
+
+
+class _Recorder:
+    """Writes a child's events under the fence; survives outages by keeping events and skipping snapshots."""
+
+    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
+        self._db = db
+        self._store = store
+        self._claim = claim
+        self._kept: list[Event] = []
+
+    def record(self, events: list[Event]) -> None:
+        self._kept += events
+        try:
+            progress.record(self._db, self._claim, self._kept)
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
+            log.warning("progress waits for the database", events=len(self._kept))
+            del self._kept[:-KEPT_EVENTS]
+        else:
+            self._kept = []
+
+    def snapshot(self, event: Event) -> None:
+        path = Path(event["path"])
+        try:
+            snapshots.register(self._db, self._store, self._claim, path, event)
+        except (SQLAlchemyError, Unavailable) as error:
+            if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                raise
+            log.warning("snapshot not kept", error=type(error).__name__)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _death(status: int | None) -> str:
+    if status is None:
+        return "The job process ended without a word."
+    if status < 0:
+        return f"The job process was ended by signal {-status} (9 often means: out of memory)."
+    return f"The job process ended with code {status} without a word."

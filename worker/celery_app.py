@@ -1,0 +1,116 @@
+"""The worker at scale: Celery as the doorbell, the jobs table as the queue.
+
+Start: `celery -A worker.celery_app worker -P solo --without-gossip --without-mingle`. The one task,
+`perennial.look`, carries nothing; it lets this process claim jobs until none is eligible. Lost,
+repeated and late messages are harmless, hence early acks, no results and no retries
+(reliability.md §1.4). Settings that look odd are explained there.
+"""
+
+import logging
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.worker import state as celery_state
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.db.session import Database
+from core.doorbell import QUEUE, TASK, Doorbell
+from core.errors import PerennialError
+from core.logging import configure
+from core.settings import Settings
+from worker.loop import Worker
+
+log = structlog.get_logger(__name__)
+
+settings = Settings()
+app = Celery("perennial", broker=settings.broker_url or None, set_as_current=True)
+app.conf.update(
+    task_acks_late=False,
+    task_reject_on_worker_lost=False,
+    worker_disable_prefetch=True,
+    worker_prefetch_multiplier=1,
+    worker_concurrency=1,
+    worker_pool="solo",
+    worker_soft_shutdown_timeout=settings.grace_s,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    worker_send_task_events=False,
+    worker_enable_remote_control=True,
+    task_ignore_result=True,
+    task_store_errors_even_if_ignored=False,
+    task_track_started=False,
+    task_default_queue=QUEUE,
+    task_serializer="json",
+    accept_content=["json"],
+    broker_connection_retry=True,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={"socket_keepalive": True, "socket_connect_timeout": 5.0},
+    result_backend=None,
+    timezone="UTC",
+)
+
+
+class _Process:
+    """What this worker process holds between the signals of Celery."""
+
+    worker: Worker | None = None
+    doorbell: Doorbell | None = None
+
+
+def _stopping() -> bool:
+    """After a TERM `should_stop` becomes 0, not True; None means nobody asked."""
+    return celery_state.should_stop is not None or celery_state.should_terminate is not None
+
+
+def _worker() -> Worker:
+    if _Process.worker is None:
+        ring = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
+        worker = Worker(settings, ring.ring)
+        worker.start()
+        _Process.worker, _Process.doorbell = worker, ring
+    return _Process.worker
+
+
+@signals.setup_logging.connect
+def _setup_logging(**_given: Any) -> None:
+    configure("worker")
+    for name in ("celery.worker.strategy", "celery.app.trace"):  # a line per ring says nothing
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@signals.worker_init.connect
+def _init(**_given: Any) -> None:
+    """Start early: the zygote imports torch while Celery connects."""
+    if not settings.broker_url:
+        raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
+    try:
+        _worker()
+    except (PerennialError, SQLAlchemyError) as error:
+        log.error("cannot start", reason=str(error).splitlines()[0])
+        raise SystemExit(1) from error
+
+
+@signals.worker_ready.connect
+def _ready(**_given: Any) -> None:
+    worker = _worker()
+    worker.chores.start()
+    log.info("worker ready", worker=worker.name)
+
+
+@signals.worker_shutdown.connect
+def _shutdown(**_given: Any) -> None:
+    if _Process.worker is not None:
+        _Process.worker.close()
+        _Process.worker = None
+    if _Process.doorbell is not None:
+        _Process.doorbell.close()
+        _Process.doorbell = None
+
+
+@app.task(name=TASK, ignore_result=True)
+def look() -> None:
+    """Claim and run jobs until none is eligible or this worker is asked to stop."""
+    _worker().work(_stopping)

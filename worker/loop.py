@@ -1,0 +1,204 @@
+"""One worker: claims jobs until none is eligible; and the main program of the embedded service.
+
+`Worker` is the same in both sizes. Embedded (`python -m worker.loop`) it is asked to work every poll
+period and whenever the doorbell's datagram arrives; at scale a Celery message asks it
+(`worker.celery_app`). It never imports torch: its zygote does.
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from core import doorbell
+from core.db.migrate import require_current
+from core.db.session import Database
+from core.errors import LeaseLost, PerennialError
+from core.logging import configure
+from core.settings import Settings
+from core.store import Blobs, open_store
+from core.work import claim as claims
+from core.work import sweep
+from worker.attempt import Attempt, Tools
+from worker.child import COMMAND, Zygote
+from worker.chores import Chores
+from worker.folders import WorkFolder
+
+log = structlog.get_logger(__name__)
+
+
+class Worker:
+    """Everything one worker process holds: database, store, work folder, zygote, chores.
+
+    Args:
+        settings: lease, periods and URLs.
+        ring: asks (other) workers to look, for the chores.
+        zygote_command: how to start the zygote.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        ring: Callable[[str], object],
+        zygote_command: tuple[str, ...] = COMMAND,
+    ) -> None:
+        self.settings = settings
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"[:120]
+        self.db = Database(settings.resolved_database_url)
+        self.store = open_store(settings)
+        self.blobs = Blobs(self.store, settings.folder("cache"))
+        self._folder = WorkFolder(settings.folder("work"), self.name)
+        self._command = zygote_command
+        self._zygote: Zygote | None = None
+        self._attempt: Attempt | None = None
+        self.chores = Chores(
+            settings.data_dir,
+            settings.chores_s,
+            rounds={
+                "reap": lambda: [ring(job_id) for job_id in claims.reap(self.db)],
+                "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
+            },
+            sweeps={"sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings)},
+        )
+
+    def start(self) -> None:
+        """Check the schema, clear what dead workers left, and begin to import torch in the zygote.
+
+        Raises:
+            SchemaOutdated: `alembic upgrade head` is missing.
+        """
+        require_current(self.db)
+        self._folder.open()
+        self.zygote()
+
+    def zygote(self) -> Zygote:
+        """The running zygote; a dead one is replaced."""
+        if self._zygote is not None and not self._zygote.alive():
+            log.warning("zygote died; starting another", pid=self._zygote.pid)
+            self._zygote.close()
+            self._zygote = None
+        if self._zygote is None:
+            self._zygote = Zygote(self._command)
+        return self._zygote
+
+    def work(self, stop: Callable[[], bool]) -> int:
+        """Claim and run jobs until none is eligible or `stop()`; return how many were claimed.
+
+        An outage of database or store is logged and ends the round: the next ring or poll tries again.
+        """
+        claimed = 0
+        while not stop():
+            try:
+                claim = claims.claim(self.db, self.name, self.settings.lease_s)
+            except (SQLAlchemyError, PerennialError) as error:
+                log.warning("cannot claim", error=str(error).splitlines()[0])
+                return claimed
+            if claim is None:
+                return claimed
+            claimed += 1
+            structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
+            try:
+                tools = Tools(self.settings, self.db, self.store, self.zygote, self._folder.path)
+                self._attempt = Attempt(tools, claim, stop)
+                self._attempt.run()
+            except LeaseLost:
+                log.warning("lease lost; the job is another worker's", fence=claim.fence)
+            except Exception:
+                # The claim stays as it is: its lease runs out and the chores of any worker take it back.
+                log.exception("attempt failed")
+            finally:
+                self._attempt = None
+                structlog.contextvars.unbind_contextvars("job", "model")
+        return claimed
+
+    def rung(self) -> None:
+        """Somebody rang: a running attempt looks at its job's state now."""
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.hurry()
+
+    def close(self) -> None:
+        """End chores, zygote and connections."""
+        self.chores.close()
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+        self._folder.close()
+        self.db.close()
+
+
+class _Bell:
+    """The embedded worker's ear: hears datagrams while a job runs, and is waited on between jobs."""
+
+    def __init__(self, listener: socket.socket | None, heard: Callable[[], None]) -> None:
+        self._listener = listener
+        self._heard = heard
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
+        if listener is not None:
+            self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Return after a ring, or after so many seconds."""
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def ring(self) -> None:
+        """Wake the waiting loop."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                select.select([self._listener], [], [])
+                doorbell.drain(self._listener)
+            except (OSError, ValueError):
+                return  # closed
+            self._wake.set()
+            self._heard()
+
+
+def main() -> int:
+    """Run the embedded worker until TERM or INT; 0 after an orderly end."""
+    configure("worker")
+    settings = Settings()
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask_to_stop)
+    worker = Worker(settings, ring=lambda _job_id: doorbell.wake(settings.data_dir))
+    try:
+        worker.start()
+    except (PerennialError, SQLAlchemyError) as error:
+        log.error("cannot start", reason=str(error).splitlines()[0])
+        worker.close()
+        return 1
+    with contextlib.ExitStack() as stack:
+        stack.callback(worker.close)
+        listener = stack.enter_context(doorbell.listening(settings.data_dir))
+        bell = _Bell(listener, worker.rung)
+        worker.chores.start()
+        log.info("worker ready", worker=worker.name)
+        while not stop.is_set():
+            worker.work(stop.is_set)
+            if not stop.is_set():
+                bell.wait(settings.poll_s)
+    log.info("worker stopped", worker=worker.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

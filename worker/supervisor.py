@@ -1,0 +1,172 @@
+"""Watches one job child from its first event to its end, and decides when it must end.
+
+Reads events and hands them on in batches, asks for a snapshot at every period, and ends the child: at
+once on a lost lease or a cancel, in order (snapshot first) on a pause or a shutdown, by force when that
+takes longer than the grace, or after too long a silence. Knows no database: what to do with events is
+given to it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import structlog
+
+from core.db.states import State
+from core.errors import LeaseLost
+from worker.child import Child, Event
+
+log = structlog.get_logger(__name__)
+
+RECORD_S = 1.0
+"""Events are recorded once in so many seconds, and when a phase begins."""
+TICK_S = 0.25
+
+Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled"]
+
+
+class Recorder(Protocol):
+    """Where events go. Both methods raise `LeaseLost`; an outage is theirs to survive."""
+
+    def record(self, events: list[Event]) -> None:
+        """Keep progress, metrics, logs and phases."""
+
+    def snapshot(self, event: Event) -> None:
+        """Keep a complete snapshot folder; it is the recorder's to delete."""
+
+
+class Beat(Protocol):
+    """What the supervisor needs of the heartbeat."""
+
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def asked(self) -> State | None: ...
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Seconds: between snapshots, of silence that end a child, and of grace for an orderly stop."""
+
+    snapshot_s: float
+    stall_s: float
+    grace_s: float
+
+
+@dataclass
+class Outcome:
+    """How a child ended.
+
+    `event` is its last word (done, error or stopped) if there was one; `status` its exit code, negative
+    for a signal, None when unknown.
+    """
+
+    ending: Ending
+    event: Event = field(default_factory=dict)
+    status: int | None = None
+
+
+def supervise(
+    child: Child, beat: Beat, recorder: Recorder, periods: Periods, stop: Callable[[], bool]
+) -> Outcome:
+    """Run `child` to its end.
+
+    Args:
+        stop: whether the worker is asked to shut down.
+    """
+    return _Watch(child, beat, recorder, periods, stop).run()
+
+
+class _Watch:
+    def __init__(
+        self, child: Child, beat: Beat, recorder: Recorder, periods: Periods, stop: Callable[[], bool]
+    ) -> None:
+        self._child = child
+        self._beat = beat
+        self._recorder = recorder
+        self._periods = periods
+        self._stop = stop
+        now = time.monotonic()
+        self._heard_at = now
+        self._recorded_at = 0.0
+        self._snapshot_at = now + periods.snapshot_s
+        self._stop_by: float | None = None
+        self._waiting: list[Event] = []
+        self._news = False
+        self._phase_new = True
+        self._last: Event = {}
+        self._forced: Ending | None = None
+
+    def run(self) -> Outcome:
+        try:
+            while not self._child.ended and not self._last:
+                self._hear(self._child.events(TICK_S))
+                self._decide()
+                self._flush(force=False)
+            self._flush(force=True)
+        except LeaseLost:
+            self._end("lost")
+        finally:
+            # Whatever happens here, the child does not outlive the watch.
+            if not self._child.ended and self._forced is None and not self._last:
+                self._child.kill()
+            status = self._child.finish()
+        if self._forced is not None:
+            return Outcome(self._forced, self._last, status)
+        if not self._last:
+            return Outcome("died", {}, status)
+        return Outcome(self._last["event"], self._last, status)
+
+    def _hear(self, events: list[Event]) -> None:
+        for event in events:
+            self._heard_at = time.monotonic()
+            kind = event["event"]
+            if kind == "snapshot":
+                self._flush(force=True)
+                if not self._beat.lost:
+                    self._recorder.snapshot(event)
+                self._snapshot_at = time.monotonic() + self._periods.snapshot_s
+            elif kind in ("done", "error", "stopped"):
+                self._last = event
+            else:
+                self._waiting.append(event)
+                # A new phase, and the first progress of it, is what a waiting person looks for.
+                self._news = self._news or kind == "phase" or (kind == "progress" and self._phase_new)
+                self._phase_new = kind == "phase" or (self._phase_new and kind != "progress")
+
+    def _decide(self) -> None:
+        now = time.monotonic()
+        if self._forced is not None:
+            return
+        if self._beat.lost:
+            self._end("lost")
+        elif self._beat.asked is State.CANCELLING:
+            self._end("cancelled")  # nothing of it will be kept
+        elif self._stop_by is not None:
+            if now > self._stop_by:
+                log.warning("job process did not stop in time", pid=self._child.pid)
+                self._end("stopped")
+        elif self._beat.asked is State.PAUSING or self._stop():
+            self._stop_by = now + self._periods.grace_s
+            self._child.stop()
+        elif now - self._heard_at > self._periods.stall_s:
+            log.warning("job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at))
+            self._end("stalled")
+        elif now >= self._snapshot_at:
+            self._snapshot_at = float("inf")  # until this one is there
+            self._child.snapshot()
+
+    def _end(self, ending: Ending) -> None:
+        self._forced = ending
+        self._child.kill()
+
+    def _flush(self, *, force: bool) -> None:
+        now = time.monotonic()
+        if not self._waiting or self._beat.lost:
+            return
+        if force or self._news or now - self._recorded_at >= RECORD_S:
+            self._news = False
+            events, self._waiting = self._waiting, []
+            self._recorded_at = now
+            self._recorder.record(events)

@@ -1,0 +1,129 @@
+"""The process that forks job children: torch is imported once, here, and never run.
+
+A child forked from it takes its first optimizer step in hundredths of a second instead of seconds
+(performance.md, Start of a job). It runs no op and never opens CUDA, since neither survives a fork.
+The worker talks to it over one socket: a request is a JSON line with two descriptors (the write end of
+the event pipe, the read end of the control pipe); answers are JSON lines `{"ready"}`, `{"pid"}` and
+`{"pid", "status"}`. When the socket closes, the worker is gone and so is the zygote.
+
+Run as `python -m worker.zygote FD`.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+ChildMain = Callable[[str, int, int], int]
+"""`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
+
+PRELOADED = ("torch", "torch._dynamo", "core.learn.job")
+REQUEST_BYTES = 65_536
+OOM_SCORE = 500
+"""Added to a child's badness, so that a machine short of memory ends a job before a service."""
+CHILD_CRASHED = 70
+
+
+def preload() -> ChildMain:
+    """Import what every job needs; the first optimizer would import `torch._dynamo` in the child."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    from core.learn import job
+
+    return job.main
+
+
+def serve(server: socket.socket, child_main: ChildMain) -> None:
+    """Fork a child per request until the other end of `server` closes."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler must exist for the wake-up
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
+    # Collected garbage would touch, and so copy, the pages that children share with this process.
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    _say(server, {"ready": True, "pid": os.getpid()})
+    while True:
+        readable, _, _ = select.select([server, wake_read], [], [])
+        if wake_read in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake_read, 4096)
+            _reap(server)
+        if server in readable:
+            try:
+                data, fds, _flags, _address = socket.recv_fds(server, REQUEST_BYTES, 2)
+            except ConnectionResetError:  # closed with a message of ours unread
+                return
+            if not data:
+                return
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for fd in (wake_read, wake_write):
+                    os.close(fd)
+                _child(server, child_main, str(json.loads(data)["spec"]), fds)
+            for fd in fds:
+                os.close(fd)
+            _say(server, {"pid": pid})
+
+
+def _child(server: socket.socket, child_main: ChildMain, spec: str, fds: list[int]) -> None:
+    """Run one job in the forked process and leave without the parent's clean-up."""
+    status = CHILD_CRASHED
+    try:
+        server.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+        gc.enable()
+        out_fd, control_fd = fds
+        status = child_main(spec, out_fd, control_fd)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()  # the job reports through its event pipe; this is the last resort
+        raise  # overtaken by the exit below
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _reap(server: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _say(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _say(server: socket.socket, message: dict[str, object]) -> None:
+    try:
+        server.sendall(json.dumps(message).encode() + b"\n")
+    except OSError:
+        os._exit(0)  # the worker is gone
+
+
+def main(arguments: list[str]) -> None:
+    """Serve on the inherited descriptor that the first argument names."""
+    server = socket.socket(fileno=int(arguments[0]))
+    server.set_inheritable(False)
+    serve(server, preload())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
