@@ -45,6 +45,7 @@ from api.routes import (
     versions,
 )
 from api.stopping import Stopping
+from core import spool
 from core.catalogue import Catalogue
 from core.db.hot import HotReads
 from core.db.migrate import require_current
@@ -141,6 +142,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.doorbell = Doorbell(settings, db)
     app.state.hot = HotReads(settings.resolved_database_url)
     app.state.uploads = {}
+    await to_thread.run_sync(spool.remove_abandoned, settings.folder("spool"))
     await app.state.hot.start()
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.hot, anyone)

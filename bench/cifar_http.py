@@ -31,7 +31,7 @@ def main() -> None:
         end = client.wait(job, timeout_s=900)
         task = client.get("/v1/models/cifar/tasks/1")
         print(f"job {end['state']}; {task['n_train']} + {task['n_held_out']} images, report {task['report']}")
-        events = client.get(f"/v1/jobs/{job}/events?limit=1000")["items"]
+        events = client.items(f"/v1/jobs/{job}/events")
         at = {e["data"].get("state"): datetime.fromisoformat(e["at"]) for e in events if e["type"] == "state"}
         seconds = (at["running"] - at["validating"]).total_seconds()
         images = task["n_train"] + task["n_held_out"]

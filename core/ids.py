@@ -30,6 +30,4 @@ def is_id(text: str, prefix: str | None = None) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether `text` may name a model: lower case, at most 63 characters, never like an id."""
-    return bool(re.match(NAME_PATTERN, text)) and not text.startswith(
-        tuple(f"{p}_" for p in PREFIXES)
-    )
+    return bool(re.match(NAME_PATTERN, text)) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

@@ -32,6 +32,18 @@ class Client:
         """The JSON answer of a GET."""
         return self.call("GET", path).json()
 
+    def items(self, path: str) -> list[Json]:
+        """All items of a list, page by page."""
+        found: list[Json] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.call(
+                "GET", path, params={"limit": 200, **({"cursor": cursor} if cursor else {})}
+            ).json()
+            found += page["items"]
+            cursor = page["next_cursor"]
+        return found
+
     def create_model(self, name: str, scenario: str = "class", **fields: Any) -> Json:
         """Create a model; `fields` are those of the contract (recipe, architecture, image …)."""
         return self.call("POST", "/v1/models", json={"name": name, "scenario": scenario, **fields}).json()

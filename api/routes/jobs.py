@@ -24,7 +24,7 @@ router = APIRouter(tags=["jobs"])
 EVENT_TYPES = ("state", "progress", "metric", "log", "snapshot")
 _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
-_not_modified = {304: {"description": "Not modified since that ETag"}}
+_not_modified: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified since that ETag"}}
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]

@@ -4,6 +4,7 @@ SQLite runs in WAL mode with the driver's own transactions off; a writer opens w
 so two writers queue up instead of failing half-way (reliability.md §1.4).
 """
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,9 +91,13 @@ class Database:
 
 def is_outage(error: BaseException) -> bool:
     """Whether a database error means "not reachable now" rather than "wrong statement"."""
-    return isinstance(error, DBAPIError) and (
-        error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
-    )
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    # SQLite raises the same class for a missing table or column as for a locked or unreadable file.
+    wrong = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return type(error).__name__ in {"OperationalError", "InterfaceError"} and not wrong
 
 
 def _configure_sqlite(engine: Engine) -> None:

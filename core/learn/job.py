@@ -88,6 +88,9 @@ class Job:
             self._numbers = itertools.count(snapshot.json["number"] + 1)
         else:
             self._measure_before(network, method)
+        if spec["scenario"] == "data" and int(spec["parent"]["version"]) == 0:
+            # Version 0 answers by zero rows; training starts from rows of the recipe's init.
+            network = self._network("parent", untaught=True)
         start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
         self._grow(network)
@@ -99,6 +102,7 @@ class Job:
         loop = Loop(ctx, method, data, self._emit, self._control, lambda s: self._write_snapshot(s, network))
         if snapshot is not None:
             loop.resume(snapshot.tensors, snapshot.json)
+            self._erase(method)  # deleted since the snapshot
         elif recipe.optimizer.carry_state:
             loop.carry(self._parent_tensors(OPTIMIZER_PART))
         self._emit({"event": "phase", "phase": "train"})
@@ -125,9 +129,12 @@ class Job:
             manifest["classes"] = self._names(self._classes)
         return manifest
 
-    def _network(self, which: str) -> Network:
+    def _network(self, which: str, *, untaught: bool = False) -> Network:
         paths = {part["name"]: Path(part["path"]) for part in self._spec[which]["parts"]}
-        return predicting.load(self._manifest(which), paths)
+        manifest = self._manifest(which)
+        if untaught:
+            manifest["classes"] = []
+        return predicting.load(manifest, paths)
 
     def _names(self, classes: list[str]) -> list[str]:
         """What labels in a dataset file index: the model's classes in the data scenario, else the task's."""
@@ -178,6 +185,10 @@ class Job:
                     "earlier tasks are unprotected where nothing was taken over"
                 )
         method.state.load(parts, values, self._device)
+        self._erase(method)
+
+    def _erase(self, method: Method) -> None:
+        """Take the examples of tasks whose data was deleted out of the method's memory."""
         erased = {int(n) for n in self._spec.get("erased_tasks") or []}
         if erased:
             method.erase(erased)

@@ -45,6 +45,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         parent, base = line[-1], line[0]
         parts = {version.id: _parts(session, version) for version in (base, parent)}
         recipe = job.recipe
+        erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
+        erased_tasks = sorted(session.execute(erased).scalars())
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
@@ -76,6 +78,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             for t in tasks
             if t.number != task.number
         ],
+        "erased_tasks": erased_tasks,
         "parent": version(parent),
         "base": version(base),
         "snapshot": None if snapshot is None else str(snapshot),

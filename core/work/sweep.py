@@ -5,11 +5,10 @@ process that should have removed it. What is decided about a job's files is deci
 held, so a retry cannot slip in between.
 """
 
-import time
-
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
+from core import spool
 from core.db import jobs as job_rows
 from core.db import references
 from core.db.session import Database
@@ -54,7 +53,7 @@ def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     _sweep_tasks(db, store, blobs, settings)
     _sweep_exports(db, blobs, settings)
     _sweep_models(db, blobs)
-    _sweep_spool(settings)
+    spool.remove_abandoned(settings.folder("spool"))
     _sweep_blobs(db, store, blobs)
 
 
@@ -186,17 +185,6 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
         retention.drop(db, blobs, digests)
-
-
-def _sweep_spool(settings: Settings) -> None:
-    """Upload files that an API process left behind when it was killed."""
-    limit = time.time() - retention.DAY_S
-    for path in settings.folder("spool").iterdir():
-        try:
-            if path.is_file() and path.stat().st_mtime < limit:
-                path.unlink()
-        except FileNotFoundError:
-            continue  # another worker was faster
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs) -> None:

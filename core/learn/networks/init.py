@@ -62,6 +62,19 @@ def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool
     return True
 
 
+def he_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """He et al. 2015, uniform, fan in: keeps the scale of activations through ReLU layers without norms.
+
+    torch's own rule shrinks them by sqrt(6) a layer; a zero head then learns nothing for epochs.
+    """
+    if not isinstance(module, nn.Linear | nn.Conv2d):
+        return False
+    nn.init.kaiming_uniform_(module.weight, nonlinearity="relu", generator=generator)
+    if module.bias is not None:
+        module.bias.zero_()
+    return True
+
+
 def fan_in(weight: Tensor) -> int:
     """Inputs that one output of a Linear or Conv2d weight sums over."""
     return weight[0].numel()

@@ -1,10 +1,13 @@
 """Transactions: all or nothing, writers one after the other, one clock."""
 
+import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from core.db.session import Database, is_outage
 from core.db.tables import Model, Owner
@@ -66,3 +69,29 @@ def test_a_server_that_is_away_is_an_outage() -> None:
     with pytest.raises(Exception, match="refused") as error:
         db.check()
     assert is_outage(error.value)
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1 FROM nowhere", "SELECT nothing FROM jobs", "SELEKT 1"])
+def test_a_wrong_statement_is_no_outage(database: Database, statement: str) -> None:
+    with pytest.raises(DBAPIError) as error, database.read() as session:
+        session.execute(text(statement))
+    assert not is_outage(error.value)
+
+
+def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
+    db = Database(f"sqlite:///{tmp_path}/sub/database")
+    (tmp_path / "sub" / "database").mkdir()
+    with pytest.raises(DBAPIError) as error:
+        db.check()
+    assert is_outage(error.value)
+
+
+def test_a_lock_that_is_not_given_is_an_outage(tmp_path: Path) -> None:
+    db = Database(f"sqlite:///{tmp_path}/database")
+    with db.write():
+        other = sqlite3.connect(tmp_path / "database", timeout=0)
+        with pytest.raises(sqlite3.OperationalError) as error:
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
+    assert is_outage(OperationalError("BEGIN", None, error.value))
+    db.close()

@@ -50,6 +50,17 @@ def test_in_the_data_scenario_base_and_parent_are_measured_before(tmp_path) -> N
     assert [r["version"] for r in learned.result["results"]] == ["base", "parent", "new", "new"]
 
 
+@pytest.mark.parametrize(("init", "moved"), [("zero", False), ("default", True)])
+def test_in_the_data_scenario_training_starts_from_rows_of_the_recipes_init(tmp_path, init, moved) -> None:
+    bench = Bench(tmp_path, "data")
+    frozen = {"depth": 1, "optimizer": {"lr": 1e-12}, "epochs": 1, "head": {"init": init}}
+    learned = bench.learn(bench.spec(1, None, **frozen))
+    weight = learned.tensors("head")["head.weight"]
+    assert weight.shape == (2, 12) and bool(weight.abs().max() > 1e-3) is moved
+    parent = next(r for r in learned.result["results"] if r["version"] == "parent")
+    assert parent["correct"] == 4  # version 0 itself answers by zero rows: always the first class
+
+
 def test_labels_are_mapped_by_name_when_a_class_reappears(tmp_path) -> None:
     bench = Bench(tmp_path, classes=(("bee", "cat"), ("ant", "bee")))
     learned = bench.stream(2, method={"name": "er", "buffer": 100}, epochs=30, augment="none")

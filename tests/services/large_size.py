@@ -1,0 +1,179 @@
+"""The service in its large size: an API process and Celery workers over PostgreSQL, Redis and S3.
+
+Started by hand as the README's commands do, each process with a data directory and a log of its own, so
+that tests can hurt one and look at the others.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+import sqlalchemy
+
+from tools import service
+from tools.client import Client
+
+T = TypeVar("T")
+WORKERS = ("one", "two")
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class LargeSize:
+    """Running processes by name (`api` and those of `WORKERS`), and what they wrote.
+
+    Args:
+        folder: holds a folder per process.
+        environment: the settings that all of them share.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    port: int = field(default_factory=service.free_port)
+    processes: dict[str, psutil.Popen] = field(default_factory=dict)
+
+    def migrate(self) -> None:
+        """Bring the database and the bucket up to date, as an operator does first."""
+        self._run([BIN / "alembic", "upgrade", "head"], "migrate")
+
+    def start_api(self, **environment: str) -> Client:
+        """Start the API process and wait until it is ready; a client with the admin key."""
+        uvicorn = [BIN / "uvicorn", "--factory", "api.app:create_app", "--port", str(self.port)]
+        self._start("api", uvicorn, environment)
+        self.until(self._ready)
+        return Client(self.url, (self.data("api") / "admin-key").read_text().strip())
+
+    def start_worker(self, name: str) -> psutil.Popen:
+        """Start a Celery worker."""
+        celery = [BIN / "celery", "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
+        return self._start(name, [*celery, "--without-gossip", "--without-mingle"], {})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def data(self, name: str) -> Path:
+        """The data directory of a process."""
+        return self.folder / name
+
+    def log(self, name: str) -> str:
+        """What a process has written so far."""
+        return (self.data(name) / "log").read_text(errors="replace")
+
+    def worker_of(self, job: str) -> str | None:
+        """The name of the worker that holds a job now."""
+        holder = self.rows("SELECT worker FROM jobs WHERE id = :job", job=job)[0][0]
+        for name in WORKERS:
+            if holder is not None and f"-{self.processes[name].pid}-" in holder:
+                return name
+        return None
+
+    def rows(self, query: str, **values: Any) -> list[Any]:
+        """What the database answers."""
+        engine = sqlalchemy.create_engine(self.environment["PERENNIAL_DATABASE_URL"])
+        try:
+            with engine.connect() as connection:
+                return list(connection.execute(sqlalchemy.text(query), values))
+        finally:
+            engine.dispose()
+
+    def until(self, condition: Callable[[], T], seconds: float = 60.0) -> T:
+        """Wait until `condition()` is true and return what it returned; fails with the ends of all logs."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"Not within {seconds:g} s.\n{self.logs()}")
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(f"── {name}\n{self.log(name)[-3000:]}" for name in self.processes)
+
+    def stop(self, name: str) -> float:
+        """End a process in order; how many seconds that took."""
+        process, begin = self.processes.pop(name), time.monotonic()
+        end(process)
+        return time.monotonic() - begin
+
+    def close(self) -> None:
+        """End all of them."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self.processes.values():
+            end(process)
+
+    def _ready(self) -> bool:
+        assert self.processes["api"].poll() is None, self.log("api")[-4000:]
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False  # not listening yet
+
+    def _environment(self, name: str, more: Mapping[str, str]) -> dict[str, str]:
+        return {**os.environ, **self.environment, **more, "PERENNIAL_DATA_DIR": str(self.data(name))}
+
+    def _run(self, command: Sequence[str | Path], name: str) -> None:
+        subprocess.run(command, cwd=service.ROOT, env=self._environment(name, {}), check=True)
+
+    def _start(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
+    ) -> psutil.Popen:
+        self.data(name).mkdir(exist_ok=True)
+        with (self.data(name) / "log").open("ab") as log:
+            process = psutil.Popen(
+                [str(word) for word in command],
+                cwd=service.ROOT,
+                env=self._environment(name, environment),
+                stdout=log,
+                stderr=log,
+            )
+        self.processes[name] = process
+        return process
+
+
+def end(process: psutil.Popen) -> None:
+    """Ask a process to end and wait for it; by force after a minute."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(60)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+@contextmanager
+def running(
+    folder: Path, database: str, broker: str, s3: Any, **environment: str
+) -> Iterator[tuple[LargeSize, Client]]:
+    """The whole service with two workers, and a client with its admin key."""
+    common = {
+        **s3.environment(),
+        "PERENNIAL_DATABASE_URL": database,
+        "PERENNIAL_BROKER_URL": broker,
+        "PERENNIAL_THREADS": "1",
+        "PERENNIAL_CHORES_S": "1",
+        **environment,
+    }
+    large = LargeSize(folder, common)
+    try:
+        large.migrate()
+        for name in WORKERS:
+            large.start_worker(name)
+        yield large, large.start_api()
+    finally:
+        large.close()
