@@ -71,8 +71,14 @@ def download(
     return StreamingResponse(blobs.read(sha256), headers=headers)
 
 
-def redirect(store: Store, sha256: str, media_type: str, filename: str) -> Response | None:
-    """307 to a presigned URL, with the digest in its own headers; None where the store has no URLs."""
+def redirect(request: Request, store: Store, sha256: str, media_type: str, filename: str) -> Response | None:
+    """307 to a presigned URL, with the digest in its own headers; None where `download` is to answer.
+
+    That is for a store without URLs, for HEAD (the signature covers GET alone), and for a client that has
+    the file.
+    """
+    if request.method != "GET" or _has(request.headers.get("if-none-match"), sha256):
+        return None
     url = store.presign(
         Blobs.key(sha256),
         PRESIGNED_S,

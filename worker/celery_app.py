@@ -7,6 +7,7 @@ repeated and late messages are harmless, hence early acks, no results and no ret
 """
 
 import logging
+import socket
 from typing import Any
 
 import structlog
@@ -22,6 +23,9 @@ from core.settings import Settings
 from worker.loop import Worker
 
 log = structlog.get_logger(__name__)
+
+KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A connection that was cut without a word is noticed within a minute; the kernel's default is two hours."""
 
 settings = Settings()
 app = Celery("perennial", broker=settings.broker_url or None, set_as_current=True)
@@ -47,7 +51,11 @@ app.conf.update(
     broker_connection_retry=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    broker_transport_options={"socket_keepalive": True, "socket_connect_timeout": 5.0},
+    broker_transport_options={
+        "socket_keepalive": True,
+        "socket_keepalive_options": KEEPALIVE,
+        "socket_connect_timeout": 5.0,
+    },
     result_backend=None,
     timezone="UTC",
 )

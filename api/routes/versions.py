@@ -47,12 +47,12 @@ def download_version(
 ) -> Response:
     """One zip: weights, configuration, and a model card with code that loads them."""
     file = exports.export(db, blobs, actor, model, version, format=format, spool=settings.folder("spool"))
-    elsewhere = _elsewhere(store, file.sha256, file.filename) if redirect else None
+    elsewhere = _elsewhere(request, store, file.sha256, file.filename) if redirect else None
     return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
 
 
-def _elsewhere(store: ObjectStore, sha256: str, filename: str) -> Response | None:
-    return redirect(store, sha256, ZIP, filename)
+def _elsewhere(request: Request, store: ObjectStore, sha256: str, filename: str) -> Response | None:
+    return redirect(request, store, sha256, ZIP, filename)
 
 
 router.get(

@@ -83,12 +83,13 @@ class Feed:
         self._y = self.labels.to(device)
         self._scaled: Tensor | None = None
         if not augment.active and 4 * images.nbytes <= CACHE_BYTES:
-            self._scaled = inputs(images)
+            # Kept as [N, S, S, C]: rows that are picked are then channels_last without a copy.
+            self._scaled = inputs(images).permute(0, 2, 3, 1)
 
     def batch(self, index: Tensor, table: Tensor | None) -> Batch:
         """The images `index` int64 [B]; `table` [B, 3] augments them, None leaves them as they are."""
         if self._scaled is not None:
-            x = self._scaled.index_select(0, index.to(self._scaled.device))
+            x = self._scaled.index_select(0, index.to(self._scaled.device)).permute(0, 3, 1, 2)
         elif table is None or not self._augment.active:
             x = self._inputs(self._rows(index))
         else:

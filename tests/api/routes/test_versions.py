@@ -172,6 +172,14 @@ def test_redirect_leads_to_a_presigned_url_with_the_digest(client, url, monkeypa
     assert answer.headers["ETag"] == tag and "Repr-Digest" in answer.headers
 
 
+def test_head_and_a_client_that_has_the_file_are_answered_here(client, url, monkeypatch):
+    tag = client.head(url).headers["ETag"]
+    monkeypatch.setattr(client.app.state.store, "presign", lambda *_: "https://s3/", raising=False)
+    asked = f"{url}?redirect=1"
+    assert client.head(asked, follow_redirects=False).status_code == 200
+    assert client.get(asked, headers={"If-None-Match": tag}, follow_redirects=False).status_code == 304
+
+
 @pytest.mark.parametrize("format", ["onnx", "", "SAFETENSORS"])
 def test_an_unknown_format_is_typed(client, url, format):
     answer = client.get(f"{url}?format={format}")
