@@ -39,7 +39,8 @@ def main() -> None:
 def _first_step(client: Client, job: str) -> float:
     created = datetime.fromisoformat(client.get(f"/v1/jobs/{job}")["created_at"])
     for event in client.items(f"/v1/jobs/{job}/events"):
-        if event["type"] == "progress" and event["data"].get("step"):
+        data = event["data"]
+        if event["type"] == "progress" and data.get("phase") == "train" and data.get("step"):
             return (datetime.fromisoformat(event["at"]) - created).total_seconds()
     raise RuntimeError(f"{job} reported no optimizer step.")
 

@@ -1,6 +1,6 @@
 """Tells workers that a job may wait: never carries work, may be lost, repeated or late without harm.
 
-The jobs table is the queue (reliability.md §1.4); a ring only saves the wait for the next poll. With a
+The jobs table is the queue; a ring only saves the wait for the next poll. With a
 broker it is the Celery message `perennial.look`, sent by a background thread under 1 s socket time-outs
 and without retry, since a dead or silent broker must not delay a request. Without one it is a datagram
 to the worker's socket in the data directory. What is lost is rung again by the workers' chores.

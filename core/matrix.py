@@ -1,8 +1,9 @@
 """The accuracy matrix R and its summary figures.
 
 `R[v][j]` is the accuracy of version v on the held-out part of task j. Figures go along the ancestors of
-one version: stages 0 (the base) … T, where stage i learned task t_i. Formulas follow methods.md §5.3: sums
-only over defined entries, undefined is None and never 0. Stored are counts; accuracies are derived.
+one version: stages 0 (the base) … T, where stage i learned task t_i. Backward and
+forward transfer follow Lopez-Paz and Ranzato 2017, forgetting Chaudhry et al. 2018; sums go only over defined
+entries, undefined is None and never 0. Stored are counts; accuracies are derived.
 """
 
 from collections.abc import Mapping, Sequence

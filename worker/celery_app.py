@@ -2,8 +2,9 @@
 
 Start: `celery -A worker.celery_app worker -P solo --without-gossip --without-mingle`. The one task,
 `perennial.look`, carries nothing; it lets this process claim jobs until none is eligible. Lost,
-repeated and late messages are harmless, hence early acks, no results and no retries
-(reliability.md §1.4). Settings that look odd are explained there.
+repeated and late messages are harmless, hence early acks, no results and no retries. The pool is
+solo because a task forks and waits; while it runs the worker answers no `inspect ping`, so health is
+the age of `worker-alive`. A broker that comes and goes is waited for without end.
 """
 
 import logging

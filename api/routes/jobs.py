@@ -9,7 +9,7 @@ from api.dependencies import LIMIT, Bell, CatalogueOf, Cursor, Db, Limit, Object
 from api.event_stream import EVENT_STREAM, follow
 from api.guard import hot
 from api.problems import answers
-from api.schemas.common import JobPath
+from api.schemas.common import JobPath, Json
 from api.schemas.jobs import EventPage, JobOut, JobPage, LogPage, PointPage, Retry
 from core.db.hot import EventRow, HotReads, JobRow
 from core.db.states import Action, State
@@ -24,6 +24,8 @@ router = APIRouter(tags=["jobs"])
 EVENT_TYPES = ("state", "progress", "metric", "log", "snapshot")
 _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
+RESULT = "result"
+"""The metric in which a job counts the right answers of one version on one task."""
 _not_modified: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified since that ETag"}}
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
@@ -178,24 +180,39 @@ async def logs(
 async def metrics(
     request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """What was measured while learning, oldest first: the loss, and what the method reports."""
-    rows, after = await _page(request, actor, job, limit, cursor, ("metric", "progress"))
-    items = []
-    for e in rows:
-        loss = e.type == "progress"
-        name = "loss" if loss else str(e.data.get("name", ""))
-        value = e.data.get("loss" if loss else "value")
-        items.append(
-            {
-                "id": e.id,
-                "at": rfc3339(e.at),
-                "name": name,
-                "step": e.data.get("step"),
-                "value": value,
-                "data": e.data.get("data") if not loss else None,
-            }
-        )
-    return json_answer({"items": items, "next_cursor": after})
+    """What was measured while learning, oldest first: loss, accuracy, and what the method reports."""
+    row = await _job(request, actor, job)
+    points: list[Json] = []
+    after, more = _after(cursor), True
+    while more and len(points) <= limit:  # an event may hold no measurement: read on until the page is full
+        rows = await _hot(request).events(row.id, after, MAX_LIMIT, ("metric", "progress"))
+        points += [point for point in map(_point, rows) if point is not None]
+        more = len(rows) == MAX_LIMIT
+        after = rows[-1].id if rows else after
+    following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
+    return json_answer({"items": points[:limit], "next_cursor": following})
+
+
+def _point(event: EventRow) -> Json | None:
+    """A measurement; None for progress without a loss (decoding, a change of phase)."""
+    content = event.data
+    name, value, data = "loss", content.get("loss"), None
+    if event.type == "metric":
+        name, value, data = str(content.get("name", "")), content.get("value"), content.get("data")
+        if name == RESULT and isinstance(data, dict):
+            name = "accuracy"
+            value = data["correct"] / data["total"] if data.get("total") else None
+    elif value is None:
+        return None
+    step = content.get("step")
+    return {
+        "id": event.id,
+        "at": rfc3339(event.at),
+        "name": name,
+        "step": step,
+        "value": value,
+        "data": data,
+    }
 
 
 def show_event(event: EventRow) -> dict[str, Any]:

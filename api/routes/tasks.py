@@ -106,8 +106,8 @@ async def submit(
     override = None if perennial_recipe is None else _recipe(perennial_recipe.encode("latin-1"))
     key = idempotency.checked(idempotency_key) if validate is None else None
     with slot(request, actor.owner_id, settings.max_uploads):
-        await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
         if key is None:
+            await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
             received = spooled(
                 request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
             )
@@ -122,6 +122,8 @@ async def submit(
             async with InFlight(db, actor, ROUTE, key, outer) as mark:
                 if mark.replay is not None and same_body(mark.replay, outer, known):
                     return replayed(mark.replay)
+                if mark.replay is None:  # an answer that was given already needs no room
+                    await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
                 received = spooled(
                     request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
                 )

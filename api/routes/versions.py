@@ -71,9 +71,11 @@ router.head(
 
 
 @router.get("/v1/models/{model}/versions/{version}/files", response_model=FileList)
-def list_files(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> Response:
+def list_files(
+    model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
     """The version's parts that can be fetched; never buffers."""
-    return json_answer(versions.list_files(db, actor, model, version))
+    return json_answer(versions.list_files(db, actor, model, version, limit=limit, cursor=cursor))
 
 
 @router.get(

@@ -1,7 +1,8 @@
 """The one door to the database: engines, transactions and the database's own clock.
 
 SQLite runs in WAL mode with the driver's own transactions off; a writer opens with BEGIN IMMEDIATE,
-so two writers queue up instead of failing half-way (reliability.md §1.4).
+so two writers queue up instead of failing half-way. Errors do not quote a statement's values: they end in
+logs and in what a job tells its owner.
 """
 
 import sqlite3
@@ -43,11 +44,14 @@ class Database:
             if not parsed.database or parsed.database == ":memory:":
                 raise ValueError("Perennial's SQLite database must be a file.")
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            self.engine: Engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+            self.engine: Engine = create_engine(
+                url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}
+            )
             _configure_sqlite(self.engine)
         elif self.dialect == "postgresql":
             self.engine = create_engine(
                 url,
+                hide_parameters=True,
                 pool_size=pool,
                 max_overflow=pool,
                 pool_pre_ping=True,

@@ -1,4 +1,4 @@
-"""The states of a job and the one table of their transitions (REST contract, Job states).
+"""The states of a job and the one table of their transitions.
 
 Every change of a job's state goes through `after(state, action)`; there is no other place that knows
 which state follows which.

@@ -167,6 +167,7 @@ class Job(Table):
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
     recipe_override: Mapped[Json]
     recipe: Mapped[Json]  # resolved at submit (or retry)
+    gate: Mapped[Json | None]  # the model's at submit (or retry); null in rows from before 0002
     retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
     attempt: Mapped[int] = mapped_column(default=0)  # starts so far
     strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot

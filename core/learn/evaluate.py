@@ -1,7 +1,8 @@
 """Accuracy of a version on a task's held-out part, as counts.
 
-Always in eval mode, without augmentation. In the task scenario the task names the head; otherwise all known
-classes compete. Ties go to the lowest row, so a zero head answers its first class (methods §5.2).
+Always in eval mode, without augmentation, and in float32 on every device, as predictions are. In the task
+scenario the task names the head; otherwise all known classes compete. Ties go to the lowest row, so a zero
+head answers its first class.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from core.learn.dataset import Dataset
 from core.learn.networks import Network
-from core.learn.precision import Inputs, autocast
+from core.learn.precision import Inputs
 
 BATCH = 256
 
@@ -57,7 +58,7 @@ def hits(
     network.eval()
     answers: list[Tensor] = []
     try:
-        with torch.inference_mode(), autocast(inputs.device):
+        with torch.inference_mode():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 answers.append(predict(network, inputs(part), head).argmax(1).cpu())
     finally:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -30,14 +29,13 @@ from core.learn.evaluate import can_answer, measure
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
 from core.learn.methods.base import Method
 from core.learn.networks import Network
+from core.learn.output import Part, read_snapshot, write_result, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, resolve
-from core.learn.state import TYPES, State, load_tensors, save_tensors, sync
+from core.learn.state import TYPES, State, load_tensors
 
 Emit = Callable[[dict[str, Any]], None]
 
-SNAPSHOT_JSON = "snapshot.json"
-SNAPSHOT_TENSORS = "tensors.safetensors"
 OPTIMIZER_PART = "optimizer"
 EXIT_ERROR = 1
 
@@ -96,15 +94,15 @@ class Job:
         self._grow(network)
         place(network, self._device)
         ctx = self._context(network)
-        if snapshot is None:
-            self._load_state(method)
-            method.begin_task(ctx)
-        loop = Loop(ctx, method, data, self._emit, self._control, lambda s: self._write_snapshot(s, network))
+        loop = Loop(ctx, method, data, self._emit, self._control, self._write_snapshot)
         if snapshot is not None:
             loop.resume(snapshot.tensors, snapshot.json)
             self._erase(method)  # deleted since the snapshot
-        elif recipe.optimizer.carry_state:
-            loop.carry(self._parent_tensors(OPTIMIZER_PART))
+        else:
+            self._load_state(method)
+            method.begin_task(ctx)
+            if recipe.optimizer.carry_state:
+                loop.carry(self._parent_tensors(OPTIMIZER_PART))
         self._emit({"event": "phase", "phase": "train"})
         try:
             loop.train()
@@ -115,8 +113,7 @@ class Job:
         loop.consolidate()
         self._emit({"event": "phase", "phase": "evaluate"})
         self._measure_after(network, method)
-        carried = loop.optimizer_state() if recipe.optimizer.carry_state else {}
-        path = self._write_result(network, method, loop, start, ctx, carried)
+        path = self._write_result(network, method, loop, start, ctx)
         self._emit({"event": "done", "path": str(path)})
 
     # Networks and state.
@@ -245,36 +242,25 @@ class Job:
         path = self._spec.get("snapshot")
         if not path:
             return None
-        content = json.loads((Path(path) / SNAPSHOT_JSON).read_text())
+        snapshot = read_snapshot(Path(path))
+        content = snapshot.json
         if content["task"] != self._number or content["recipe"] != self._recipe.model_dump(by_alias=True):
             raise ValueError("the snapshot belongs to another task or recipe")
-        return Snapshot(load_tensors(Path(path) / SNAPSHOT_TENSORS), content)
+        return snapshot
 
-    def _write_snapshot(self, snapshot: Snapshot, network: Network) -> None:
-        out = Path(self._spec["out"])
-        number = next(self._numbers)
-        final, temporary = out / f"snapshot-{number}", out / f".snapshot-{number}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_tensors(snapshot.tensors, temporary / SNAPSHOT_TENSORS)
-        content = {
+    def _write_snapshot(self, snapshot: Snapshot) -> None:
+        facts = {
             "task": self._number,
             "recipe": self._recipe.model_dump(by_alias=True),
-            "number": number,
             "results": self._rows,
             "warnings": self._warnings,
-            **snapshot.json,
         }
-        _write_json(temporary / SNAPSHOT_JSON, content)
-        sync(temporary)
-        temporary.rename(final)
-        sync(out)
+        path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
         position = snapshot.json["position"]
         self._emit(
             {
                 "event": "snapshot",
-                "path": str(final),
+                "path": str(path),
                 "stage": position["stage"],
                 "epoch": position["epoch"],
                 "step": position["step"],
@@ -282,30 +268,16 @@ class Job:
         )
 
     def _write_result(
-        self,
-        network: Network,
-        method: Method,
-        loop: Loop,
-        start: Mapping[str, Tensor],
-        ctx: Context,
-        carried: Mapping[str, Tensor],
+        self, network: Network, method: Method, loop: Loop, start: Mapping[str, Tensor], ctx: Context
     ) -> Path:
-        folder = Path(self._spec["out"]) / "result"
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder / "parts").mkdir(parents=True)
-        parts: list[dict[str, str]] = []
-        named: list[tuple[str, str, Mapping[str, Tensor]]] = [
+        parts: list[Part] = [
             (name, name.partition(".")[0], tensors) for name, tensors in network.parts().items()
         ]
-        named += [(kind, kind, tensors) for kind, tensors in method.state.parts().items()]
-        if carried:
-            named.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
-        for name, kind, tensors in named:
-            save_tensors(tensors, folder / "parts" / f"{name}.safetensors")
-            parts.append({"name": name, "type": kind, "file": f"parts/{name}.safetensors"})
+        parts += [(kind, kind, tensors) for kind, tensors in method.state.parts().items()]
+        if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
+            parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         hyper = {k: v for k, v in self._recipe.method.items() if k != "name"}
-        content = {
-            "parts": parts,
+        facts = {
             "classes": network.classes,
             "heads": [{"task": t, "classes": names} for t, names in network.head_classes.items()],
             "results": self._rows,
@@ -319,10 +291,7 @@ class Job:
             "images": loop.position.images,
             "warnings": self._warnings,
         }
-        _write_json(folder / "result.json", content)
-        sync(folder / "parts")
-        sync(folder)
-        return folder
+        return write_result(Path(self._spec["out"]), parts, facts)
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
@@ -330,7 +299,7 @@ class Job:
 
 
 def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
-    """‖θ_new - θ_old‖₂ over the set S, rows that both have; `relative` to ‖θ_old‖₂ (methods §5.3).
+    """‖θ_new - θ_old‖₂ over the set S, rows that both have; `relative` to ‖θ_old‖₂.
 
     `relative` is None when the old norm is zero.
     """
@@ -409,13 +378,6 @@ def _may_answer(manifest: Mapping[str, Any], task: int, names: list[str]) -> boo
     if manifest["scenario"] == "task":
         return any(int(head["task"]) == task for head in manifest.get("heads") or [])
     return bool(names) and set(names) <= set(manifest.get("classes") or [])
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(content, file, allow_nan=False, sort_keys=True, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 if __name__ == "__main__":

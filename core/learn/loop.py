@@ -1,4 +1,4 @@
-"""The only training loop. Slots in the order of methods §0.1, one backward and one optimizer step per batch.
+"""The only training loop: the slots of a method in their order, one backward and one optimizer step per batch.
 
 Everything that decides a run is a pure function of (recipe, task, epoch) or part of a snapshot, so a run that
 is interrupted at any step and resumed ends, on CPU and at an equal thread count, with the same bits.
@@ -24,7 +24,9 @@ from core.learn.sampler import batches, count
 from core.learn.state import State
 
 REPORTS_PER_EPOCH = 20
+CONSOLIDATION_BATCH = 32
 VALIDATION_EPOCH = -1  # the table that splits off the validation part
+CONSOLIDATION_EPOCH = -2  # the table that orders the training part for the end of the task
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -161,9 +163,21 @@ class Loop:
             self._emit(_metric("deployed_epoch", self.position.step, self._best.epoch + 1))
 
     def consolidate(self) -> None:
-        """The method's end of the task, on the final weights."""
+        """The method's end of the task, on the final weights. Raises NonFinite when they are not numbers.
+
+        The training part comes shuffled: archives list class by class, and a method may take the first rows.
+        """
+        for name, tensor in self.ctx.network.state_dict().items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise NonFinite(
+                    f"{name} is no longer finite after the last step: lower lr or set optimizer.clip"
+                )
         self._modes(False)
-        self.method.end_task(self.ctx, self._feed.in_order(self._rows, 32))
+        table = epoch_table(
+            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._feed.labels.numel()
+        )
+        rows = self._rows[table[self._rows, 0].argsort(stable=True)]
+        self.method.end_task(self.ctx, self._feed.in_order(rows, CONSOLIDATION_BATCH))
         self.ctx.scratch.clear()
 
     # One epoch.
@@ -292,7 +306,7 @@ class Loop:
                 ctx.trainable[name] = parameter
 
     def _modes(self, training: bool) -> None:
-        """Frozen modules in eval; after the first update all BatchNorm in eval (methods §0.3)."""
+        """Frozen modules in eval; after the first update all BatchNorm in eval."""
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         _set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
 

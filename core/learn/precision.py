@@ -1,6 +1,6 @@
 """Where and in which number format a network runs: device, autocast, memory layout, input scaling.
 
-CPU runs in float32; CUDA runs in bfloat16 autocast without a gradient scaler. Networks with convolutions
+CPU runs in float32; CUDA trains in bfloat16 autocast without a gradient scaler. Networks with convolutions
 use channels_last on both, which is 1.2 times faster on CPU and changes no stored byte.
 """
 

@@ -39,6 +39,10 @@ class OptimizerRecipe(Strict):
     carry_state: bool = False
     olor: None = None
 
+    def rate_of(self, parameter: str) -> float:
+        """The peak rate of a parameter of the network, by its name."""
+        return self.lr if parameter.startswith("backbone.") else self.head_lr or self.lr
+
 
 class HeadRecipe(Strict):
     """How rows of new classes start."""
@@ -64,7 +68,7 @@ class Recipe(Strict):
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # The head alone learns (methods §4.10); the backbone stays in eval mode as a whole.
+    # The head alone learns; the backbone stays in eval mode as a whole.
     "linear-probe": {"method": {"name": "finetune"}, "depth": 1},
 }
 
@@ -83,38 +87,26 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     A `method` given as a string is its name; a patch that names another method than the base replaces the
     base's method with all its hyper-parameters.
     """
-    out = copy.deepcopy(dict(base))
-    for key, value in patch.items():
-        if key == "method":
-            value = {"name": value} if isinstance(value, str) else value
-            held = out.get("method")
-            held = {"name": held} if isinstance(held, str) else held
-            if isinstance(value, Mapping) and isinstance(held, Mapping):
-                if value.get("name", held.get("name")) != held.get("name"):
-                    held = {}
-                out["method"] = _merge_json(held, value)
-                continue
-        if value is None:
-            out.pop(key, None)
-        elif isinstance(value, Mapping):
-            held = out.get(key)
-            out[key] = _merge_json(held if isinstance(held, Mapping) else {}, value)
-        else:
-            out[key] = copy.deepcopy(value)
-    return out
+    before, after = _named(base), _named(patch)
+    old, new = before.get("method"), after.get("method")
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and _other(old, new):
+        del before["method"]
+    return _merge_json(before, after)
 
 
 def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
     """The complete recipe for a patch: defaults, then the preset, then the patch.
 
+    A null in the patch means that it does not say: the preset's value or the default counts.
     Raises RecipeError (or pydantic's ValidationError for types and ranges) with the field that is wrong.
     """
     from core.learn.methods import get  # methods need this module's types
 
     base: dict[str, Any] = {"method": {"name": "der++"}}
+    patch = merge({}, patch)
     preset = patch.get("preset")
     if preset is not None:
-        if preset not in PRESETS:
+        if not isinstance(preset, str) or preset not in PRESETS:
             raise RecipeError("preset", f"unknown preset {preset!r}: one of {', '.join(PRESETS)}")
         base = merge(base, PRESETS[preset])
     recipe = Recipe.model_validate(merge(base, patch))
@@ -138,8 +130,18 @@ def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
     return recipe.model_copy(update={"method": {"name": name, **hyper.model_dump(by_alias=True)}})
 
 
+def _other(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether `new` names another method than `old`."""
+    return bool(new.get("name", old.get("name")) != old.get("name"))
+
+
+def _named(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    method = recipe.get("method")
+    return {**recipe, "method": {"name": method}} if isinstance(method, str) else dict(recipe)
+
+
 def _merge_json(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    out = dict(base)
+    out = copy.deepcopy(dict(base))
     for key, value in patch.items():
         if value is None:
             out.pop(key, None)

@@ -1,7 +1,7 @@
 """Which images make which batch: a pure function of the epoch's table, so nothing needs saving.
 
 `shuffled` is a permutation cut into batches. `stratified` gives every class its share of every batch, rare
-classes repeating within the epoch (methods §2.5).
+classes repeating within the epoch (the batches of FAST, Varno et al. 2020).
 """
 
 from __future__ import annotations

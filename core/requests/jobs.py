@@ -187,7 +187,7 @@ def retry(
             return show(job), False
         _usable(task, job)
         resolved = resolve(catalogue, model.scenario, model.recipe, patch)
-        job.recipe_override, job.recipe = patch, resolved.recipe
+        job.recipe_override, job.recipe, job.gate = patch, resolved.recipe, model.gate
         job.place = model.next_place
         model.next_place += 1
         job.strikes, job.error, job.progress = 0, None, {}
@@ -245,6 +245,7 @@ def new_job(
         revision=1,
         recipe_override=override,
         recipe=recipe,
+        gate=model.gate,
         retry_of=retry_of,
         attempt=0,
         strikes=0,

@@ -290,7 +290,7 @@ def _taken(name: str) -> NameTaken:
 
 
 def _first_version(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float) -> None:
-    """Version 0: the base, and what `production` names at first."""
+    """Version 0: the base, and what `latest` and `production` name at first."""
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed)
     manifest = {
         "format": 1,
@@ -327,19 +327,20 @@ def _first_version(session: Session, blobs: Blobs, actor: Actor, model: Model, s
     session.flush()
     for position, part in enumerate(parts):
         session.add(Part(version_id=version.id, position=position, **part))
-    session.add(Alias(model_id=model.id, name="production", version=0, updated_at=now))
-    session.add(
-        AliasMove(
-            model_id=model.id,
-            alias="production",
-            version=0,
-            previous=None,
-            cause="create",
-            actor=actor.key_id,
-            reason=None,
-            at=now,
+    for alias in ("latest", "production"):
+        session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
+        session.add(
+            AliasMove(
+                model_id=model.id,
+                alias=alias,
+                version=0,
+                previous=None,
+                cause="create",
+                actor=actor.key_id,
+                reason=None,
+                at=now,
+            )
         )
-    )
 
 
 def _base_parts(

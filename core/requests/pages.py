@@ -7,7 +7,7 @@ treat it as opaque.
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, Select
@@ -31,10 +31,7 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     Raises:
         Invalid: not a cursor of such a list.
     """
-    wrong = Invalid(
-        "The cursor is not one that this list has given out.",
-        fields=[{"field": "cursor", "message": "unknown cursor"}],
-    )
+    wrong = _unknown_cursor()
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -50,6 +47,25 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     if "\0" in value or not value.isascii():
         raise wrong
     return str(value)
+
+
+def page_of(items: Sequence[dict[str, Any]], key: str, limit: int, cursor: str | None) -> dict[str, Any]:
+    """One page of a list that is in memory, in its order; the cursor is the last item's `key`, unique text.
+
+    Raises:
+        Invalid: a limit out of range or a foreign cursor.
+    """
+    _check_limit(limit)
+    start = 0
+    if cursor is not None:
+        last = decode_cursor(cursor, str)
+        found = [place for place, item in enumerate(items) if item[key] == last]
+        if not found:
+            raise _unknown_cursor()
+        start = found[0] + 1
+    shown = items[start : start + limit]
+    more = len(items) > start + limit
+    return {"items": list(shown), "next_cursor": encode_cursor(shown[-1][key]) if more else None}
 
 
 def page(
@@ -73,10 +89,7 @@ def page(
     Raises:
         Invalid: a limit out of range or a foreign cursor.
     """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise Invalid(
-            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
-        )
+    _check_limit(limit)
     if cursor is not None:
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
@@ -90,3 +103,17 @@ def page(
         "items": [show(row) for row in rows],
         "next_cursor": encode_cursor(rows[-1].page_key) if more else None,
     }
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_LIMIT:
+        raise Invalid(
+            f"limit must be 1 to {MAX_LIMIT}.", fields=[{"field": "limit", "message": f"1 to {MAX_LIMIT}"}]
+        )
+
+
+def _unknown_cursor() -> Invalid:
+    return Invalid(
+        "The cursor is not one that this list has given out.",
+        fields=[{"field": "cursor", "message": "unknown cursor"}],
+    )

@@ -6,7 +6,6 @@ exclude is refused with every wrong field named.
 """
 
 import copy
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -232,8 +231,3 @@ def _sentence(errors: list[tuple[str, str]], what: str) -> str:
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
     return f"{what}: {field}: {message}{more}."
-
-
-def size_of(recipe: Mapping[str, Any]) -> int:
-    """Bytes of a recipe as JSON."""
-    return len(json.dumps(recipe))

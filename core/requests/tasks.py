@@ -13,8 +13,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from core.db.jobs import move
 from core.db.session import Database
-from core.db.states import UNFINISHED
+from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Event, Job, Model, Result, Task, Version
 from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests, WrongState
 from core.ids import new_id
@@ -187,35 +188,56 @@ def read(db: Database, actor: Actor, model: str, number: int) -> Json:
 def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
     """Remove a task's images: archive, training and held-out part. A second call changes nothing.
 
-    Replayed images leave with the next version; later cells of the accuracy matrix are null.
+    Replayed images leave with the next version; later cells of the accuracy matrix are null. A job of the
+    model that is running has them in its memory: it is given back, and goes on without them.
 
     Raises:
         NotFound: the caller sees no such model or task.
         WrongState: its job is not finished.
     """
-    with db.write() as session:
-        row = find_model(session, actor, model, lock=True)
-        task = _find(session, row, number)
-        if task.data_deleted_at is not None:
-            return
-        open_job = session.scalar(
-            select(Job).where(Job.task_id == task.id, Job.state.in_(sorted(UNFINISHED))).limit(1)
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _erased(db, session, actor, model, number)
+    for key in done[0]:
+        store.delete(key)
+    delete_unused(db, blobs, done[1])
+
+
+def _erased(
+    db: Database, session: Session, actor: Actor, model: str, number: int
+) -> tuple[list[str], list[str]] | None:
+    """Mark a task's images as deleted; returns keys and digests that go, or None: do it again.
+
+    Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
+    """
+    found = find_model(session, actor, model)
+    leased = (Job.model_id == found.id, Job.state.in_(sorted(LEASED)))
+    held = session.scalars(select(Job).where(*leased).with_for_update()).one_or_none()
+    row = find_model(session, actor, found.id, lock=True)
+    if session.scalar(select(Job.id).where(*leased)) != (held.id if held is not None else None):
+        return None  # claimed since: hold it too
+    task = _find(session, row, number)
+    if task.data_deleted_at is not None:
+        return [], []
+    open_job = session.scalar(
+        select(Job).where(Job.task_id == task.id, Job.state.in_(sorted(UNFINISHED))).limit(1)
+    )
+    if open_job is not None:
+        raise WrongState(
+            f"The task's job {open_job.id} is {open_job.state}: cancel it first.",
+            extra={"state": open_job.state},
         )
-        if open_job is not None:
-            raise WrongState(
-                f"The task's job {open_job.id} is {open_job.state}: cancel it first.",
-                extra={"state": open_job.state},
-            )
-        now = db.now(session)
-        archive, task.archive_key = task.archive_key, None
-        digests = sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
-        task.data_deleted_at = now
-        task.train_deleted_at = task.train_deleted_at or now
-        task.held_out_deleted_at = task.held_out_deleted_at or now
-        record(session, actor, "task.delete-data", task.id, {"model": row.id, "number": number}, now=now)
-    if archive is not None:
-        store.delete(archive)
-    delete_unused(db, blobs, digests)
+    now = db.now(session)
+    if held is not None and held.state == State.RUNNING:
+        move(session, held, Action.RELEASE, now, {"reason": f"the data of task {number} was deleted"})
+    archives = [task.archive_key] if task.archive_key is not None else []
+    task.archive_key = None
+    task.data_deleted_at = now
+    task.train_deleted_at = task.train_deleted_at or now
+    task.held_out_deleted_at = task.held_out_deleted_at or now
+    record(session, actor, "task.delete-data", task.id, {"model": row.id, "number": number}, now=now)
+    return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
 
 
 def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str], now: float) -> Task:

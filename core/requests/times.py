@@ -1,4 +1,4 @@
-"""Times as the REST contract shows them: RFC 3339 in UTC. Inside, times are seconds since 1970."""
+"""Times as answers show them: RFC 3339 in UTC. Inside, times are seconds since 1970."""
 
 import re
 from datetime import UTC, datetime

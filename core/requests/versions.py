@@ -17,7 +17,7 @@ from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.pages import page
+from core.requests.pages import page, page_of
 from core.requests.times import rfc3339
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -88,18 +88,18 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> dict[st
         return show(session, row, [find_version(session, row, version)])[0]
 
 
-def list_files(db: Database, actor: Actor, model: str, version: str) -> dict[str, Any]:
-    """The parts of a version that can be fetched, in the manifest's order."""
+def list_files(
+    db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
+) -> dict[str, Any]:
+    """A page of the parts of a version that can be fetched, in the manifest's order."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
-        return {
-            "items": [
-                {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
-                for p in _parts(session, [row.id])[row.id]
-                if p.type not in PRIVATE_TYPES
-            ],
-            "next_cursor": None,
-        }
+        items = [
+            {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+            for p in _parts(session, [row.id])[row.id]
+            if p.type not in PRIVATE_TYPES
+        ]
+    return page_of(items, "name", limit, cursor)
 
 
 def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
@@ -124,7 +124,7 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
 
 
 def show(session: Session, model: Model, versions: Sequence[Version]) -> list[dict[str, Any]]:
-    """Versions of one model in the shape of the REST contract, in the order given."""
+    """Versions of one model in the shape of the API's answers, in the order given."""
     if not versions:
         return []
     parts = _parts(session, [v.id for v in versions])

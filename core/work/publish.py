@@ -93,7 +93,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
         model.next_version = number + 1
         line = ancestors(session, model.id, claim.parent_version)
         _measure(session, model, line, number, found)
-        gate = _judge(session, model, line, number, task.number)
+        gate = _judge(session, model, job, line, number, task.number)
         version = _version(session, model, task, job, line[0], number, found, stored, gate, now)
         if gate["passed"]:
             for alias in ("latest", "production"):
@@ -147,15 +147,17 @@ def _measure(session: Session, model: Model, line: list[Version], number: int, f
 
 
 def _judge(
-    session: Session, model: Model, line: list[Version], number: int, task_number: int
+    session: Session, model: Model, job: Job, line: list[Version], number: int, task_number: int
 ) -> dict[str, Any]:
+    """The verdict by the gate of the job: a change of the model's counts for later tasks."""
     rows = [Row(version.number, version.task_number, version.parent) for version in line]
     rows.append(Row(number, task_number, line[-1].number))
     query = select(ResultRow).where(
         ResultRow.model_id == model.id, ResultRow.version.in_([row.version for row in rows])
     )
     cells = {(r.version, r.task): (r.correct, r.total) for r in session.execute(query).scalars()}
-    return verdict(model.gate or {}, rows, cells, number, model.scenario)
+    gate = model.gate if job.gate is None else job.gate
+    return verdict(gate or {}, rows, cells, number, model.scenario)
 
 
 def _version(

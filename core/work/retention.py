@@ -1,4 +1,4 @@
-"""How long a task's files are kept (the table in the design), and the deleting itself.
+"""How long a task's files are kept, and the deleting itself.
 
 A file is first marked as deleted in its row; from then on nothing refers to it. Its blob goes when no
 other row names the same bytes. A crash in between leaves an unused blob, which the sweep removes.

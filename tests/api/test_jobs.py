@@ -179,6 +179,28 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
     assert points["next_cursor"]
 
 
+def test_a_jobs_metrics_are_its_losses_and_accuracies(client: TestClient, db: Database, job: str) -> None:
+    cell = {"version": "new", "task": 1, "correct": 3, "total": 4}
+    with db.write() as session:
+        for kind, data in (
+            ("progress", {"phase": "validate", "step": 4, "total_steps": 4}),
+            ("progress", {"phase": "train"}),
+            ("progress", {"phase": "train", "step": 1, "loss": 0.7}),
+            ("metric", {"name": "result", "step": None, "data": cell}),
+        ):
+            session.add(Event(job_id=job, type=kind, data=data, at=1.0))
+    points = client.get(f"/v1/jobs/{job}/metrics").json()["items"]
+    assert [(p["name"], p["step"], p["value"]) for p in points] == [
+        ("loss", 1, 0.7),
+        ("accuracy", None, 0.75),
+    ]
+    assert points[1]["data"] == cell
+    first = client.get(f"/v1/jobs/{job}/metrics?limit=1").json()
+    assert first["items"] == points[:1]
+    second = client.get(f"/v1/jobs/{job}/metrics?limit=1&cursor={first['next_cursor']}").json()
+    assert second == {"items": points[1:], "next_cursor": None}
+
+
 def test_a_page_of_events_has_an_etag_that_moves_with_it(client: TestClient, db: Database, job: str) -> None:
     path = f"/v1/jobs/{job}/events"
     tag = client.get(path).headers["etag"]
@@ -232,6 +254,15 @@ def test_the_catalogue_is_served(client: TestClient) -> None:
     assert client.get("/v1/methods/none").status_code == 404
     names = {a["name"] for a in client.get("/v1/architectures").json()["items"]}
     assert {"mlp", "small-cnn", "resnet20", "slim-resnet18"} <= names
+
+
+@pytest.mark.parametrize("path", ["/v1/methods", "/v1/architectures"])
+def test_the_catalogue_comes_in_pages_too(client: TestClient, path: str) -> None:
+    whole = client.get(path).json()["items"]
+    first = client.get(f"{path}?limit=1").json()
+    second = client.get(f"{path}?limit=200&cursor={first['next_cursor']}").json()
+    assert first["items"] + second["items"] == whole
+    assert second["next_cursor"] is None
 
 
 def test_health_needs_no_key_and_names_what_is_down(

@@ -316,6 +316,17 @@ def test_a_quota_of_open_jobs_is_429(client: TestClient, settings: Settings, arc
     assert int(answer.headers["retry-after"]) > 0
 
 
+def test_a_replay_needs_no_room_for_one_more_job(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    settings.max_open_jobs = 1
+    body, headers = archive(a=2), {"Idempotency-Key": "k"}
+    first = client.post(TASKS, content=body, headers=headers)
+    again = client.post(TASKS, content=body, headers=headers)
+    assert (again.status_code, again.content) == (202, first.content)
+    assert client.post(TASKS, content=body, headers={"Idempotency-Key": "other"}).status_code == 429
+
+
 def test_a_transaction_that_fails_leaves_no_archive(
     client: TestClient, settings: Settings, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,7 +155,7 @@ def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, sil
     begin = time.monotonic()
     for _ in range(20):
         bell.ring(JOB)
-    assert time.monotonic() - begin < 0.2
+    assert time.monotonic() - begin < 1  # the socket's time-out, once for each ring, would be 20 s
     assert bell.status() == "down"
     assert rung_at(db) is None
     bell.close()

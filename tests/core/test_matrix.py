@@ -14,7 +14,7 @@ ORACLE = {0: (10, 20, 15), 1: (90, 90, 20), 2: (70, 85, 30), 3: (60, 80, 95)}
 CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct in enumerate(row)}
 
 
-def test_the_oracle_matrix_of_the_specification() -> None:
+def test_the_figures_of_a_matrix_worked_by_hand() -> None:
     figures = summary(ROWS, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx(0.783333, abs=1e-6)
     assert figures["last"] == pytest.approx(0.783333, abs=1e-6)
@@ -111,7 +111,7 @@ def test_every_figure_is_defined_in_words() -> None:
 
 
 def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[str, Any]:
-    """Methods.md §5.3 word by word over a square history: stage i learned task i; r[i][j-1]."""
+    """The definitions word by word over a square history: stage i learned task i; r[i][j-1]."""
     last = len(r) - 1
 
     def mean(values: list[float | None]) -> float | None:

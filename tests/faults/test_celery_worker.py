@@ -67,7 +67,7 @@ def test_a_ring_starts_a_job_and_a_lost_ring_is_repeated(
     second = scale.submit(batches[1])
     begin = time.monotonic()
     scale.bell.ring(second)
-    assert time.monotonic() - begin < 0.2
+    assert time.monotonic() - begin < 1  # a ring must not wait for the broker
     time.sleep(1.0)
     assert scale.job(second).state == "queued"
     redis_server.start()

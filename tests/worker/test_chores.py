@@ -1,3 +1,4 @@
+import threading
 import time
 from pathlib import Path
 
@@ -39,20 +40,24 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round(tmp_path
 
     chores = Chores(tmp_path, 0.01, {"out": out, "broken": broken, "a": lambda: done.append("a")}, {})
     chores.start()
-    time.sleep(0.2)
+    end = time.monotonic() + 10
+    while len(done) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
     chores.close()
     assert len(done) >= 2
 
 
 def test_closing_waits_for_the_round(tmp_path: Path) -> None:
     done: list[str] = []
+    begun = threading.Event()
 
     def slow() -> None:
+        begun.set()
         time.sleep(0.3)
         done.append("slow")
 
     chores = Chores(tmp_path, 10, {"slow": slow}, {})
     chores.start()
-    time.sleep(0.05)
+    assert begun.wait(10)
     chores.close()
     assert done == ["slow"]

@@ -4,7 +4,7 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from core.db.states import State
-from worker.heartbeat import Heartbeat
+from worker.heartbeat import LOOK_S, Heartbeat
 
 
 def within(seconds: float, condition: Any) -> bool:
@@ -24,8 +24,8 @@ def test_it_beats_at_once_and_then_six_times_a_lease() -> None:
         return State.RUNNING
 
     with Heartbeat(beat, lambda: State.RUNNING, 0.6):
-        time.sleep(0.55)
-    assert 4 <= len(beats) <= 7
+        assert within(0.6 * 5, lambda: len(beats) >= 7)
+    assert beats[6] - beats[0] >= 0.55  # a busy machine may be late, never early
 
 
 def test_a_pause_is_heard_between_beats() -> None:
@@ -42,7 +42,7 @@ def test_a_hurry_is_heard_at_once() -> None:
         time.sleep(0.1)
         state[0] = State.CANCELLING
         beat.hurry()
-        assert within(0.2, lambda: beat.asked is State.CANCELLING)
+        assert within(LOOK_S / 2, lambda: beat.asked is State.CANCELLING)
 
 
 def test_a_lost_lease_is_final() -> None:

@@ -1,6 +1,7 @@
 """The diagonal Fisher information of a classifier, per example, never from batch-mean gradients.
 
-exact:  F_i = E_x Σ_c p_c (∂ log p_c / ∂θ_i)²        sample: c drawn from p        (methods §4.2)
+exact:  F_i = E_x Σ_c p_c (∂ log p_c / ∂θ_i)²        sample: c drawn from p
+Which of them, and why not the gradient of a batch's mean: van de Ven 2025, arXiv 2502.11756.
 The softmax runs over the active classes; the mean is over examples. Layers with a closed form give their
 per-sample gradients from (input activation, output gradient); `vmap(grad)` covers every other network and
 is the oracle of the closed forms.

@@ -1,7 +1,7 @@
 """Losses on examples from a memory: forward passes that leave the main pass's statistics alone.
 
 With one head all items go through it together. With a head per task the features are computed once and
-every item's logits come from the head of its own task (methods §4.8).
+every item's logits come from the head of its own task.
 """
 
 from __future__ import annotations

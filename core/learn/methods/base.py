@@ -1,6 +1,6 @@
 """The one interface of a continual-learning method.
 
-The loop calls a method's slots in the order of methods §0.1:
+The loop calls a method's slots in this order:
 loss_terms → one backward → penalty_grads → project → clip → optimizer step → after_step.
 A method never steps an optimizer, saves or logs. Its memory is `self.state` and nothing else: setting a
 tensor or a module as an attribute raises, because it would be lost when the process is.
@@ -88,7 +88,7 @@ class Method:
         return self.forward(network, x, task)
 
     def trainable(self, network: Network, depth: int) -> set[str]:
-        """Names of the parameters that move: the set S of methods §3.3."""
+        """Names of the parameters that move: the set S."""
         return network.trainable_names(depth)
 
     def stages(self) -> list[Stage]:
@@ -121,7 +121,7 @@ class Method:
         """Once per task, before its first step; not called again when a run resumes."""
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """After the last step. `batches`: the training part, in order and unaugmented."""
+        """After the last step. `batches`: the training part once, in a random order and unaugmented."""
 
     def erase(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""

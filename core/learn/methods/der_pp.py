@@ -1,6 +1,6 @@
 """Dark experience replay++: keep examples with the logits they had, and match both logits and labels.
 
-L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020 (methods §4.8).
+L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020.
 Stored logits are those of the forward pass that trained on the example, and examples are offered to the
 reservoir in every epoch, so the memory holds points of the whole trajectory.
 """
@@ -37,7 +37,7 @@ class DerPlusPlus(Method):
 
     name = "der++"
     description = "Dark experience replay++: replays stored examples with their old logits and their labels."
-    source = "Buzzega et al. 2020, arXiv 2004.07211; methods §4.8"
+    source = "Buzzega et al. 2020, arXiv 2004.07211"
     Hyper = DerPlusPlusHyper
     neutral = DerPlusPlusHyper(alpha=0.0, beta=0.0)
     regularisers = ("logits", "labels")

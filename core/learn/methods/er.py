@@ -1,6 +1,6 @@
 """Experience replay: each step also sees a batch from a reservoir of earlier examples.
 
-One mean cross-entropy over current batch and replayed batch together (methods §4.8; Chaudhry et al. 2019).
+One mean cross-entropy over current batch and replayed batch together (Chaudhry et al. 2019).
 Examples enter the reservoir in a task's first epoch only, so that each is offered once.
 """
 
@@ -34,7 +34,7 @@ class Er(Method):
 
     name = "er"
     description = "Experience replay from a reservoir of raw examples."
-    source = "Chaudhry et al. 2019, On Tiny Episodic Memories; methods §4.8"
+    source = "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
     Hyper = ErHyper
     neutral = ErHyper(replay_batch=0)
     takes = ("buffer",)

@@ -1,12 +1,14 @@
 """Online elastic weight consolidation: a quadratic penalty that holds what mattered to earlier tasks.
 
 F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task
-(Schwarz et al. 2018, Huszár 2018; methods §4.2). The gradient lambda · F (θ - θ*) is added in closed form.
-New names and grown rows have no importance until the end of their first task.
+(Schwarz et al. 2018, Huszár 2018). The gradient lambda · F (θ - θ*) is added in closed form. New names and
+grown rows have no importance until the end of their first task. With SGD the penalty acts with
+min(F, 1 / (lr · lambda)), since a larger one makes steps diverge; the stored F is never limited.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
 EXACT_EXAMPLES = 500
 SAMPLE_EXAMPLES = 2000
+LARGEST = torch.finfo(torch.float32).max
 
 
 class EwcOnlineHyper(Strict):
     """`lambda` weighs the penalty, `gamma` what is kept of the importance of earlier tasks.
 
+    With SGD the importance F acts up to lr · lambda · F = 1, where one step reaches the anchor.
     `fisher`: "exact" sums over the active classes, "sample" draws one class per example, "auto" takes exact up
     to 20 active classes. `examples` null: 500 for exact, 2000 for sample.
     """
@@ -45,8 +49,11 @@ class EwcOnline(Method):
     """A diagonal Gaussian around the last solution."""
 
     name = "ewc-online"
-    description = "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data."
-    source = "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018; methods §4.2"
+    description = (
+        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With SGD, "
+        "importance acts up to lr · lambda · F = 1 (a warning says when); what is stored is not limited."
+    )
+    source = "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847"
     weak: ClassVar[Mapping[str, str]] = {
         "class": "a weight penalty alone does not separate classes that were never seen together"
     }
@@ -68,7 +75,7 @@ class EwcOnline(Method):
             now = parameters[name].detach().float()
             tensors[key] = _grown(tensors[key], torch.zeros_like(now), name)
             tensors[f"anchor.{name}"] = _grown(tensors[f"anchor.{name}"], now.clone(), name)
-        self._limit_importance(ctx)
+        self._warn_of_limits(ctx)
 
     def penalty_grads(self, ctx: Context) -> None:
         names = self._held(ctx)
@@ -77,7 +84,7 @@ class EwcOnline(Method):
         tensors = self.state["curvature"].tensors
         parameters = [ctx.trainable[name] for name in names]
         pull = torch._foreach_sub([p.detach() for p in parameters], [tensors[f"anchor.{n}"] for n in names])
-        torch._foreach_mul_(pull, self._importance(names))
+        torch._foreach_mul_(pull, self._importance(ctx, names))
         grads = [p.grad for p in parameters if p.grad is not None]
         torch._foreach_add_(grads, pull, alpha=self.hyper.lambda_)
 
@@ -85,14 +92,12 @@ class EwcOnline(Method):
         tensors = self.state["curvature"].tensors
         names = [name for name in ctx.trainable if f"fisher.{name}" in tensors]
         total = 0.0
-        for name, importance in zip(names, self._importance(names), strict=True):
+        for name, importance in zip(names, self._importance(ctx, names), strict=True):
             delta = ctx.trainable[name].detach().float() - tensors[f"anchor.{name}"]
             total += float((importance * delta.square()).sum())
         return self.hyper.lambda_ / 2 * total
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        if self.hyper.lambda_ == 0:
-            return
         tensors = self.state["curvature"].tensors
         for name, value in self._fisher(ctx, batches).items():
             held = tensors.get(f"fisher.{name}")
@@ -130,32 +135,36 @@ class EwcOnline(Method):
         tensors = self.state["curvature"].tensors
         return [n for n, p in ctx.trainable.items() if p.grad is not None and f"fisher.{n}" in tensors]
 
-    def _limit_importance(self, ctx: Context) -> None:
-        """Where lr · lambda · F exceeds 1, an SGD step would overshoot the anchor and training diverge.
+    def _limits(self, ctx: Context, names: Iterable[str]) -> list[float]:
+        """The importance up to which the penalty acts, for each parameter.
 
-        There the penalty acts as if lr · lambda · F were 1: such a parameter is held as tightly as steps allow.
+        Where lr · lambda · F exceeds 1, an SGD step overshoots the anchor, and from 2 (without momentum) on
+        training diverges. Adam's steps are bounded anyway.
         """
-        section = self.state["curvature"]
-        section.json.pop("limit", None)
         optimizer = ctx.recipe.optimizer
-        if optimizer.name != "sgd" or self.hyper.lambda_ == 0:
-            return
-        limit = 1 / (max(optimizer.lr, optimizer.head_lr or 0.0) * self.hyper.lambda_)
-        values = [t for k, t in section.tensors.items() if k.startswith("fisher.")]
-        beyond = sum(int((t > limit).sum()) for t in values)
+        if optimizer.name != "sgd":
+            return [math.inf for _ in names]
+        # lr · lambda may be anything down to zero: a limit that float32 cannot hold is none.
+        strengths = [optimizer.rate_of(name) * self.hyper.lambda_ for name in names]
+        return [1 / s if s > 1 / LARGEST else math.inf for s in strengths]
+
+    def _warn_of_limits(self, ctx: Context) -> None:
+        tensors = self.state["curvature"].tensors
+        names = [name for name in ctx.trainable if f"fisher.{name}" in tensors]
+        stored, limits = [tensors[f"fisher.{name}"] for name in names], self._limits(ctx, names)
+        beyond = sum(int((t > limit).sum()) for t, limit in zip(stored, limits, strict=True))
         if beyond:
-            section.json["limit"] = limit
-            total = sum(t.numel() for t in values)
+            optimizer = ctx.recipe.optimizer
             ctx.warn(
-                f"the importance of {beyond} of {total} parameters is limited to {limit:.3g} so that "
-                f"lambda {self.hyper.lambda_:g} is stable at lr {optimizer.lr:g}"
+                f"lambda {self.hyper.lambda_:g} is too strong for lr {optimizer.lr:g}: the importance of {beyond} "
+                f"of {sum(t.numel() for t in stored)} parameters acts as {min(limits):.3g} at most"
             )
 
-    def _importance(self, names: Iterable[str]) -> list[Tensor]:
-        section = self.state["curvature"]
-        held = [section.tensors[f"fisher.{name}"] for name in names]
-        limit = section.json.get("limit")
-        return held if limit is None else list(torch._foreach_clamp_max(held, limit))
+    def _importance(self, ctx: Context, names: list[str]) -> list[Tensor]:
+        """The importance that acts: what is stored, limited as `_limits` says."""
+        tensors = self.state["curvature"].tensors
+        stored = [tensors[f"fisher.{name}"] for name in names]
+        return list(torch._foreach_clamp_max(stored, self._limits(ctx, names))) if names else []
 
 
 def _grown(old: Tensor, fresh: Tensor, name: str) -> Tensor:

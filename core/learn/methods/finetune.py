@@ -13,6 +13,6 @@ class Finetune(Method):
 
     name = "finetune"
     description = "Trains on the new task only. The baseline that forgets."
-    source = "methods §4.11"
+    source = "The naive baseline of the continual-learning literature"
     weak: ClassVar[Mapping[str, str]] = {"class": "plain fine-tuning forgets the old classes almost entirely"}
     neutral = Hyper()

@@ -121,8 +121,8 @@ class Network(nn.Module):
     def depth_groups(self) -> list[list[str]]:
         """State-dict names per depth: [heads, last stage, …, first]; group 5 takes what lies before it.
 
-        Definition of the groups: methods §3.3; depth d moves the first d groups. Fewer groups than five mean
-        that the greater depths are the same.
+        Depth d moves the first d groups. Fewer groups than five mean that the greater depths are the same.
+        Final norm layers belong to the last stage.
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
         for stage in reversed(range(len(self.backbone.stages))):

@@ -32,6 +32,12 @@ class NamedOptimizer:
                 groups.append({"params": members, "lr": peak})
                 self._peaks.append(peak)
         self.torch = _make(recipe, groups)
+        if recipe.name == "sgd" and recipe.momentum > 0:
+            # The fused kernel refuses parameters of which only some have a buffer, as when replay reaches the
+            # head of an old task later than the others. Zero is where a buffer starts: same bits.
+            for parameter in self._parameters.values():
+                zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                self.torch.state[parameter]["momentum_buffer"] = zero
 
     def set_rate(self, step: int) -> None:
         """Learning rates for step 0 … steps - 1."""

@@ -20,6 +20,12 @@ def test_an_alias_is_made_moved_and_used(client, model, publish):
     assert [(m["previous"], m["version"], m["cause"]) for m in moves] == [(None, 0, "set"), (0, 1, "set")]
 
 
+@pytest.mark.parametrize("alias", ["latest", "production"])
+def test_the_history_begins_with_the_model(client, model, alias):
+    moves = client.get(f"/v1/models/{model}/aliases/{alias}/history").json()["items"]
+    assert [(m["previous"], m["version"], m["cause"]) for m in moves] == [(None, 0, "create")]
+
+
 def test_the_same_target_again_adds_no_move(client, model, publish):
     publish(model)
     set_to(client, model, 1, "blue")

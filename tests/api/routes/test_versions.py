@@ -204,6 +204,11 @@ def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish
     with zipfile.ZipFile(io.BytesIO(client.get(f"{base}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == {"backbone.w"}
     assert [f["name"] for f in client.get(f"{base}/files").json()["items"]] == ["backbone.1", "curvature"]
+    first = client.get(f"{base}/files?limit=1").json()
+    assert [f["name"] for f in first["items"]] == ["backbone.1"]
+    assert [f["name"] for f in client.get(f"{base}/files?cursor={first['next_cursor']}").json()["items"]] == [
+        "curvature"
+    ]
     assert client.get(f"{base}/files/buffer").status_code == 422
     assert set(load(client.get(f"{base}/files/curvature").content)) == {"omega"}
     assert client.get(f"{base}/files/nothing").status_code == 404

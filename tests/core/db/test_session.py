@@ -22,6 +22,13 @@ def test_an_exception_rolls_back_everything(filled: Database) -> None:
         assert session.get(Owner, "own_2") is None
 
 
+def test_an_error_does_not_quote_the_values_of_its_statement(filled: Database) -> None:
+    with pytest.raises(DBAPIError) as failed, filled.read() as session:
+        session.execute(text("SELECT nowhere FROM owners WHERE name = :name"), {"name": "secret-value"})
+    assert "nowhere" in str(failed.value)
+    assert "secret-value" not in str(failed.value)
+
+
 def test_a_read_never_writes(filled: Database) -> None:
     with filled.read() as session:
         session.get_one(Owner, "own_1").name = "changed"

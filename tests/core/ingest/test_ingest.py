@@ -18,7 +18,7 @@ from test_images import huge_png
 
 import core.ingest.ingest as module
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
-from core.ingest import pool
+from core.ingest import decoding, pool
 from core.ingest.dataset import open_dataset
 from core.ingest.images import decode
 from core.ingest.ingest import Ingested, Stopped
@@ -245,7 +245,7 @@ def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "Pool", pool.Pool)
-    monkeypatch.setattr(module, "CPU_S", 1)
+    monkeypatch.setattr(decoding, "CPU_S", 1)
     result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
     assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
 

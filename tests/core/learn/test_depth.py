@@ -1,7 +1,8 @@
-"""How much may move: parameters outside the depth, and their statistics, stay bit for bit (methods §3.5)."""
+"""How much may move: parameters outside the depth, and their statistics, stay bit for bit."""
 
 import pytest
 import torch
+from streams import Bench
 
 from core.learn.methods.finetune import Finetune
 
@@ -13,7 +14,7 @@ def deep(bench):
 
 
 def state(learned):
-    return {name: t for p in learned.result["parts"] for name, t in learned.tensors(p["name"]).items()}
+    return {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
@@ -59,6 +60,40 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
     monkeypatch.setattr(Finetune, "project", project)
     masked = bench.learn(bench.spec(2, parent, **recipe))
     assert (masked.network_digests == filtered.network_digests) is same
+
+
+@pytest.mark.parametrize("method", ["finetune", "ewc-online"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("scenario", ["class", "task"])
+def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
+    tmp_path, method, optimizer, scenario
+) -> None:
+    """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old tasks."""
+    bench = Bench(tmp_path, scenario, {"name": "resnet20"}, size=8, n=10)
+    recipe = {"method": method, "train_ce": "masked", "optimizer": {"name": optimizer, "lr": 0.01}}
+    first = last = bench.learn(bench.spec(1, None, **recipe))
+    for number in (2, 3):
+        last = bench.learn(bench.spec(number, last, **recipe, depth=1))
+    before, after = state(first), state(last)
+    for name, old in before.items():
+        assert torch.equal(after[name][: len(old)] if old.dim() else after[name], old), name
+    assert last.network_digests["head" if scenario == "class" else "head.3"] not in first.digests.values()
+    if scenario == "task":  # its own head answers, so that equal logits are equal answers
+        new = {row["task"]: row for row in last.result["results"] if row["version"] == "new"}
+        learned = next(row for row in first.result["results"] if row["version"] == "new")
+        assert new[1]["per_class"] == learned["per_class"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"train_ce": "global"}, {"optimizer": {"lr": 0.01, "weight_decay": 0.01}}],
+    ids=["global", "decay"],
+)
+def test_a_global_loss_or_weight_decay_moves_old_rows(bench, change) -> None:
+    recipe = {"method": "finetune", "train_ce": "masked", "optimizer": {"lr": 0.01}}
+    first = bench.learn(bench.spec(1, None, **recipe))
+    second = bench.learn(bench.spec(2, first, **{**recipe, **change}, depth=1))
+    assert not torch.equal(second.tensors("head")["head.weight"][:2], first.tensors("head")["head.weight"])
 
 
 def test_a_head_of_its_own_rate_moves_at_it(bench) -> None:

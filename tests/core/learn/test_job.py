@@ -18,6 +18,7 @@ from core.learn import job
 from core.learn.control import PipeControl
 from core.learn.dataset import DataError
 from core.learn.loop import NonFinite
+from core.learn.methods.finetune import Finetune
 
 ROOT = Path(__file__).parents[3]
 
@@ -133,6 +134,19 @@ def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
     with pytest.raises(NonFinite) as error:
         bench.learn(bench.spec(1, None, optimizer={"lr": 1e30}))
     assert job.kind_of(error.value) == "non-finite"
+
+
+def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch) -> None:
+    after = Finetune.after_step
+
+    def after_step(self, ctx, batch):
+        after(self, ctx, batch)
+        if ctx.epoch == 1 and ctx.step == 11:  # of 12
+            ctx.network.head.weight.data[0, 0] = torch.nan
+
+    monkeypatch.setattr(Finetune, "after_step", after_step)
+    with pytest.raises(NonFinite, match=r"head\.weight"):
+        bench.learn(bench.spec(1, None, method="finetune"))
 
 
 def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> None:

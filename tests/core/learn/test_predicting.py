@@ -47,7 +47,8 @@ def test_a_version_comes_back_from_its_parts(tmp_path: Path) -> None:
 
 def test_parts_of_a_method_are_left_alone(tmp_path: Path) -> None:
     parts = {**trained().parts(), "buffer": {"images": torch.zeros(1)}}
-    load(manifest(), written(tmp_path, parts))
+    names = load(manifest(), written(tmp_path, parts)).state_dict().keys()
+    assert names == trained().state_dict().keys()
 
 
 def test_a_missing_part_is_refused(tmp_path: Path) -> None:

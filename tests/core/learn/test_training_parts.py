@@ -110,6 +110,33 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_parameter_that_gets_its_first_gradient_later_than_others_moves(name) -> None:
+    """As the head of an old task does, when replay draws none of its items at first."""
+    early, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = NamedOptimizer(OptimizerRecipe(name=name, lr=0.1), {"early": early, "late": late}, 2)
+    early.grad = torch.ones(2)
+    optimizer.step()
+    assert late.tolist() == [1, 1]
+    late.grad = torch.ones(2)
+    optimizer.step()
+    assert late.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_plain_sgd_has_the_bits_of_the_stock_optimizer() -> None:
+    torch.manual_seed(0)
+    ours, stock = (nn.Parameter(torch.linspace(-1, 1, 99)) for _ in range(2))
+    recipe = OptimizerRecipe(lr=0.1, weight_decay=0.01, schedule="constant")
+    optimizer = NamedOptimizer(recipe, {"head.weight": ours}, 5)
+    reference = torch.optim.SGD([stock], 0.1, momentum=0.9, weight_decay=0.01, fused=True)
+    for _ in range(5):
+        ours.grad = torch.randn(99)
+        stock.grad = ours.grad.clone()
+        optimizer.step()
+        reference.step()
+        assert torch.equal(ours, stock)
+
+
 def test_carried_state_of_a_head_that_grew_starts_at_zero_in_new_rows() -> None:
     weight = nn.Parameter(torch.zeros(3, 2))
     optimizer = NamedOptimizer(OptimizerRecipe(), {"head.weight": weight}, 1)

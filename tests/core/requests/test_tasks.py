@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Audit, Event, Job, Owner, Task
@@ -164,3 +165,40 @@ def test_a_batch_with_another_method_is_warned_about(
     models.change(database, catalogue, actor, model, {"recipe": {"method": "si"}})
     answer, _ = tasks.submit(database, store, catalogue, actor, model, batch(tmp_path, 1), None)
     assert any("from er to si" in w for w in answer["task"]["warnings"])
+
+
+def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    first, second = (
+        tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None)[0]["job"]["id"]
+        for n in range(2)
+    )
+    with database.write() as session:
+        for job_id, actions in (
+            (first, (Action.VALIDATE, Action.START, Action.PUBLISH)),
+            (second, (Action.VALIDATE, Action.START)),
+        ):
+            row = locked(session, job_id)
+            assert row is not None
+            for action in actions:
+                move(session, row, action, 1.0)
+            row.fence = 1 if job_id == second else None
+    tasks.delete_data(database, store, Blobs(store, tmp_path / "cache"), actor, model, 1)
+    with database.read() as session:
+        job = session.get_one(Job, second)
+        assert (job.state, job.fence, job.strikes) == ("queued", None, 0)
+        events = session.scalars(select(Event).where(Event.job_id == second).order_by(Event.id)).all()
+        assert events[-1].data == {"state": "queued", "reason": "the data of task 1 was deleted"}
+
+
+def test_a_job_remembers_the_gate_it_was_submitted_under(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    models.change(database, CATALOGUE, actor, model, {"gate": {"min_acc": 0.5}})
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    models.change(database, CATALOGUE, actor, model, {"gate": {"min_acc": 0.9}})
+    with database.read() as session:
+        gate = session.get_one(Job, answer["job"]["id"]).gate
+    assert gate is not None
+    assert gate["min_acc"] == 0.5

@@ -280,6 +280,14 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
     assert desk.claim().parent_version == 1
 
 
+def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
+    model = desk.model(gate={"min_acc": 0.99})
+    job_id = desk.submit(model, gate={"min_acc": 0.5})
+    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    assert [v.status for v in desk.all(Version, job_id=job_id)] == ["published"]
+    assert desk.all(Version, job_id=job_id)[0].gate["checks"][0]["limit"] == 0.5
+
+
 def test_undefined_figures_pass_the_gate(desk: Any) -> None:
     model = desk.model(gate={"max_forgetting": 0.0})
     learn(desk, model)

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from core.learn import job
+from core.learn.state import load_tensors
 
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 
@@ -67,7 +68,7 @@ class Learned:
         return {name: d for name, d in self.digests.items() if name.startswith(("backbone", "head"))}
 
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
-        return job.load_tensors(self.folder / "parts" / f"{part}.safetensors")
+        return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result

@@ -1,5 +1,6 @@
 """ER and DER++: what they replay, what they store, and what each loss term is."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,13 @@ def test_old_heads_are_trained_by_replay_of_their_own_items(tmp_path, monkeypatc
     )
 
 
+def test_heads_of_old_tasks_may_be_drawn_for_the_first_time_in_any_step(tmp_path) -> None:
+    for method in ({"name": "er", "replay_batch": 1}, {"name": "der++", "replay_batch": 1}):
+        bench = Bench(tmp_path / method["name"], "task")
+        last = bench.stream(3, method=method, optimizer={"carry_state": True})
+        assert {"head.1", "head.2", "head.3"} <= set(last.network_digests)
+
+
 def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
     """With the replay losses weighted to nearly nothing, BatchNorm buffers are those of plain training."""
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
@@ -162,6 +170,12 @@ def test_items_of_erased_tasks_are_not_in_the_next_buffer(bench) -> None:
     assert set(second.tensors("buffer")["tasks"].tolist()) == {2}
 
 
-def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench) -> None:
-    for name in methods.METHODS:
-        bench.stream(2, method=name, train_ce="masked")
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
+    first = bench.learn(bench.spec(1, None, method=name, train_ce="masked"))
+    steps = recorded(monkeypatch, methods.get(name))
+    second = bench.learn(bench.spec(2, first, method=name, train_ce="masked"))
+    share = 0.5 if name == "er" else 1.0  # of the batch that is new
+    assert steps[0]["task"] == pytest.approx(share * math.log(2))  # two new rows, still zero
+    old, new = (learned.tensors("head")["head.weight"] for learned in (first, second))
+    assert torch.equal(new[:2], old) is (name not in ("er", "der++"))

@@ -1,0 +1,198 @@
+"""One archive's images decoded in worker processes: what to read where, cut into ranges, and the results.
+
+Results lie in files of the scratch folder, one row per image, which the decoders write in place: pixels,
+verdict, digest and, for a refused image, the reason.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from core.ingest import decoder
+from core.ingest.decoder import DIGEST_BYTES, REASON_BYTES, Plan
+from core.ingest.inspect import Contents
+from core.ingest.layout import IGNORED, Layout
+from core.ingest.limits import Limits
+from core.ingest.members import DEFLATED, Members, unpack_to
+from core.ingest.npz import NpyArray, rows
+from core.ingest.pool import Pool, Range, TooManyDeadly
+from core.ingest.report import Decoded, too_many_deadly
+
+CPU_S = 60
+"""CPU seconds that a decoder may spend on a few images."""
+_RANGE_IMAGES = 256
+_RANGE_BYTES = 8 << 20
+_IMAGES_PER_PROCESS = 1500
+"""Starting another decoder pays only when it has this many images to itself."""
+
+
+@dataclass
+class Decoding:
+    """One decoding run: makes the result files, plans the ranges, runs the pool.
+
+    progress(done, total) in images; stop(): True ends the run with Stopped.
+    """
+
+    scratch: Path
+    image_size: int
+    channels: int
+    limits: Limits
+    pool: Pool
+    progress: Callable[[int, int], None]
+    stop: Callable[[], bool]
+
+    def run(self, fd: int, source: Path, contents: Contents) -> Decoded:
+        """Decode every image of an opened archive; `source` is its file, unpacked if it was gzip.
+
+        Raises Stopped, and Rejected when too many images end their decoder.
+        """
+        return self._arrays(fd, source, contents) if contents.npz else self._files(source, contents)
+
+    def _files(self, source: Path, contents: Contents) -> Decoded:
+        members, layout = contents.members, contents.layout
+        of = np.array(layout.of, np.int64)
+        index = np.flatnonzero(of != IGNORED)
+        columns = self.scratch / "columns"
+        packed = _write_columns(columns, members, index)
+
+        def name(i: int) -> str:
+            return members.names[int(index[i])]
+
+        plan = self._plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
+        self._run([(plan, _ranges(packed, 0))], name, layout)
+        test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
+        return self._result(name, of[index], test)
+
+    def _arrays(self, fd: int, source: Path, contents: Contents) -> Decoded:
+        npz, members = contents.npz, contents.members
+        assert npz is not None
+        layout = contents.layout
+        total = len(layout.of)
+        jobs = []
+        for item, first in rows(npz):
+            at, begin = source, members.offsets[item.index] + item.header_bytes
+            if members.methods[item.index] == DEFLATED:
+                at, begin = self.scratch / f"array-{first}", item.header_bytes
+                _unpack(fd, members, item, at)
+            height, width, depth = (*item.shape[1:], 1)[:3]
+            one = height * width * depth
+            # Rows count through both arrays: the second one begins `first` rows before its own data.
+            plan = self._plan(at, total, "", begin - first * one, (height, width, depth))
+            jobs.append((plan, _ranges(np.full(item.shape[0], one, np.int64), first)))
+        split = npz.images.shape[0]
+
+        def name(i: int) -> str:
+            return f"images[{i}]" if i < split else f"test_images[{i - split}]"
+
+        self._run(jobs, name, layout)
+        test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
+        return self._result(name, np.array(layout.of, np.int64), test)
+
+    def _plan(self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]) -> Plan:
+        row_bytes = self.image_size * self.image_size * self.channels
+        paths = {}
+        for name, bytes_ in (
+            ("pixels", row_bytes),
+            ("verdicts", 1),
+            ("digests", DIGEST_BYTES),
+            ("reasons", REASON_BYTES),
+        ):
+            path = self.scratch / name
+            if not path.exists():
+                with path.open("wb") as file:
+                    file.truncate(count * bytes_)
+            paths[name] = str(path.absolute())
+        return Plan(
+            archive=str(source.absolute()),
+            rows=count,
+            columns=columns,
+            begin=begin,
+            height=shape[0],
+            width=shape[1],
+            depth=shape[2],
+            image_size=self.image_size,
+            channels=self.channels,
+            max_pixels=self.limits.image_pixels,
+            max_file_bytes=self.limits.image_bytes,
+            memory_bytes=self.limits.decoder_bytes,
+            cpu_s=CPU_S,
+            **paths,
+        )
+
+    def _run(self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout) -> None:
+        total = sum(b - a for _, ranges in jobs for a, b in ranges)
+        before = 0
+        self.pool.processes = min(self.pool.processes, max(1, total // _IMAGES_PER_PROCESS))
+        for plan, ranges in jobs:
+            count = sum(b - a for a, b in ranges)
+            if not count:
+                continue
+
+            def report(done: int, _: int, before: int = before) -> None:
+                self.progress(before + done, total)
+
+            try:
+                self.pool.run(plan, ranges, report, self.stop)
+            except TooManyDeadly as error:
+                raise too_many_deadly(self.pool.deadly, names, layout) from error
+            before += count
+
+    def _result(
+        self, names: Callable[[int], str], labels: npt.NDArray[np.int64], test: npt.NDArray[np.bool_]
+    ) -> Decoded:
+        return Decoded(
+            names,
+            labels,
+            test,
+            np.fromfile(self.scratch / "verdicts", np.uint8),
+            np.fromfile(self.scratch / "digests", np.uint8).reshape(-1, DIGEST_BYTES),
+            self.scratch / "reasons",
+            self.scratch / "pixels",
+        )
+
+
+def _write_columns(path: Path, members: Members, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Write the decoder's columns of the rows `index`; returns the packed bytes of each."""
+    with path.open("wb") as file:
+        for column in (members.offsets, members.packed, members.sizes, members.crcs):
+            file.write(np.frombuffer(column, np.uint64)[index].tobytes())
+        file.write(np.frombuffer(bytes(members.methods), np.uint8)[index].tobytes())
+    return np.frombuffer(members.packed, np.uint64)[index].astype(np.int64)
+
+
+def _ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
+    """Cut rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
+    ranges: list[Range] = []
+    start = used = 0
+    for i, count in enumerate(packed.tolist()):
+        if i > start and (i - start >= _RANGE_IMAGES or used + count > _RANGE_BYTES):
+            ranges.append((first + start, first + i))
+            start, used = i, 0
+        used += count
+    if start < len(packed):
+        ranges.append((first + start, first + len(packed)))
+    return ranges
+
+
+def _unpack(fd: int, members: Members, item: NpyArray, path: Path) -> None:
+    i = item.index
+    out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        unpack_to(
+            fd,
+            members.offsets[i],
+            members.packed[i],
+            members.sizes[i],
+            members.methods[i],
+            members.names[i],
+            out,
+        )
+    finally:
+        os.close(out)
+
+
+assert decoder.PENDING == 0  # result files start as zeros
