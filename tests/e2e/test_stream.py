@@ -86,6 +86,7 @@ def test_the_same_job_is_answered_with_304_until_it_changes(client, learned):
     assert again.status_code == 304 and not again.content
 
 
+@pytest.mark.slow
 def test_a_version_is_the_same_bytes_when_learned_again(client, learned, tmp_path: Path):
     client.create_model("again", recipe=RECIPE)
     for name, archive in digits.archives()[:2]:

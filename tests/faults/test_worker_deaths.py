@@ -47,6 +47,7 @@ def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     assert house.left_over() == []
 
 
+@pytest.mark.slow
 def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_killed_zygote_costs_nothing(house: Any, batches: list[bytes], undistu
     assert house.digests() == undisturbed
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:

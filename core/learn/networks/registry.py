@@ -17,7 +17,7 @@ from core.learn.networks import (
     torchvision_vit,
 )
 from core.learn.networks.backbone import Backbone, ImageSpec
-from core.learn.networks.init import Rule, he_fan_in, he_fan_out, torch_default
+from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_default
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ _ALL = [
         "Three convolutions 32/64/128, pooled to 3x3, one hidden layer of 128. Fast on a CPU.",
         "this project",
         small_cnn.SmallCnn,
-        he_fan_in,
+        lecun_fan_in,
         4,
     ),
     ArchitectureInfo(

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import save_file
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
-from sqlalchemy.orm import Session
 
 from core.db import references
 from core.db.session import Database
@@ -64,31 +63,6 @@ class House:
             self.db, self.blobs(kind), self.settings, self.actor,
             architecture=MLP, image=IMAGE, path=self.file(),
         )  # fmt: skip
-
-    def submit(self, session: Session, state: str) -> None:
-        """The rows of a task and its job."""
-        session.add(
-            Task(
-                id="tsk_1", model_id="mdl_1", number=1, sha256="0" * 64, bytes=3, media_type="zip", classes={},
-                report={}, warnings=[], created_at=1.0,
-            )
-        )  # fmt: skip
-        session.flush()
-        session.add(
-            Job(
-                id="job_1", model_id="mdl_1", owner_id=self.actor.owner_id, task_id="tsk_1", task_number=1,
-                place=1, state=state, recipe_override={}, recipe={}, progress={}, created_at=1.5,
-            )
-        )  # fmt: skip
-
-    def deleter(self) -> threading.Thread:
-        """A thread that deletes the model, and has begun."""
-        arguments = (self.db, self.store, self.blobs(), self.actor, "m")
-        thread = threading.Thread(target=models.delete, args=arguments)
-        thread.start()
-        thread.join(0.3)
-        assert thread.is_alive()
-        return thread
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""
