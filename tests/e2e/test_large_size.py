@@ -72,7 +72,7 @@ def archives() -> list[bytes]:
 @pytest.fixture(scope="module")
 def learned(client: Client, archives: list[bytes]) -> str:
     """A model with one learned version, whose bytes are in S3."""
-    client.create_model("learned", recipe=QUICK)
+    client.create_model("learned", recipe={**QUICK, "epochs": 8})
     assert client.wait(client.submit("learned", archives[0]))["state"] == "succeeded"
     return "/v1/models/learned/versions/1"
 
