@@ -27,7 +27,6 @@ def main() -> None:
     methods: dict[str, Any] = {
         "der++": {"name": "der++", "buffer": 200},
         "er": {"name": "er", "buffer": 200},
-        "ewc-online": {"name": "ewc-online"},
         "finetune": {"name": "finetune"},
     }
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
