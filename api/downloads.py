@@ -5,7 +5,8 @@ A request for several ranges, or in another unit, is answered with the whole. No
 
 import base64
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -23,6 +24,14 @@ DOWNLOAD_HEADERS: list[dict[str, Any]] = [
 ]
 
 
+class Source(Protocol):
+    """Where a download's bytes come from."""
+
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Chunks of the file of that digest, or of a range of it; a whole read is verified."""
+        ...
+
+
 def described(media_type: str, *, redirect: bool = False) -> dict[int | str, dict[str, Any]]:
     """For a route's `responses=`."""
     binary = {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}
@@ -38,12 +47,12 @@ def described(media_type: str, *, redirect: bool = False) -> dict[int | str, dic
 
 
 def download(
-    request: Request, blobs: Blobs, sha256: str, size: int, media_type: str, filename: str
+    request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
-    """The answer to GET or HEAD for a blob.
+    """The answer to GET or HEAD for a stored file, of a blob as a rule.
 
     Args:
-        size: of the blob in bytes.
+        size: of the file in bytes.
         filename: under which a browser saves it; plain ASCII.
     """
     headers = {
@@ -64,11 +73,11 @@ def download(
             first, last = found
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
             headers["Content-Length"] = str(last - first + 1)
-            return StreamingResponse(blobs.read(sha256, first, last - first + 1), 206, headers)
+            return StreamingResponse(source.read(sha256, first, last - first + 1), 206, headers)
     headers["Content-Length"] = str(size)
     if request.method == "HEAD":
         return Response(headers=headers)
-    return StreamingResponse(blobs.read(sha256), headers=headers)
+    return StreamingResponse(source.read(sha256), headers=headers)
 
 
 def redirect(request: Request, store: Store, sha256: str, media_type: str, filename: str) -> Response | None:

@@ -158,6 +158,12 @@ class ExportUnavailable(PerennialError):
     code, title, status = "export-unavailable", "Export unavailable", 422
 
 
+class AnytimeUnavailable(PerennialError):
+    """The job has no state to download now; the detail says whether it will have one."""
+
+    code, title, status = "anytime-unavailable", "No anytime state", 409
+
+
 class ImageInvalid(PerennialError):
     """Images sent for prediction that cannot be decoded."""
 

@@ -1,32 +1,61 @@
-"""The accuracy matrix R and its summary figures.
+"""The accuracy matrix R and its summary figures, as pure functions of rows and cells.
 
 `R[v][j]` is the accuracy of version v on the held-out part of task j. Figures go along the ancestors of
-one version: stages 0 (the base) … T, where stage i learned task t_i. Backward and
-forward transfer follow Lopez-Paz and Ranzato 2017, forgetting Chaudhry et al. 2018; sums go only over defined
-entries, undefined is None and never 0. Stored are counts; accuracies are derived.
+one version: stages 0 (the base) … T, where stage i learned task t_i. Backward and forward transfer follow
+Lopez-Paz and Ranzato 2017 (arXiv 1706.08840), forgetting and intransigence Chaudhry et al. 2018 (arXiv
+1801.10112). Stored are counts, accuracies are derived. Sums go only over defined entries; what is undefined
+is None, never 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Cells = Mapping[tuple[int, int], tuple[int, int]]
 """(version, task) → (correct, total). A missing cell, or a total of 0, is undefined."""
+ClassCells = Mapping[tuple[int, int], Mapping[str, Sequence[int]]]
+"""(version, task) → label → (correct, total)."""
 
 DEFINITIONS = {
     "accuracy_matrix": "Row: version. Column: task. Share of the task's held-out images that the version "
     "classifies correctly; null where the task is not among its ancestors, it cannot answer, or it was not "
-    "measured.",
+    "measured. Ties go to the first class, so version 0, whose head is zero, answers its first class.",
     "acc": "ACC: mean over the learned tasks of the version's accuracy.",
-    "last": "LA: the version's accuracy over all held-out images of the learned tasks together (task "
-    "scenario: the mean over tasks).",
-    "average_incremental": "AA: mean of `last` over the versions from the first to this one.",
+    "pooled": "Accuracy over all held-out images of the learned tasks together.",
+    "macro": "Mean over the learned classes of the version's accuracy; classes without held-out images are "
+    "left out.",
+    "last": "LA: the version's primary accuracy, which is `pooled` in the data and class scenarios and `acc` "
+    "in the task scenario.",
+    "by_stage": "The primary accuracy of each version from the first to this one.",
+    "average_incremental": "AA: mean of `by_stage`.",
     "bwt": "Backward transfer: mean over earlier tasks of accuracy now minus accuracy when learned.",
     "fwt": "Forward transfer: mean over tasks from the second on of accuracy just before learning it minus "
-    "accuracy of version 0; null in the class scenario.",
+    "accuracy of version 0. Null in the class scenario, whose new labels cannot be answered, and in the task "
+    "scenario, where an untrained head answers nothing: see `fwt_probe`.",
+    "fwt_probe": "Forward transfer of the features: as `fwt`, with the accuracy of the k-NN probe.",
     "forgetting": "Mean over earlier tasks of the best accuracy since it was learned minus accuracy now; "
     "negative means gain.",
+    "forgetting_literal": "As `forgetting`, with the best accuracy of any version from the first on, also "
+    "before the task was learned.",
+    "forgetting_by_stage": "`forgetting` at each version from the second to this one.",
+    "per_task": "For each learned task: accuracy when learned, accuracy now, and its forgetting.",
     "learning_accuracy": "Mean over tasks of the accuracy right after learning it.",
+    "regression_rate": "Share of held-out images that the parent classified correctly and this version does "
+    "not, over the tasks that both can answer.",
+    "improvement_rate": "Share of these images that this version classifies correctly and the parent did "
+    "not. Accuracy now minus accuracy before, on the same images, is improvement minus regression.",
+    "intransigence": "Mean over tasks of the accuracy of a reference trained jointly on all tasks so far "
+    "minus accuracy right after learning it; null without a reference.",
+    "intransigence_last": "The intransigence of the last task.",
+    "gap_to_joint": "D: primary accuracy of a reference trained jointly minus this version's; null without "
+    "one.",
+    "gap_by_stage": "D at each version from the first to this one.",
     "update_norm": "Per version, the Euclidean norm of the change of the shared weights; null if unknown.",
+    "drift": "Per version, the Euclidean distance of the backbone from version 0; null if unknown.",
+    "knn_probe": "Leave-one-out k-nearest-neighbour accuracy of the version's features on the held-out "
+    "images: over all tasks together and per task. It does not depend on the head.",
+    "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was learned.",
+    "unmeasured_classes": "Learned classes without held-out images: in no accuracy.",
 }
 
 
@@ -57,75 +86,232 @@ def path(rows: Sequence[Row], version: int) -> list[Row]:
     return line[::-1]
 
 
+class Stages:
+    """R along the ancestors of one version: `r(stage, task)`, and every figure that follows from it.
+
+    Args:
+        scenario: data, task or class: chooses the primary accuracy, and whether FWT is defined.
+        slices: whether each task has test images of its own. On one common test set the columns are all
+            the same, and transfer and forgetting are undefined.
+        zero_heads: task scenario: heads of tasks that are not learned yet are zero, which makes FWT 0 by
+            construction, so it is undefined.
+
+    Raises:
+        KeyError: `version`, or one of its ancestors, is not among the rows.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        cells: Cells,
+        version: int,
+        scenario: str,
+        *,
+        slices: bool = True,
+        zero_heads: bool = True,
+    ) -> None:
+        self.line = path(rows, version)
+        self.last = len(self.line) - 1
+        self.learned: dict[int, int] = {}  # task → first stage that learned it
+        for stage, row in enumerate(self.line):
+            if row.task is not None:
+                self.learned.setdefault(row.task, stage)
+        self.scenario = scenario
+        self._cells = cells
+        self._slices = slices
+        self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
+
+    def r(self, stage: int, task: int) -> float | None:
+        """Accuracy in [0, 1]."""
+        return _accuracy(self._cells, self.line[stage].version, task)
+
+    def seen(self, stage: int) -> list[int]:
+        """Tasks learned up to a stage, in the order in which they were first learned."""
+        return [task for task, at in self.learned.items() if at <= stage]
+
+    def task_mean(self, stage: int) -> float | None:
+        """Mean accuracy over the tasks seen."""
+        return mean(self.r(stage, task) for task in self.seen(stage))
+
+    def pooled(self, stage: int) -> float | None:
+        """Accuracy over all images of the tasks seen; of the one common test set without slices."""
+        counts = [self._cells.get((self.line[stage].version, task), (0, 0)) for task in self.seen(stage)]
+        return _ratio(sum(correct for correct, _ in counts), sum(total for _, total in counts))
+
+    def macro(self, stage: int, per_class: ClassCells) -> float | None:
+        """Mean accuracy over the classes seen that have test images; per head in the task scenario."""
+        version, totals = self.line[stage].version, dict[tuple[int | None, str], tuple[int, int]]()
+        for task in self.seen(stage):
+            for label, (correct, total) in per_class.get((version, task), {}).items():
+                key = (task if self.scenario == "task" else None, label)
+                held = totals.get(key, (0, 0))
+                totals[key] = (held[0] + correct, held[1] + total)
+        return mean(_ratio(correct, total) for correct, total in totals.values())
+
+    def primary(self, stage: int) -> float | None:
+        """A_i: pooled over images, except with a head per task: there the mean over tasks."""
+        return self.task_mean(stage) if self.scenario == "task" else self.pooled(stage)
+
+    def by_stage(self) -> list[float | None]:
+        """A_1 … A_T."""
+        return [self.primary(stage) for stage in range(1, self.last + 1)]
+
+    def bwt(self) -> float | None:
+        """1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
+        return mean(
+            _minus(self.r(self.last, j), self.r(self.learned[j], j)) for j in self._earlier(self.last)
+        )
+
+    def fwt(self) -> float | None:
+        """1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
+        if not self._forward or not self._slices:
+            return None
+        later = [j for j, at in self.learned.items() if at >= 2]
+        return mean(_minus(self.r(self.learned[j] - 1, j), self.r(0, j)) for j in later)
+
+    def forgotten(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+        """f_j^k = max_l R[l][j] - R[k][j] over l from j, or with `literal` from 1, to k - 1."""
+        first = 1 if literal else self.learned[task]
+        best = [a for earlier in range(first, stage) if (a := self.r(earlier, task)) is not None]
+        return _minus(max(best, default=None), self.r(stage, task))
+
+    def forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+        """F_k: mean of f_j^k over the tasks learned before stage k; in [-1, 1], negative is gain."""
+        return mean(self.forgotten(j, stage, literal=literal) for j in self._earlier(stage))
+
+    def learning_accuracy(self) -> float | None:
+        """Mean of R[j][j]."""
+        return mean(self.r(at, task) for task, at in self.learned.items())
+
+    def intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
+        """I_k = a*_k - R[k][k] for each stage k from 1.
+
+        Args:
+            reference: a*_k, the accuracy on task k of a model trained jointly on the tasks 1 … k.
+
+        Raises:
+            ValueError: not one value per stage.
+        """
+        own = [self.r(k, task) for k, row in enumerate(self.line) if (task := row.task) is not None]
+        return [_minus(best, r) for best, r in zip(reference, own, strict=True)]
+
+    def gap(self, joint: Sequence[float | None]) -> list[float | None]:
+        """D_i = A_i of the reference - A_i for each stage from 1; the last is D.
+
+        Args:
+            joint: primary accuracies of models trained jointly on the tasks 1 … i, same network and recipe.
+
+        Raises:
+            ValueError: not one value per stage.
+        """
+        return [_minus(best, own) for best, own in zip(joint, self.by_stage(), strict=True)]
+
+    def _earlier(self, stage: int) -> list[int]:
+        return [task for task, at in self.learned.items() if at < stage] if self._slices else []
+
+
+def rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
+    """(regression rate, improvement rate) from (regressed, improved, total) counts of the same images.
+
+    Improvement minus regression is exactly the difference of the two accuracies.
+    """
+    regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
+    return _ratio(regressed, total), _ratio(improved, total)
+
+
+def degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
+    """Tasks whose accuracy says nothing, since only one class can be answered. `classes`: task → labels."""
+    tasks = stages.seen(stages.last)
+    if stages.scenario == "task":
+        return [task for task in tasks if len(classes.get(task, ())) == 1]
+    labels = {label for task in tasks for label in classes.get(task, ())}
+    return tasks if len(labels) == 1 else []
+
+
+def unmeasured(
+    stages: Stages, per_class: ClassCells, classes: Mapping[int, Collection[str]]
+) -> list[dict[str, Any]]:
+    """Learned classes of measured tasks that have no test image: {"task", "class"}, in order."""
+    version, heads = stages.line[-1].version, stages.scenario == "task"
+    measured = {task: per_class[version, task] for task in stages.learned if (version, task) in per_class}
+    tested = {
+        (task if heads else None, label)
+        for task, counts in measured.items()
+        for label, (_, total) in counts.items()
+        if total
+    }
+    missing: dict[tuple[int | None, str], int] = {}
+    for task in measured:
+        for label in sorted(classes.get(task, ())):
+            key = (task if heads else None, label)
+            if key not in tested:
+                missing.setdefault(key, task)
+    return [{"task": task, "class": label} for (_, label), task in missing.items()]
+
+
 def summary(
     rows: Sequence[Row],
     cells: Cells,
     version: int,
     scenario: str,
-    update_norms: Mapping[int, float | None] | None = None,
-) -> dict[str, float | list[float | None] | None]:
-    """The figures of `version`, along its ancestors.
+    *,
+    per_class: ClassCells | None = None,
+    joint: Sequence[float | None] | None = None,
+    reference: Sequence[float | None] | None = None,
+) -> dict[str, Any]:
+    """The figures of `version` that follow from R, by the names of `DEFINITIONS`.
 
     Args:
-        scenario: data, task or class: chooses the primary accuracy, and whether FWT is defined.
-        update_norms: version → norm of its update.
-
-    Returns:
-        acc, last, average_incremental, bwt, fwt, forgetting, learning_accuracy (see `DEFINITIONS`) and
-        update_norm, one entry per stage from 1.
+        scenario: data, task or class.
+        per_class: for `macro`.
+        joint, reference: of models trained jointly, see `Stages.gap` and `Stages.intransigence`.
     """
-    stages = path(rows, version)
-    learned: dict[int, int] = {}  # task → first stage that learned it
-    for stage, row in enumerate(stages):
-        if row.task is not None:
-            learned.setdefault(row.task, stage)
-    last = len(stages) - 1
-
-    def r(stage: int, task: int) -> float | None:
-        return _accuracy(cells, stages[stage].version, task)
-
-    def seen(stage: int) -> list[int]:
-        return [task for task, at in learned.items() if at <= stage]
-
-    def mean_accuracy(stage: int) -> float | None:
-        return _mean([r(stage, task) for task in seen(stage)])
-
-    def primary(stage: int) -> float | None:
-        if scenario == "task":
-            return mean_accuracy(stage)
-        counts = [cells.get((stages[stage].version, task), (0, 0)) for task in seen(stage)]
-        total = sum(n for _, n in counts)
-        return sum(correct for correct, _ in counts) / total if total else None
-
-    def lost(task: int) -> float | None:
-        best = [a for stage in range(learned[task], last) if (a := r(stage, task)) is not None]
-        return _difference(max(best) if best else None, r(last, task))
-
-    earlier = [task for task, at in learned.items() if at < last]
-    later = [task for task, at in learned.items() if at >= 2]
-    ahead = [] if scenario == "class" else later
-    norms = update_norms or {}
+    stages = Stages(rows, cells, version, scenario)
+    last = stages.last
+    gap = None if joint is None else stages.gap(joint)
+    lag = None if reference is None else stages.intransigence(reference)
     return {
-        "acc": mean_accuracy(last),
-        "last": primary(last),
-        "average_incremental": _mean([primary(stage) for stage in range(1, last + 1)]),
-        "bwt": _mean([_difference(r(last, task), r(learned[task], task)) for task in earlier]),
-        "fwt": _mean([_difference(r(learned[task] - 1, task), r(0, task)) for task in ahead]),
-        "forgetting": _mean([lost(task) for task in earlier]),
-        "learning_accuracy": _mean([r(at, task) for task, at in learned.items()]),
-        "update_norm": [norms.get(row.version) for row in stages[1:]],
+        "acc": stages.task_mean(last),
+        "pooled": stages.pooled(last),
+        "macro": stages.macro(last, per_class or {}),
+        "last": stages.primary(last),
+        "by_stage": stages.by_stage(),
+        "average_incremental": mean(stages.by_stage()),
+        "bwt": stages.bwt(),
+        "fwt": stages.fwt(),
+        "forgetting": stages.forgetting(last),
+        "forgetting_literal": stages.forgetting(last, literal=True),
+        "forgetting_by_stage": [stages.forgetting(stage) for stage in range(2, last + 1)],
+        "per_task": [
+            {
+                "task": task,
+                "when_learned": stages.r(at, task),
+                "now": stages.r(last, task),
+                "forgetting": stages.forgotten(task, last),
+            }
+            for task, at in stages.learned.items()
+        ],
+        "learning_accuracy": stages.learning_accuracy(),
+        "intransigence": None if lag is None else mean(lag),
+        "intransigence_last": lag[-1] if lag else None,
+        "gap_to_joint": gap[-1] if gap else None,
+        "gap_by_stage": gap,
     }
 
 
-def _accuracy(cells: Cells, version: int, task: int) -> float | None:
-    correct, total = cells.get((version, task), (0, 0))
-    return correct / total if total else None
-
-
-def _difference(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the defined values; None when there is none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
+
+
+def _accuracy(cells: Cells, version: int, task: int) -> float | None:
+    return _ratio(*cells.get((version, task), (0, 0)))
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b

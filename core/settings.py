@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     chores_s: float = Field(5.0, gt=0)
     snapshot_s: float = Field(30.0, gt=0)
     """Seconds between snapshots of a running job."""
+    anytime_s: float = Field(10.0, gt=0)
+    """Seconds between looks for a better state to download while a job runs (recipes with `anytime`)."""
     stall_s: float = Field(600.0, gt=0)
     """A job child without progress for so long is ended."""
     grace_s: float = Field(30.0, gt=0)

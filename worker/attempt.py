@@ -22,8 +22,8 @@ from core.errors import LeaseLost, PerennialError, Rejected, StoreCorrupt, Unava
 from core.ingest.ingest import Stopped
 from core.settings import Settings
 from core.store import Store
+from core.work import anytime, progress, snapshots
 from core.work import claim as claims
-from core.work import progress, snapshots
 from core.work.claim import Claim
 from core.work.prepare import prepare
 from core.work.publish import publish
@@ -128,7 +128,7 @@ class Attempt:
         child = tools.zygote().spawn(spec)
         log.info("job process", pid=child.pid)
         settings = tools.settings
-        periods = Periods(settings.snapshot_s, settings.stall_s, settings.grace_s)
+        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s)
         recorder = _Recorder(tools.db, tools.store, claim)
         outcome = supervise(child, self._beat, recorder, periods, self._stop)
         self._conclude(outcome)
@@ -237,7 +237,7 @@ class Attempt:
 
 
 class _Recorder:
-    """Writes a child's events under the fence; survives outages by keeping events and skipping snapshots."""
+    """Writes a child's events under the fence; survives outages by keeping events and skipping states."""
 
     def __init__(self, db: Database, store: Store, claim: Claim) -> None:
         self._db = db
@@ -259,14 +259,24 @@ class _Recorder:
 
     def snapshot(self, event: Event) -> None:
         path = Path(event["path"])
+        self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
+
+    def anytime(self, event: Event) -> bool:
+        path = Path(event["path"])
+        return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
+
+    def _keep(self, path: Path, register: Callable[[], None]) -> bool:
+        """Whether the folder's state was registered, or need not be."""
         try:
-            snapshots.register(self._db, self._store, self._claim, path, event)
+            register()
         except (SQLAlchemyError, Unavailable) as error:
             if isinstance(error, SQLAlchemyError) and not is_outage(error):
                 raise
-            log.warning("snapshot not kept", error=type(error).__name__)
+            log.warning("state not kept", folder=path.name, error=type(error).__name__)
+            return False
         finally:
             shutil.rmtree(path, ignore_errors=True)
+        return True
 
 
 def _death(status: int | None) -> str:

@@ -193,6 +193,10 @@ class Child:
         """Ask for a snapshot at the next step; training goes on."""
         self._control(b"s")
 
+    def anytime(self) -> None:
+        """Ask for the best validated state at the next step; training goes on."""
+        self._control(b"a")
+
     def stop(self) -> None:
         """Ask for a snapshot at the next step and an orderly end."""
         self._control(b"p")

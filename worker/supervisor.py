@@ -1,9 +1,9 @@
 """Watches one job child from its first event to its end, and decides when it must end.
 
-Reads events and hands them on in batches, asks for a snapshot at every period, and ends the child: at
-once on a lost lease or a cancel, in order (snapshot first) on a pause or a shutdown, by force when that
-takes longer than the grace, or after too long a silence. Knows no database: what to do with events is
-given to it.
+Reads events and hands them on in batches, asks for a snapshot at every period and, where there is a better
+one, for the best state so far, and ends the child: at once on a lost lease or a cancel, in order (snapshot
+first) on a pause or a shutdown, by force when that takes longer than the grace, or after too long a silence.
+Knows no database: what to do with events is given to it.
 """
 
 import time
@@ -27,13 +27,19 @@ Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancell
 
 
 class Recorder(Protocol):
-    """Where events go. Both methods raise `LeaseLost`; an outage is theirs to survive."""
+    """Where events go. All methods raise `LeaseLost`; an outage is theirs to survive."""
 
     def record(self, events: list[Event]) -> None:
         """Keep progress, metrics, logs and phases."""
 
     def snapshot(self, event: Event) -> None:
         """Keep a complete snapshot folder; it is the recorder's to delete."""
+
+    def anytime(self, event: Event) -> bool:
+        """Keep the folder of a state that is the best so far; it is the recorder's to delete.
+
+        False: it could not be kept now, and is wanted again.
+        """
 
 
 class Beat(Protocol):
@@ -47,9 +53,10 @@ class Beat(Protocol):
 
 @dataclass(frozen=True)
 class Periods:
-    """Seconds: between snapshots, of silence that end a child, and of grace for an orderly stop."""
+    """Seconds: between snapshots, between best states, of silence that end a child, of grace for a stop."""
 
     snapshot_s: float
+    anytime_s: float
     stall_s: float
     grace_s: float
 
@@ -91,6 +98,8 @@ class _Watch:
         self._heard_at = now
         self._recorded_at = 0.0
         self._snapshot_at = now + periods.snapshot_s
+        self._anytime_at = now + periods.anytime_s
+        self._better = False  # a best state was heard of and not asked for yet
         self._stop_by: float | None = None
         self._waiting: list[Event] = []
         self._news = False
@@ -120,13 +129,18 @@ class _Watch:
 
     def _hear(self, events: list[Event]) -> None:
         for event in events:
-            self._heard_at = time.monotonic()
             kind = event["event"]
             if kind == "snapshot":
                 self._flush(force=True)
                 if not self._beat.lost:
                     self._recorder.snapshot(event)
                 self._snapshot_at = time.monotonic() + self._periods.snapshot_s
+            elif kind == "best":
+                self._better = True
+            elif kind == "anytime":
+                # Whatever was heard of before is in it.
+                self._better = not self._beat.lost and not self._recorder.anytime(event)
+                self._anytime_at = time.monotonic() + self._periods.anytime_s
             elif kind in ("done", "error", "stopped"):
                 self._last = event
             else:
@@ -134,6 +148,8 @@ class _Watch:
                 # A new phase, and the first progress of it, is what a waiting person looks for.
                 self._news = self._news or kind == "phase" or (kind == "progress" and self._phase_new)
                 self._phase_new = kind == "phase" or (self._phase_new and kind != "progress")
+        if events:
+            self._heard_at = time.monotonic()  # now: keeping a state takes time that is not the child's
 
     def _decide(self) -> None:
         now = time.monotonic()
@@ -156,6 +172,9 @@ class _Watch:
         elif now >= self._snapshot_at:
             self._snapshot_at = float("inf")  # until this one is there
             self._child.snapshot()
+        elif self._better and now >= self._anytime_at:
+            self._anytime_at = float("inf")
+            self._child.anytime()
 
     def _end(self, ending: Ending) -> None:
         self._forced = ending

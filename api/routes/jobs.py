@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Bell, CatalogueOf, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.dependencies import LIMIT, Bell, CatalogueOf, Config, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.downloads import DOWNLOAD_HEADERS, described, download
 from api.event_stream import EVENT_STREAM, follow
 from api.guard import hot
 from api.problems import answers
@@ -16,11 +17,13 @@ from core.db.states import Action, State
 from core.errors import Invalid
 from core.requests import jobs
 from core.requests.actor import Actor
+from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import rfc3339
 
 router = APIRouter(tags=["jobs"])
 
+ZIP = "application/zip"
 EVENT_TYPES = ("state", "progress", "metric", "log", "snapshot")
 _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
@@ -180,7 +183,7 @@ async def logs(
 async def metrics(
     request: Request, job: JobPath, actor: Read, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """What was measured while learning, oldest first: loss, accuracy, and what the method reports."""
+    """What was measured while learning, oldest first: loss, accuracy, ADP, and what the method reports."""
     row = await _job(request, actor, job)
     points: list[Json] = []
     after, more = _after(cursor), True
@@ -191,6 +194,29 @@ async def metrics(
         after = rows[-1].id if rows else after
     following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
     return json_answer({"items": points[:limit], "next_cursor": following})
+
+
+def download_anytime(
+    request: Request, job: JobPath, actor: Read, db: Db, store: ObjectStore, settings: Config
+) -> Response:
+    """The best validated state of a job that is not over yet, in the format of a version's download."""
+    file = anytime_file(db, store, actor, job, settings.folder("spool"))
+    return download(request, file, file.sha256, file.size, ZIP, file.filename)
+
+
+router.get(
+    "/v1/jobs/{job}/anytime/download",
+    response_class=Response,
+    responses={**described(ZIP), **answers(409)},
+    openapi_extra={"parameters": DOWNLOAD_HEADERS},
+)(download_anytime)
+router.head(
+    "/v1/jobs/{job}/anytime/download",
+    response_class=Response,
+    responses={**described(ZIP), **answers(409)},
+    openapi_extra={"parameters": DOWNLOAD_HEADERS},
+    operation_id="head_download_anytime",
+)(download_anytime)
 
 
 def _point(event: EventRow) -> Json | None:

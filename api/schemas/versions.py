@@ -13,13 +13,17 @@ Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class PartOut(Shape):
-    """One stored part; `shared_with` is the lowest earlier version that holds the same bytes."""
+    """One stored part; `shared_with` is the lowest earlier version that holds the same bytes.
+
+    `deleted_at`: when the memory of the model was deleted, and this part's bytes with it.
+    """
 
     name: str
     type: str
     sha256: str
     bytes: int
     shared_with: int | None
+    deleted_at: str | None
 
 
 class VersionOut(Shape):

@@ -33,7 +33,7 @@ def _lock(session: Session, function: str) -> None:
 
 def _uses() -> list[Select[Any]]:
     return [
-        select(Part.sha256),
+        select(Part.sha256).where(Part.deleted_at.is_(None)),
         select(Export.sha256),
         select(Base.sha256),
         select(Task.train_sha256).where(Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)),

@@ -178,6 +178,7 @@ class Job(Table):
     not_before: Mapped[float | None]
     parent_version: Mapped[int | None]  # fixed at the first claim
     snapshot: Mapped[Json | None]  # {"key": store prefix, "files": {name: sha256}, …}
+    anytime: Mapped[Json | None]  # the best validated state so far: {"key", "files", "step", …}
     progress: Mapped[Json]
     error: Mapped[Json | None]  # {"kind", "code", "detail"}
     version: Mapped[int | None]
@@ -241,6 +242,7 @@ class Part(Table):
     type: Mapped[str] = mapped_column(String(40))  # backbone, head, buffer, curvature, own …
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
+    deleted_at: Mapped[float | None]  # by request: DELETE …/memory; the blob is gone, the version stays
 
 
 class Export(Table):

@@ -17,7 +17,7 @@ from core.learn.methods import METHODS
 from core.learn.methods.base import Method
 from core.learn.networks import architectures
 from core.learn.optim.build import DESCRIPTIONS
-from core.learn.recipe import PRESETS, Recipe, resolve
+from core.learn.recipe import PRESETS, OlorRecipe, Recipe, resolve
 
 
 def code_version(folder: Path | None = None) -> str:
@@ -56,6 +56,7 @@ def catalogue() -> dict[str, Any]:
         "recipe": {
             "schema": Recipe.model_json_schema(),
             "defaults": resolve({}).model_dump(mode="json", by_alias=True),
+            "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
         },
     }
 
@@ -73,7 +74,12 @@ def _method(method: type[Method]) -> dict[str, Any]:
             "depths": list(accepts.depths),
             "head_inits": list(accepts.head_inits),
             "olor": accepts.olor,
+            "architectures": None if accepts.architectures is None else list(accepts.architectures),
+            "task_only": list(accepts.task_only),
         },
+        "family": method.family,
+        "structure": list(method.structure),
+        "takes": list(method.takes),
         "source": method.source,
         "description": method.description,
         "neutral": neutral,

@@ -1,12 +1,13 @@
 """What a method sees of the run it is part of: network, task, batch, and helpers that keep the rules.
 
 A context carries no memory between steps: `scratch` holds the values of one step and is cleared by the loop;
-everything that must survive belongs in the method's state.
+`derived` holds what can be made again from the state at any step (a teacher network) and is never saved.
+Everything that must survive belongs in the method's state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn import functional
 from core.learn.augment import Augmentation
 from core.learn.networks import Network
 from core.learn.precision import Inputs, autocast
-from core.learn.recipe import Recipe
+from core.learn.recipe import Recipe, StartingPoint
 
 
 @dataclass
@@ -52,10 +53,15 @@ class Context:
     augment: Augmentation
     first: bool
     warn: Callable[[str], None]
+    weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]  # parameters by name, on the CPU, read-only
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)  # the set S, by name
+    stage: str = "all"
     epoch: int = 0
     step: int = 0
+    batch: int = 0  # batches done in this epoch, of `batches`
+    batches: int = 0
     scratch: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict)
 
     @property
     def head_task(self) -> int | None:
@@ -81,12 +87,15 @@ class Context:
         """The number format of forward passes on this device."""
         return autocast(self.device)
 
+    @property
+    def rows_independent(self) -> bool:
+        """Whether what a forward pass says of an image does not depend on the images beside it."""
+        return not self._training_norms()
+
     @contextmanager
     def extra_forward(self) -> Iterator[None]:
         """For forwards beside the main pass: batch statistics, but no change of BatchNorm buffers."""
-        held = [
-            m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
-        ]
+        held = self._training_norms()
         for module in held:
             module.track_running_stats = False
         try:
@@ -105,3 +114,9 @@ class Context:
         finally:
             for module, mode in modes.items():
                 module.training = mode
+
+    def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
+        """BatchNorm layers that use the statistics of the batch."""
+        return [
+            m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
+        ]

@@ -38,11 +38,14 @@ def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
     return bool(classes) and set(classes) <= set(network.classes)
 
 
-def measure(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Result:
-    """Counts of `data` (its `names` are labels); the network's training modes are as before afterwards."""
+def answers(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
+    """bool [N]: which images of `data` (its `names` are labels) the network answers right."""
     head = task if network.scenario == "task" else None
-    wanted = data.units(network.classes_of(head))
-    right = hits(network, data.images, wanted, head, predict, inputs)
+    return hits(network, data.images, data.units(network.classes_of(head)), head, predict, inputs)
+
+
+def counted(data: Dataset, right: Tensor) -> Result:
+    """`answers` as counts."""
     classes = len(data.names)
     total = torch.bincount(data.labels, minlength=classes).tolist()
     correct = torch.bincount(data.labels[right], minlength=classes).tolist()
@@ -53,15 +56,18 @@ def measure(network: Network, data: Dataset, task: int, predict: Predict, inputs
 def hits(
     network: Network, images: Tensor, wanted: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Tensor:
-    """bool [N] on the CPU: whether the answer for each image is the wanted row of the head."""
+    """bool [N] on the CPU: whether the answer for each image is the wanted row of the head.
+
+    The network's training modes are as before afterwards.
+    """
     modes = {module: module.training for module in network.modules()}
     network.eval()
-    answers: list[Tensor] = []
+    found: list[Tensor] = []
     try:
         with torch.inference_mode():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
-                answers.append(predict(network, inputs(part), head).argmax(1).cpu())
+                found.append(predict(network, inputs(part), head).argmax(1).cpu())
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return torch.cat(answers) == wanted if answers else torch.zeros(0, dtype=torch.bool)
+    return torch.cat(found) == wanted if found else torch.zeros(0, dtype=torch.bool)

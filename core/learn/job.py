@@ -21,42 +21,55 @@ import torch
 from torch import Tensor
 
 from core.learn import methods, predicting
+from core.learn.anytime import Accuracy
 from core.learn.augment import Augmentation, epoch_seed
+from core.learn.comparison import changed_answers, drift, present, probed, update_norm
 from core.learn.context import Context
 from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
-from core.learn.evaluate import can_answer, measure
+from core.learn.evaluate import Predict, answers, can_answer, counted
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
 from core.learn.methods.base import Method
-from core.learn.networks import Network
-from core.learn.output import Part, read_snapshot, write_result, write_snapshot
+from core.learn.networks import Network, architectures
+from core.learn.networks.network import part_type
+from core.learn.optim.olor import anchored
+from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
-from core.learn.recipe import Recipe, resolve
+from core.learn.recipe import Recipe, StartingPoint, remarks, resolve
 from core.learn.state import TYPES, State, load_tensors
+from core.learn.validation import Best
 
 Emit = Callable[[dict[str, Any]], None]
+Judge = Callable[[Network, Method, Inputs], None]
+"""Sees the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
 EXIT_ERROR = 1
 
 
-def run(spec: Mapping[str, Any], emit: Emit, control: Control | None = None) -> None:
+def run(
+    spec: Mapping[str, Any], emit: Emit, control: Control | None = None, judge: Judge | None = None
+) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
+    `judge` measures what the job itself does not, for benchmarks; it leaves the network as it is.
     Raises DataError for a dataset that does not fit, NonFinite for a diverged loss, ValueError for a spec that
     contradicts itself.
     """
-    Job(spec, emit, control or NoControl()).run()
+    Job(spec, emit, control or NoControl(), judge).run()
 
 
 class Job:
     """One attempt at one task."""
 
-    def __init__(self, spec: Mapping[str, Any], emit: Emit, control: Control) -> None:
+    def __init__(
+        self, spec: Mapping[str, Any], emit: Emit, control: Control, judge: Judge | None = None
+    ) -> None:
         torch.set_num_threads(int(spec["threads"]))
         self._spec = spec
         self._emit = emit
         self._control = control
+        self._judge = judge
         self._recipe: Recipe = resolve(spec["recipe"], spec["scenario"])
         self._device = choose_device(spec.get("device") or "auto")
         self._normalise = spec.get("normalise") or spec["parent"]["manifest"].get("normalise")
@@ -64,6 +77,8 @@ class Job:
         self._warnings: list[str] = []
         self._rows: list[dict[str, Any]] = []
         self._numbers = itertools.count(1)
+        self._best_numbers = itertools.count(1)
+        self._start: dict[str, Tensor] = {}
         task = spec["task"]
         self._number = int(task["number"])
         self._classes: list[str] = list(task["classes"])
@@ -79,30 +94,51 @@ class Job:
         method_type = methods.get(recipe.method["name"])
         hyper = method_type.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
         method = method_type(hyper, State())
+        self._check_fit(network, method)
         snapshot = self._read_snapshot()
         if snapshot is not None:
             self._rows = list(snapshot.json["results"])
             self._warnings = list(snapshot.json["warnings"])
             self._numbers = itertools.count(snapshot.json["number"] + 1)
         else:
-            self._measure_before(network, method)
+            self._measure_before(network)
         if spec["scenario"] == "data" and int(spec["parent"]["version"]) == 0:
             # Version 0 answers by zero rows; training starts from rows of the recipe's init.
             network = self._network("parent", untaught=True)
-        start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
+        self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
         self._grow(network)
         place(network, self._device)
         ctx = self._context(network)
-        loop = Loop(ctx, method, data, self._emit, self._control, self._write_snapshot)
+        loop = Loop(
+            ctx,
+            method,
+            data,
+            self._emit,
+            self._control,
+            save=self._write_snapshot,
+            save_best=lambda best: self._write_best(network, method, best),
+            test=lambda: self._test(network, method),
+        )
+        if recipe.optimizer.carry_state:
+            loop.carry(self._parent_tensors(OPTIMIZER_PART))
         if snapshot is not None:
             loop.resume(snapshot.tensors, snapshot.json)
             self._erase(method)  # deleted since the snapshot
         else:
             self._load_state(method)
             method.begin_task(ctx)
-            if recipe.optimizer.carry_state:
-                loop.carry(self._parent_tensors(OPTIMIZER_PART))
+            for text in remarks(recipe, ctx.scenario, ctx.first):
+                self._warn(text)
+            if recipe.optimizer.olor is not None and not anchored(ctx, recipe.optimizer.olor):
+                self._warn(
+                    f"OLOR rolls nothing back in this task: nothing that moves at depth {recipe.depth} has a share "
+                    "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
+                )
+            if len(network.classes_of(ctx.head_task)) == 1:
+                self._warn(
+                    "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
+                )
         self._emit({"event": "phase", "phase": "train"})
         try:
             loop.train()
@@ -112,8 +148,10 @@ class Job:
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
         self._emit({"event": "phase", "phase": "evaluate"})
-        self._measure_after(network, method)
-        path = self._write_result(network, method, loop, start, ctx)
+        compared = self._measure_after(network, method)
+        if self._judge is not None:
+            self._judge(network, method, self._inputs)
+        path = self._write_result(network, method, loop, ctx, compared)
         self._emit({"event": "done", "path": str(path)})
 
     # Networks and state.
@@ -126,12 +164,32 @@ class Job:
             manifest["classes"] = self._names(self._classes)
         return manifest
 
+    def _paths(self, which: str) -> dict[str, Path]:
+        return {part["name"]: Path(part["path"]) for part in self._spec[which]["parts"]}
+
     def _network(self, which: str, *, untaught: bool = False) -> Network:
-        paths = {part["name"]: Path(part["path"]) for part in self._spec[which]["parts"]}
         manifest = self._manifest(which)
         if untaught:
             manifest["classes"] = []
-        return predicting.load(manifest, paths)
+        return predicting.load(manifest, self._paths(which))
+
+    def _answers_of(self, which: str) -> Predict:
+        """How a version answers as it was deployed: by its own method and state, not by those of this task."""
+        made_by = predicting.method_of(self._manifest(which), self._paths(which), self._device)
+        return made_by.predict_logits
+
+    def _check_fit(self, network: Network, method: Method) -> None:
+        """DataError when the method cannot train a network of this architecture or family."""
+        name = self._spec["architecture"]["name"]
+        accepted = method.accepts.architectures
+        if accepted is not None and architectures()[name].family not in accepted:
+            raise DataError(f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}")
+        version = int(self._spec["parent"]["version"])
+        if version != 0 and network.family != method.family:
+            raise DataError(
+                f"version {version} is a {network.family} network, and {method.name} trains {method.family} ones: "
+                "use a method of that family, or move production to version 0, which every family can start from"
+            )
 
     def _names(self, classes: list[str]) -> list[str]:
         """What labels in a dataset file index: the model's classes in the data scenario, else the task's."""
@@ -159,13 +217,22 @@ class Job:
             augment=Augmentation(self._recipe.augment, size),
             first=int(self._spec["parent"]["version"]) == 0,
             warn=self._warn,
+            weights_at=self._weights_at,
         )
+
+    def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
+        """Parameters as the task found them, or version 0's: its backbone, since it has no learned head."""
+        if point == "update_start":
+            return self._start
+        network = self._network("base")
+        return {name: p.detach() for name, p in network.named_parameters() if name.startswith("backbone.")}
 
     def _load_state(self, method: Method) -> None:
         """The parent's state: all of it for the same method, else the types that the method takes over."""
         manifest = self._spec["parent"]["manifest"]
         before = manifest.get("method") or {}
-        values: dict[str, Any] = before.get("state") or {}
+        gone = set(self._spec["parent"].get("deleted") or ())
+        values = {kind: named for kind, named in (before.get("state") or {}).items() if kind not in gone}
         parts = {
             part["type"]: load_tensors(Path(part["path"]))
             for part in self._spec["parent"]["parts"]
@@ -181,6 +248,12 @@ class Job:
                     f"the method changed from {before.get('name')} to {method.name}{what}: "
                     "earlier tasks are unprotected where nothing was taken over"
                 )
+            gone &= set(method.takes)
+        if gone:
+            self._warn(
+                f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: {method.name} "
+                "starts with an empty memory, and earlier tasks are unprotected"
+            )
         method.state.load(parts, values, self._device)
         self._erase(method)
 
@@ -198,14 +271,14 @@ class Job:
 
     # Measuring.
 
-    def _measure_before(self, network: Network, method: Method) -> None:
+    def _measure_before(self, network: Network) -> None:
         """Base and parent, as they are, on the new task's held-out part."""
         self._emit({"event": "phase", "phase": "measure"})
         path = self._spec["task"].get("held_out")
         if not path:
             return
         held_out = Dataset.read(Path(path), self._names(self._classes))
-        names = [held_out.names[i] for i in held_out.labels.unique().tolist()]  # type: ignore[no-untyped-call]
+        names = present(held_out)
         same = self._spec["base"]["version"] == self._spec["parent"]["version"]
         for version in ("parent",) if same else ("base", "parent"):
             manifest = self._manifest(version)
@@ -213,28 +286,65 @@ class Job:
                 continue
             measured = network if version == "parent" else self._network("base")
             place(measured, self._device)
-            # A parent is measured as it was deployed, a base by its plain forward pass.
-            predict = method.predict_logits if version == "parent" else Network.forward
-            self._result(version, measured, held_out, self._number, predict)
+            self._result(version, measured, held_out, self._number, self._answers_of(version))
         if same:
             self._rows += [{**row, "version": "base"} for row in self._rows]
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def _measure_after(self, network: Network, method: Method) -> None:
-        tasks = [*self._spec.get("history", []), self._spec["task"]]
-        for task in tasks:
-            if task.get("held_out"):
-                data = Dataset.read(Path(task["held_out"]), self._names(list(task["classes"])))
-                self._result("new", network, data, int(task["number"]), method.predict_logits)
+    def _measure_after(self, network: Network, method: Method) -> dict[str, Any]:
+        """The new version on every task that it can answer; what changed since its parent, for the result."""
+        spec = self._spec
+        parts = self._held_out()
+        right: dict[int, Tensor] = {}
+        for task, data in parts.items():
+            known = self._result("new", network, data, task, method.predict_logits)
+            if known is not None:
+                right[task] = known
+        older = {"parent": self._network("parent")}
+        if spec["base"]["version"] != spec["parent"]["version"]:
+            older["base"] = self._network("base")
+        for other in older.values():
+            place(other, self._device)
+        base = dict(older.get("base", older["parent"]).named_parameters())
+        predict = self._answers_of("parent")
+        return {
+            "changes": changed_answers(older["parent"], predict, parts, right, self._inputs, self._metric),
+            "knn_probe": probed(network, older, parts, self._number, self._inputs, self._metric),
+            "drift": drift(network, base),
+        }
 
-    def _result(self, version: str, network: Network, data: Dataset, task: int, predict: Any) -> None:
-        names = [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
-        if len(data) == 0 or not can_answer(network, task, names):
-            return
-        result = measure(network, data, task, predict, self._inputs)
-        row = {"version": version, "task": task, **vars(result)}
+    def _metric(self, name: str, data: Mapping[str, Any], value: float | None = None) -> None:
+        self._emit({"event": "metric", "name": name, "step": None, "value": value, "data": dict(data)})
+
+    def _result(
+        self, version: str, network: Network, data: Dataset, task: int, predict: Any
+    ) -> Tensor | None:
+        """Measure one cell and report it; its `answers`, or None when the version cannot answer."""
+        if len(data) == 0 or not can_answer(network, task, present(data)):
+            return None
+        right = answers(network, data, task, predict, self._inputs)
+        row = {"version": version, "task": task, **vars(counted(data, right))}
         self._rows.append(row)
-        self._emit({"event": "metric", "name": "result", "step": None, "data": row})
+        self._metric("result", row)
+        return right
+
+    def _test(self, network: Network, method: Method) -> Accuracy:
+        """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""
+        found: Accuracy = {}
+        for task, data in self._held_out().items():
+            if len(data) and can_answer(network, task, present(data)):
+                right = answers(network, data, task, method.predict_logits, self._inputs)
+                found[str(task)] = int(right.sum()) / len(data)
+                self._emit({"event": "alive"})  # many tasks take long together
+        return found
+
+    def _held_out(self) -> dict[int, Dataset]:
+        """Held-out parts by task: those of earlier tasks that are still there, and the new one."""
+        return {
+            int(task["number"]): Dataset.read(Path(task["held_out"]), self._names(list(task["classes"])))
+            for task in (*self._spec.get("history", []), self._spec["task"])
+            if task.get("held_out")
+        }
 
     # Files.
 
@@ -268,58 +378,58 @@ class Job:
         )
 
     def _write_result(
-        self, network: Network, method: Method, loop: Loop, start: Mapping[str, Tensor], ctx: Context
+        self, network: Network, method: Method, loop: Loop, ctx: Context, compared: Mapping[str, Any]
     ) -> Path:
-        parts: list[Part] = [
-            (name, name.partition(".")[0], tensors) for name, tensors in network.parts().items()
-        ]
+        parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
         parts += [(kind, kind, tensors) for kind, tensors in method.state.parts().items()]
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
-        hyper = {k: v for k, v in self._recipe.method.items() if k != "name"}
         facts = {
-            "classes": network.classes,
-            "heads": [{"task": t, "classes": names} for t, names in network.head_classes.items()],
+            **self._describe(network, method),
             "results": self._rows,
-            "method": {"name": method.name, "hyper": hyper, "state": method.state.json()},
-            "update_norm": update_norm(network, start, set(ctx.trainable)),
+            "adp": loop.validation.adp(),
+            "update_norm": update_norm(network, self._start, set(ctx.trainable)),
             "trainable": sum(p.numel() for p in ctx.trainable.values()),
             "parameters": sum(p.numel() for p in network.parameters()),
-            "normalise": self._inputs.values,
-            "environment": environment(self._device),
             "steps": loop.position.step,
             "images": loop.position.images,
             "warnings": self._warnings,
+            **compared,
         }
-        return write_result(Path(self._spec["out"]), parts, facts)
+        return write_parts(Path(self._spec["out"]), "result", parts, facts)
+
+    def _write_best(self, network: Network, method: Method, best: Best) -> None:
+        """The best validated state as parts, with what a manifest needs, while training goes on."""
+        parts = [(name, part_type(name), tensors) for name, tensors in network.parts(best.tensors).items()]
+        facts = {
+            **self._describe(network, method),
+            "steps": best.step,
+            "validation": {"correct": best.correct, "total": best.total},
+        }
+        name = f"anytime-{next(self._best_numbers)}"
+        path = write_parts(Path(self._spec["out"]), name, parts, facts)
+        self._emit({"event": "anytime", "path": str(path)})
+
+    def _describe(self, network: Network, method: Method) -> dict[str, Any]:
+        """What is needed to build the network again and to know how it was made."""
+        hyper = {k: v for k, v in self._recipe.method.items() if k != "name"}
+        return {
+            "classes": network.classes,
+            "heads": [{"task": t, "classes": names} for t, names in network.head_classes.items()],
+            "network": network.describe(),
+            "method": {
+                "name": method.name,
+                "hyper": hyper,
+                "state": method.state.json(),
+                "predicts_with": list(method.predicts_with),
+            },
+            "normalise": self._inputs.values,
+            "environment": environment(self._device),
+        }
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
         self._emit({"event": "log", "level": "warning", "message": message})
-
-
-def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
-    """‖θ_new - θ_old‖₂ over the set S, rows that both have; `relative` to ‖θ_old‖₂.
-
-    `relative` is None when the old norm is zero.
-    """
-    moved = {"backbone": 0.0, "head": 0.0}
-    norm = 0.0
-    for name, parameter in network.named_parameters():
-        if name not in names or name not in start:
-            continue
-        # Contiguous: sums in another memory layout differ in the last bit.
-        old = start[name].double()
-        new = parameter.detach().cpu().double().contiguous()[: old.shape[0]]
-        group = "backbone" if name.startswith("backbone.") else "head"
-        moved[group] += float((new - old).square().sum())
-        norm += float(old.square().sum())
-    total = moved["backbone"] + moved["head"]
-    return {
-        "backbone": moved["backbone"] ** 0.5,
-        "head": moved["head"] ** 0.5,
-        "relative": (total / norm) ** 0.5 if norm > 0 else None,
-    }
 
 
 def environment(device: torch.device) -> dict[str, Any]:

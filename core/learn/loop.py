@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from core.learn.augment import epoch_table
+from core.learn.anytime import Accuracy
+from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Context
 from core.learn.dataset import Dataset, Feed, split_validation
-from core.learn.evaluate import hits
 from core.learn.methods.base import Method
 from core.learn.optim.build import NamedOptimizer
-from core.learn.sampler import batches, count
+from core.learn.optim.olor import anchored
+from core.learn.sampler import count, shuffled, stratified
 from core.learn.state import State
+from core.learn.validation import Best, Validation
 
 REPORTS_PER_EPOCH = 20
 CONSOLIDATION_BATCH = 32
@@ -40,7 +42,7 @@ class Stopped(Exception):
 
 
 class Control(Protocol):
-    """What the loop asks between steps: `pending` is cheap; `take` returns "s", "p" or None and clears it."""
+    """What the loop asks between steps: `pending` is cheap; `take` returns "s", "a", "p" or None and clears it."""
 
     pending: bool
 
@@ -66,17 +68,13 @@ class Snapshot:
     json: dict[str, Any]
 
 
-@dataclass
-class _Best:
-    """The best-validated state so far; ties keep the earlier one."""
-
-    correct: int = -1
-    epoch: int = -1
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-
-
 class Loop:
-    """Trains one task. `train` may be called once; `resume` before it continues from a snapshot."""
+    """Trains one task. `train` may be called once; `resume` before it continues from a snapshot.
+
+    Args:
+        save: writes a snapshot; save_best: writes the best validated state, for whoever cannot wait.
+        test: measures the network as it is on held-out parts.
+    """
 
     def __init__(
         self,
@@ -86,6 +84,8 @@ class Loop:
         emit: Emit,
         control: Control,
         save: Callable[[Snapshot], None],
+        save_best: Callable[[Best], None],
+        test: Callable[[], Accuracy],
     ) -> None:
         self.ctx = ctx
         self.method = method
@@ -93,26 +93,28 @@ class Loop:
         self._emit = emit
         self._control = control
         self._save = save
+        self._save_best = save_best
         known = ctx.network.classes_of(ctx.head_task)
         self._feed = Feed(data, known, ctx.inputs, ctx.augment, ctx.head_task)
-        self._images = data.images
         n = len(data)
         recipe = ctx.recipe
         self._rows = torch.arange(n)
-        self._validation = torch.zeros(0, dtype=torch.int64)
+        held = torch.zeros(0, dtype=torch.int64)
         if recipe.validation > 0:
             order = epoch_table(recipe.seed, ctx.task, VALIDATION_EPOCH, n)[:, 0]
-            self._rows, self._validation = split_validation(self._feed.labels, recipe.validation, order)
+            self._rows, held = split_validation(self._feed.labels, recipe.validation, order)
         self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
-        self._epochs = [stage.epochs or recipe.epochs for stage in method.stages()]
+        self._stages = method.stages()
+        self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
         self.total_steps = self._per_epoch * sum(self._epochs)
-        self._best = _Best()
+        images, wanted = data.images.index_select(0, held), self._feed.labels[held]
+        self.validation = Validation(ctx, method, images, wanted, self.total_steps, emit, test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
-        self._select()
+        self._select(recipe.depth)
 
     # Before and after.
 
@@ -132,7 +134,7 @@ class Loop:
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
         _load_state(self.method.state, groups["state"], json["state"], self.ctx.device)
-        self._best = _Best(json["best"]["correct"], json["best"]["epoch"], groups["best"])
+        self.validation.resume(json["validation"], groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if "cuda" in groups["rng"]:
             torch.cuda.set_rng_state(groups["rng"]["cuda"], self.ctx.device)
@@ -149,18 +151,26 @@ class Loop:
 
     def train(self) -> None:
         """All stages. Raises NonFinite, or Stopped after the snapshot that was asked for."""
-        position = self.position
+        position, validation = self.position, self.validation
+        if position.step:
+            validation.announce()  # whoever asks may not know: the run was resumed
+        else:
+            validation.begin()
         for stage in range(position.stage, len(self._epochs)):
             if stage != position.stage:
                 position.stage, position.epoch, position.batch = stage, 0, 0
+            self.ctx.stage = self._stages[stage].name
+            self._select(self._stages[stage].depth or self.ctx.recipe.depth)
             self._optimizer = self._make_optimizer(stage)
             while position.epoch < self._epochs[stage]:
                 self._epoch(stage)
                 position.epoch += 1
                 position.batch = 0
-        if self._best.tensors:
-            self.ctx.network.load_state_dict(self._best.tensors, strict=True)
-            self._emit(_metric("deployed_epoch", self.position.step, self._best.epoch + 1))
+        self._select(self.ctx.recipe.depth)
+        if validation.total:
+            validation.deploy()
+            for name, value in (("step", validation.best.step), ("epoch", validation.best.epoch + 1)):
+                self._emit(_metric(f"deployed_{name}", position.step, value))
 
     def consolidate(self) -> None:
         """The method's end of the task, on the final weights. Raises NonFinite when they are not numbers.
@@ -187,9 +197,10 @@ class Loop:
         assert optimizer is not None
         recipe = ctx.recipe
         number = sum(self._epochs[:stage]) + position.epoch
-        ctx.epoch = number
+        ctx.epoch, ctx.step = number, position.step
         table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel())
-        order = batches(recipe.sampler, table[:, 0], self._rows, self._feed.labels, recipe.batch_size)
+        order = self._batches(number, table[:, 0])
+        ctx.batches = len(order)
         augmenting = table[:, 1:] if ctx.augment.active else None
         start = self._per_epoch * sum(self._epochs[:stage])
         report = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
@@ -198,6 +209,7 @@ class Loop:
         on_cuda = ctx.device.type == "cuda"
         self._modes(True)
         while position.batch < len(order):
+            ctx.batch = position.batch
             index = order[position.batch]
             optimizer.set_rate(position.step - start)
             batch = self._feed.batch(index, None if augmenting is None else augmenting[index])
@@ -224,10 +236,17 @@ class Loop:
             ctx.step = position.step
             if position.batch % report == 0 or position.batch == len(order):
                 self._report()
+            self.validation.after_step(position.step, number)
             if self._control.pending:
                 self._obey()
-        if self._validation.numel():
-            self._validate(number)
+        self.validation.after_epoch(position.step, number)
+
+    def _batches(self, epoch: int, order: Tensor) -> list[Tensor]:
+        recipe = self.ctx.recipe
+        if recipe.sampler == "shuffled":
+            return shuffled(order, self._rows, recipe.batch_size)
+        seed = epoch_seed(recipe.seed, self.ctx.task)
+        return stratified(seed, epoch, self._rows, self._feed.labels, recipe.batch_size)
 
     def _report(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
@@ -250,17 +269,6 @@ class Loop:
             }
         )
 
-    def _validate(self, epoch: int) -> None:
-        network = self.ctx.network
-        wanted = self._feed.labels[self._validation]
-        images = self._images.index_select(0, self._validation)
-        right = hits(network, images, wanted, self.ctx.head_task, self.method.predict_logits, self.ctx.inputs)
-        correct = int(right.sum())
-        self._emit(_metric("validation_accuracy", self.position.step, correct / wanted.numel()))
-        if correct > self._best.correct:
-            held = {name: t.detach().clone() for name, t in network.state_dict().items()}
-            self._best = _Best(correct, epoch, held)
-
     # Snapshots.
 
     def snapshot(self) -> Snapshot:
@@ -269,7 +277,7 @@ class Loop:
         if self.ctx.device.type == "cuda":
             tensors["rng/cuda"] = torch.cuda.get_rng_state(self.ctx.device)
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
-        tensors |= {f"best/{name}": t for name, t in self._best.tensors.items()}
+        tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
         for kind, named in self.method.state.parts().items():
@@ -277,14 +285,16 @@ class Loop:
         json = {
             "position": dict(vars(self.position)),
             "state": self.method.state.json(),
-            "best": {"correct": self._best.correct, "epoch": self._best.epoch},
+            "validation": self.validation.json(),
             "loss": {"sum": float(self._loss), "steps": self._losses},
         }
         return Snapshot(tensors, json)
 
     def _obey(self) -> None:
         asked = self._control.take()
-        if asked is None:
+        if asked == "a" and self.validation.anytime:
+            self._save_best(self.validation.best)
+        if asked not in ("s", "p"):
             return
         if not math.isfinite(float(self._loss)):
             self._report()  # raises: a snapshot of lost weights would only be found later
@@ -294,10 +304,10 @@ class Loop:
 
     # Set-up.
 
-    def _select(self) -> None:
+    def _select(self, depth: int) -> None:
         """Only the set S requires gradients; the context names it in the network's order."""
         ctx = self.ctx
-        names = self.method.trainable(ctx.network, ctx.recipe.depth)
+        names = self.method.trainable(ctx.network, depth)
         ctx.trainable = {}
         for name, parameter in ctx.network.named_parameters():
             parameter.requires_grad_(name in names)
@@ -312,11 +322,13 @@ class Loop:
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         steps = self._per_epoch * self._epochs[stage]
-        optimizer = NamedOptimizer(self.ctx.recipe.optimizer, self.ctx.trainable, steps)
+        recipe = self.ctx.recipe.optimizer
+        pulls = anchored(self.ctx, recipe.olor) if recipe.olor else []
+        optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)
             self._pending_optimizer = None
-        elif stage == 0 and self._carried:
+        elif stage == len(self._stages) - 1 and self._carried:  # which were those of a last stage
             optimizer.load(self._carried)
         return optimizer
 

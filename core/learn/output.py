@@ -1,7 +1,7 @@
-"""The folders that a job leaves: snapshots to go on from, and the result.
+"""The folders that a job leaves: snapshots to go on from, the best state so far, and the result.
 
-A snapshot is written beside its place and renamed, so that a folder by its final name is whole. What is in
-a result is tensors (one safetensors file per part) and `result.json`.
+A snapshot is written beside its place and renamed, so that a folder by its final name is whole. A best state and
+a result are tensors (one safetensors file per part) and `result.json`; an event says when one is whole.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def write_snapshot(out: Path, number: int, snapshot: Snapshot, facts: Mapping[st
     return final
 
 
-def write_result(out: Path, parts: Iterable[Part], facts: Mapping[str, Any]) -> Path:
-    """Write all parts and `result.json`, which lists them beside `facts`; returns the folder."""
-    folder = out / "result"
+def write_parts(out: Path, name: str, parts: Iterable[Part], facts: Mapping[str, Any]) -> Path:
+    """Write all parts and `result.json`, which lists them beside `facts`, to `out/name`; returns the folder."""
+    folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
     listed: list[dict[str, str]] = []
-    for name, kind, tensors in parts:
-        save_tensors(tensors, folder / "parts" / f"{name}.safetensors")
-        listed.append({"name": name, "type": kind, "file": f"parts/{name}.safetensors"})
+    for part, kind, tensors in parts:
+        save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
+        listed.append({"name": part, "type": kind, "file": f"parts/{part}.safetensors"})
     _write_json(folder / "result.json", {"parts": listed, **facts})
     sync(folder / "parts")
     sync(folder)

@@ -1,8 +1,9 @@
-"""A stored version as a network again, and what it says about images.
+"""A stored version as a network and a method again, and what they say about images.
 
-The manifest names architecture, scenario and heads; the parts hold the tensors. Loading is strict: a version
-is rebuilt exactly or not at all. Version 0 has no trained head: its weights come from the seed in its
-manifest, from an uploaded base, or from another version's backbone.
+The manifest names architecture, scenario, heads, the method and what it made of the network; the parts hold the
+tensors. Loading is strict: a version is rebuilt exactly or not at all. Version 0 has no trained head: its weights
+come from the seed in its manifest, from an uploaded base, or from another version's backbone. A version answers
+as its method does, the same way in which it was measured.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from core.learn import methods
+from core.learn.evaluate import Predict
+from core.learn.methods.base import Method
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
+from core.learn.networks.families import rebuild
+from core.learn.networks.network import part_type
 from core.learn.precision import Inputs
+from core.learn.state import State, load_tensors
 
 BASE_PART = "base"
 
@@ -38,18 +45,18 @@ def load(manifest: Mapping[str, Any], part_paths: Mapping[str, Path]) -> Network
         raise ValueError(f"the manifest lacks {error}") from error
     heads = HeadSpec.of(manifest)
     first = manifest.get("version", 0) == 0
-    backbone = {name: path for name, path in part_paths.items() if name.startswith("backbone.")}
-    head = {name: path for name, path in part_paths.items() if name == "head" or name.startswith("head.")}
+    backbone = {name for name in part_paths if part_type(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = empty_network(architecture, image, scenario, heads)
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
-        network = empty_network(architecture, image, scenario, heads)
-        parts = {name: load_file(path) for name, path in {**backbone, **head}.items()}
-        if head or not first:
-            network.load_parts(parts)
-        else:
+        network = rebuild(empty_network(architecture, image, scenario, heads), manifest.get("network"))
+        types = {part_type(part) for part in network.part_names()}
+        parts = {name: load_file(path) for name, path in part_paths.items() if part_type(name) in types}
+        if first and parts.keys() == backbone:
             network.load_backbone_parts(parts)
+        else:
+            network.load_parts(parts)
     else:
         init = manifest.get("init") or {}
         if init.get("kind") != "random":
@@ -58,18 +65,42 @@ def load(manifest: Mapping[str, Any], part_paths: Mapping[str, Path]) -> Network
     return network.eval()
 
 
+def method_of(
+    manifest: Mapping[str, Any], part_paths: Mapping[str, Path], device: torch.device | None = None
+) -> Method:
+    """The method that made the version, with the state that its predictions read and no other.
+
+    A version that no method made (0) answers by the network's forward pass, as fine-tuning does. Raises ValueError
+    for a method that is not known or does not take the manifest's hyper-parameters.
+    """
+    made = manifest.get("method") or {"name": "finetune"}
+    try:
+        method_type = methods.get(made["name"])
+    except KeyError as error:
+        raise ValueError(f"the manifest names an {error.args[0]}") from error
+    method = method_type(method_type.Hyper.model_validate(made.get("hyper") or {}), State())
+    kinds = method.predicts_with
+    tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
+    values = {kind: json for kind, json in (made.get("state") or {}).items() if kind in kinds}
+    method.state.load(tensors, values, device or torch.device("cpu"))
+    return method
+
+
 def predict(
     network: Network,
     images: NDArray[np.uint8],
     task: int | None = None,
     normalise: Mapping[str, Any] | None = None,
     batch: int = 256,
+    scores: Predict = Network.forward,
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Labels and class probabilities [N, C] (columns: `network.classes_of(task)`; rows sum to 1).
 
     `images`: uint8 [N, size, size, channels]. `normalise`: {"mean": […], "std": […]} per channel of pixel
-    values in [0, 1]. Ties go to the first class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a wrong shape or dtype, a network without classes (an unlearned version), an unknown
-    task, or outputs that are not finite.
+    values in [0, 1]. `scores`: what the version says of inputs, the `predict_logits` of its method; probabilities
+    are their softmax, whatever they are (logits, or negative squared distances to class means). Ties go to the first
+    class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a wrong shape or dtype, a network
+    without classes (an unlearned version), an unknown task, or outputs that are not finite.
     """
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}")
@@ -84,7 +115,7 @@ def predict(
         with torch.inference_mode():
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))
-                outputs.append(network(x, task).float().softmax(1).cpu())
+                outputs.append(scores(network, x, task).float().softmax(1).cpu())
     finally:
         network.train(mode)
     probabilities = torch.cat(outputs).numpy() if outputs else np.zeros((0, len(classes)), np.float32)

@@ -17,6 +17,9 @@ from core.learn.augment import NAMES as AUGMENTS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+StartingPoint = Literal["update_start", "pretrained"]
+"""The version that the task starts from, or version 0."""
 
 
 class Strict(BaseModel):
@@ -25,23 +28,50 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def is_head(parameter: str) -> bool:
+    """Whether a parameter of a network, by its name, is a head's; all others make the features."""
+    return parameter.startswith(("head.", "heads."))
+
+
+class OlorRecipe(Strict):
+    """After each step, a share of the way back to the weights that the run started from.
+
+    The backbone's first layer goes back by `iota1` of its distance, the last by `iota2`, those between by a power
+    law with exponent `gamma`; all by less where the rate is below its peak. `granularity`: layers are blocks, or
+    single tensors as in the authors' code. `anchor`: the version that the task starts from, or version 0.
+    `anchor_old_head_rows`: rows of the head that were there before go back by `iota1` too.
+    """
+
+    iota1: Share = 0.01
+    iota2: Share = 0.0
+    gamma: NotNegative = 2.0
+    granularity: Literal["block", "tensor"] = "block"
+    anchor: StartingPoint = "update_start"
+    anchor_old_head_rows: bool = False
+
+
 class OptimizerRecipe(Strict):
-    """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the gradient's norm."""
+    """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the gradient's norm.
+
+    `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 - dampening) · gradient
+    from v = 0 on. Without momentum there is no dampening either.
+    """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.03
     head_lr: Positive | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # sgd only; adam and adamw use betas 0.9, 0.999
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    dampening: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: NotNegative = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     clip: Positive | None = None
     carry_state: bool = False
-    olor: None = None
+    olor: OlorRecipe | None = None
 
     def rate_of(self, parameter: str) -> float:
         """The peak rate of a parameter of the network, by its name."""
-        return self.lr if parameter.startswith("backbone.") else self.head_lr or self.lr
+        return (self.head_lr or self.lr) if is_head(parameter) else self.lr
 
 
 class HeadRecipe(Strict):
@@ -51,7 +81,12 @@ class HeadRecipe(Strict):
 
 
 class Recipe(Strict):
-    """A complete recipe. `method` is {"name": …, its hyper-parameters …}."""
+    """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
+
+    A `depth` that is left open is the greatest that the method accepts. `validation` is the share of the training
+    part that is held back to choose the state to deploy, after each epoch; with `anytime` often from the first
+    step on, with the Anytime Deployment Performance measured beside it.
+    """
 
     preset: str | None = None
     method: dict[str, Any] = {"name": "der++"}
@@ -63,14 +98,30 @@ class Recipe(Strict):
     sampler: Literal["shuffled", "stratified"] = "shuffled"
     augment: str = Field(default="auto", json_schema_extra={"enum": list(AUGMENTS)})
     validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    anytime: bool = False
     train_ce: Literal["auto", "masked", "global"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
+_OLOR = {"iota1": 0.01, "iota2": 0.0, "gamma": 2.0}
 PRESETS: dict[str, dict[str, Any]] = {
     # The head alone learns; the backbone stays in eval mode as a whole.
     "linear-probe": {"method": {"name": "finetune"}, "depth": 1},
+    # OLOR with the rates at which its authors fine-tune ConvNeXt and ViT.
+    "olor-sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "olor": _OLOR}},
+    "olor-adam": {"optimizer": {"name": "adam", "lr": 0.0001, "olor": _OLOR}},
+    # FAST: a zero head sends nothing back in its first step, and its own, larger rate lets it catch up. With Adam,
+    # whose second step is as long as any other, take lr 0.0001, head_lr 0.001 and warmup_steps 10 or more.
+    "fast": {
+        "method": {"name": "finetune"},
+        "optimizer": {"name": "sgd", "lr": 0.001, "head_lr": 0.01, "momentum": 0.9, "schedule": "constant"},
+        "head": {"init": "zero"},
+        "sampler": "stratified",
+        "validation": 0.05,
+        "anytime": True,
+    },
 }
+_ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
 
 
 class RecipeError(ValueError):
@@ -110,6 +161,8 @@ def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
             raise RecipeError("preset", f"unknown preset {preset!r}: one of {', '.join(PRESETS)}")
         base = merge(base, PRESETS[preset])
     recipe = Recipe.model_validate(merge(base, patch))
+    if recipe.anytime and not recipe.validation:
+        raise RecipeError("validation", _ANYTIME_NEEDS)
     if recipe.augment not in AUGMENTS:
         raise RecipeError("augment", f"{recipe.augment!r} is not one of {', '.join(AUGMENTS)}")
     name = recipe.method.get("name")
@@ -119,15 +172,34 @@ def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
         raise RecipeError("method.name", str(error.args[0])) from None
     hyper = method.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
     accepts = method.accepts
+    if "depth" not in recipe.model_fields_set:
+        recipe = recipe.model_copy(update={"depth": max(accepts.depths)})
     if recipe.optimizer.name not in accepts.optimizers:
         raise RecipeError("optimizer.name", f"{name} accepts {', '.join(accepts.optimizers)}")
     if recipe.depth not in accepts.depths:
         raise RecipeError("depth", f"{name} accepts {', '.join(map(str, accepts.depths))}")
     if recipe.head.init not in accepts.head_inits:
         raise RecipeError("head.init", f"{name} accepts {', '.join(accepts.head_inits)}")
+    if recipe.optimizer.olor is not None and not accepts.olor:
+        raise RecipeError("optimizer.olor", f"{name} does not accept OLOR")
     if scenario is not None and scenario not in method.scenarios:
         raise RecipeError("method.name", f"{name} does not work in the {scenario} scenario")
+    for field in accepts.task_only:
+        if scenario not in (None, "task") and getattr(hyper, field):
+            raise RecipeError(f"method.{field}", "only in the task scenario, where predictions name the task")
     return recipe.model_copy(update={"method": {"name": name, **hyper.model_dump(by_alias=True)}})
+
+
+def remarks(recipe: Recipe, scenario: str, first: bool) -> list[str]:
+    """What a recipe cannot do for a task of this scenario; `first`: nothing was learned before it."""
+    if recipe.preset != "fast" or first or scenario == "task":
+        return []
+    here = "only the rows of new classes start at zero (new-rows-zero)"
+    if scenario == "data":
+        here = "the head goes on from what it learned before"
+    return [
+        f"preset fast needs a head that is zero as a whole, as in a first task or with a head per task: {here}"
+    ]
 
 
 def _other(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

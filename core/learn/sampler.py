@@ -1,7 +1,8 @@
-"""Which images make which batch: a pure function of the epoch's table, so nothing needs saving.
+"""Which images make which batch: a pure function of seed, task and epoch, so nothing needs saving.
 
-`shuffled` is a permutation cut into batches. `stratified` gives every class its share of every batch, rare
-classes repeating within the epoch (the batches of FAST, Varno et al. 2020).
+`shuffled` is a permutation cut into batches. `stratified` gives every class its share of every batch, from one
+endless cycle per class that runs on from epoch to epoch; rare classes repeat within an epoch (Varno et al. 2020,
+arXiv 2007.01388, whose batches hold k examples of each class; shares and rotation for other sizes are ours).
 """
 
 from __future__ import annotations
@@ -9,20 +10,45 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from core.learn.augment import epoch_seed
 
-def batches(sampler: str, order: Tensor, rows: Tensor, labels: Tensor, size: int) -> list[Tensor]:
-    """Index batches of one epoch.
 
-    order: float [N], the table's column 0. rows: int64, the training rows. labels: int64 [N]. A last batch of
-    one joins the one before it: BatchNorm cannot take a single example.
+def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+    """Index batches of one epoch: the training rows int64 by their rank in `order`, float [N].
+
+    A last batch of one joins the one before it: BatchNorm cannot take a single example.
     """
     ranked = rows[order[rows].argsort(stable=True)]
-    if sampler == "stratified":
-        return _stratified(ranked, labels, size)
     parts = list(ranked.split(size))  # type: ignore[no-untyped-call]
     if len(parts) > 1 and parts[-1].numel() == 1 and size > 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts
+
+
+def stratified(seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int) -> list[Tensor]:
+    """Index batches of epoch 0, 1, …: `size` M each, ceil(n / M) of them, over the N classes that are present.
+
+    Every batch has floor(M / N) examples of each class and one more of M mod N classes in rotation; with M < N
+    classes the rotation is all there is. rows: int64 [n], the training rows. labels: int64, of all rows.
+    """
+    labels = labels[rows]
+    present, sizes = labels.unique(sorted=True, return_counts=True)  # type: ignore[no-untyped-call]
+    members = rows[labels.argsort(stable=True)].split(sizes.tolist())  # type: ignore[no-untyped-call]
+    share, extra = divmod(size, len(present))
+    per_epoch = count("stratified", rows.numel(), size)
+    first = epoch * per_epoch
+    # Picks of each class before each batch: its share, and its turns among the extra places.
+    before = torch.arange(first, first + per_epoch + 1)
+    chosen: list[Tensor] = []
+    batches: list[Tensor] = []
+    for place, c in enumerate(present.tolist()):
+        picks = before * share + (before * extra - place + len(present) - 1).div(
+            len(present), rounding_mode="floor"
+        )
+        chosen.append(_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1])))
+        batches.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
+    in_order = torch.cat(batches).argsort(stable=True)
+    return list(torch.cat(chosen)[in_order].split(size))  # type: ignore[no-untyped-call]
 
 
 def count(sampler: str, n: int, size: int) -> int:
@@ -31,22 +57,12 @@ def count(sampler: str, n: int, size: int) -> int:
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
-def _stratified(ranked: Tensor, labels: Tensor, size: int) -> list[Tensor]:
-    """floor(M / N) examples per class and batch, M mod N more by rotation; ceil(n / M) batches."""
-    present = labels[ranked].unique(sorted=True).tolist()  # type: ignore[no-untyped-call]
-    by_class = [ranked[labels[ranked] == c].tolist() for c in present]
-    used = [0] * len(by_class)
-    out: list[Tensor] = []
-    turn = 0
-    for _ in range(-(-ranked.numel() // size)):
-        share, extra = divmod(size, len(by_class))
-        wanted = [share] * len(by_class)
-        for k in range(extra):
-            wanted[(turn + k) % len(by_class)] += 1
-        turn += extra
-        picked: list[int] = []
-        for c, members in enumerate(by_class):
-            picked += [members[(used[c] + k) % len(members)] for k in range(wanted[c])]
-            used[c] += wanted[c]
-        out.append(torch.tensor(picked))
-    return out
+def _cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
+    """Entries start … stop - 1 of a class's endless cycle: pass after pass over it, each in an order of its own."""
+    n = members.numel()
+    first, last = start // n, -(-stop // n)
+    passes = [torch.zeros(0, dtype=torch.int64)]
+    for number in range(first, last):
+        generator = torch.Generator().manual_seed(epoch_seed(seed, number))
+        passes.append(members[torch.randperm(n, generator=generator)])
+    return torch.cat(passes)[start - first * n : stop - first * n]

@@ -23,12 +23,12 @@ from core.db.tables import Export, Part
 from core.errors import BaseInvalid, ExportUnavailable, StoreCorrupt, Unavailable
 from core.requests import model_card
 from core.requests.actor import Actor, find_model
+from core.requests.loading_code import classifier_prefixes
 from core.requests.tensors import Merged
-from core.requests.versions import find_version
+from core.requests.versions import answering_types, find_version
 from core.store.blobs import Blobs
 
 FORMATS = ("safetensors",)
-EXPORTED_TYPES = frozenset({"backbone", "head", "base"})
 BASE_PART = "base"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ZIP64_BYTES = 1 << 31
@@ -100,7 +100,8 @@ def _source(db: Database, actor: Actor, model: str, version: str) -> _Source:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
-        parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in EXPORTED_TYPES]
+        types = answering_types(row.manifest)
+        parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
         if not parts:
             raise ExportUnavailable(
                 f"Version {row.number} has no stored weights: it is the random start that its manifest "
@@ -147,7 +148,7 @@ def _build(db: Database, blobs: Blobs, source: _Source, format: str, spool: Path
 
 
 def _renamer(part: str, manifest: dict[str, Any]) -> "_Rename":
-    return _Rename(model_card.classifier_prefixes(manifest)) if part == BASE_PART else _Rename(None)
+    return _Rename(classifier_prefixes(manifest)) if part == BASE_PART else _Rename(None)
 
 
 class _Rename:

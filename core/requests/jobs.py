@@ -17,6 +17,7 @@ from core.db.tables import Event, Job, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_id, new_id
 from core.requests.actor import Actor, find_model
+from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import page
 from core.requests.recipe import resolve
@@ -186,13 +187,14 @@ def retry(
                 )
             return show(job), False
         _usable(task, job)
-        resolved = resolve(catalogue, model.scenario, model.recipe, patch)
+        resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+        check_next_task(session, catalogue, model, resolved.recipe)
         job.recipe_override, job.recipe, job.gate = patch, resolved.recipe, model.gate
         job.place = model.next_place
         model.next_place += 1
         job.strikes, job.error, job.progress = 0, None, {}
         # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
-        job.not_before = job.parent_version = None
+        job.not_before = job.parent_version = job.anytime = None
         move(session, job, Action.RETRY, now)
         record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now)
         return show(job), True
@@ -219,7 +221,8 @@ def _again(
     if open_one is not None:
         return open_one, False
     _usable(task, job)
-    resolved = resolve(catalogue, model.scenario, model.recipe, patch)
+    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    check_next_task(session, catalogue, model, resolved.recipe)
     fresh = new_job(model, task, patch, resolved.recipe, now, retry_of=job.id)
     session.add(fresh)
     session.flush()
@@ -256,6 +259,7 @@ def new_job(
         not_before=None,
         parent_version=None,
         snapshot=None,
+        anytime=None,
         progress={},
         error=None,
         version=None,

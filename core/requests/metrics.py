@@ -30,6 +30,7 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
             .order_by(Version.number)
         ).all()
         rows = [matrix.Row(number, task, parent) for number, task, parent, _ in found]
+        manifests = {number: manifest for number, _, _, manifest in found}
         learned = sorted({row.task for row in rows if row.task is not None})
         tasks = {
             task.number: task
@@ -37,15 +38,23 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
             if task.number in set(learned)
         }
         cells: dict[tuple[int, int], tuple[int, int]] = {}
+        per_class: dict[tuple[int, int], dict[str, list[int]]] = {}
         sizes: dict[int, int] = {}
         for cell in session.scalars(select(Result).where(Result.model_id == owner.id)):
             cells[cell.version, cell.task] = (cell.correct, cell.total)
+            per_class[cell.version, cell.task] = cell.per_class
             sizes[cell.task] = cell.total
-        norms = {number: _update_norm(manifest) for number, _, _, manifest in found}
         columns = [_column(tasks.get(n), n, sizes.get(n, 0)) for n in learned]
+        classes = {number: list(task.classes) for number, task in tasks.items()}
         scenario = owner.scenario
     try:
-        figures = matrix.summary(rows, cells, asked, scenario, norms)
+        stages = matrix.Stages(rows, cells, asked, scenario)
+        figures = {
+            **matrix.summary(rows, cells, asked, scenario, per_class=per_class),
+            **_of_manifests([manifests[row.version] for row in stages.line]),
+            "degenerate": matrix.degenerate(stages, classes),
+            "unmeasured_classes": matrix.unmeasured(stages, per_class, classes),
+        }
     except KeyError as error:
         raise NotFound(f"Version {asked} has an ancestor that is not there: {error}.") from error
     return {
@@ -69,6 +78,40 @@ def _column(task: Task | None, number: int, measured: int) -> dict[str, Any]:
     }
 
 
-def _update_norm(manifest: dict[str, Any]) -> float | None:
-    norm = (manifest.get("update_norm") or {}).get("backbone")
-    return float(norm) if isinstance(norm, int | float) else None
+def _of_manifests(line: list[dict[str, Any]]) -> dict[str, Any]:
+    """Figures that the job measured itself, from the manifests of a version's ancestors and its own."""
+    changes = (line[-1].get("changes") or {}).values()
+    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
+    return {
+        "fwt_probe": matrix.mean(_forward(manifest) for manifest in line[1:]),
+        "regression_rate": lost,
+        "improvement_rate": gained,
+        "update_norm": [_number((m.get("update_norm") or {}).get("backbone")) for m in line[1:]],
+        "drift": [_number(manifest.get("drift")) for manifest in line[1:]],
+        "knn_probe": _probe(line[-1].get("knn_probe")),
+    }
+
+
+def _forward(manifest: dict[str, Any]) -> float | None:
+    """Probe accuracy of a version's parent on the new task, minus that of version 0."""
+    before = (manifest.get("knn_probe") or {}).get("before") or {}
+    parent, base = _share(before.get("parent")), _share(before.get("base"))
+    return None if parent is None or base is None else parent - base
+
+
+def _probe(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not found:
+        return None
+    tasks = sorted((int(task), counts) for task, counts in found["tasks"].items())
+    return {
+        "accuracy": _share(found["all"]),
+        "per_task": [{"task": task, "accuracy": _share(counts)} for task, counts in tasks],
+    }
+
+
+def _share(counts: list[int] | None) -> float | None:
+    return counts[0] / counts[1] if counts and counts[1] else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,7 +1,7 @@
 """Models: create, list, change and delete.
 
-A model is born with version 0, its base: random weights are a pure function of architecture, image and
-seed and need no bytes; an uploaded base or another model's version is named by its blobs.
+A model is born with version 0, its base (`first_version`). Its recipe is stored as it was given, a patch over the
+defaults, and shown resolved; changing it concerns later tasks only.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.db import references
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, Action
-from core.db.tables import Alias, AliasMove, Base, Export, Job, Model, Part, Task, Version
+from core.db.tables import Alias, Export, Job, Model, Part, Task, Version
 from core.errors import Invalid, NameTaken, NotFound
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
-from core.requests import idempotency
+from core.requests import first_version, idempotency
 from core.requests.actor import Actor, find_model
+from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import page
 from core.requests.recipe import architecture, completed, merge_recipe, resolve
@@ -32,8 +32,6 @@ Json = dict[str, Any]
 GATE = ("max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise")
 IMAGE: Json = {"size": 32, "channels": 3}
 MIN_SIZE, MAX_SIZE = 8, 1024
-_BACKBONE = ("backbone", "base")
-"""Part types that another model can start from; heads, buffers and the like stay behind."""
 
 
 def create(
@@ -65,7 +63,7 @@ def create(
     image = {**IMAGE, **{k: v for k, v in (given.get("image") or {}).items() if v is not None}}
     resolved_architecture = architecture(catalogue, scenario, given.get("architecture") or "small-cnn", image)
     recipe = given.get("recipe") or {}
-    resolved = resolve(catalogue, scenario, recipe)
+    resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
     gate = _gate({}, given.get("gate") or {})
     classes = _classes(scenario, given.get("classes"))
     try:
@@ -99,7 +97,7 @@ def create(
             )
             session.add(model)
             session.flush()
-            _first_version(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
+            first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
             answer = show(catalogue, model, {"production": 0, "latest": 0})
             if repeat is not None:
@@ -142,21 +140,27 @@ def read(db: Database, catalogue: Json, actor: Actor, model: str) -> Json:
 def change(db: Database, catalogue: Json, actor: Actor, model: str, patch: Json) -> Json:
     """Change recipe or gate for later tasks; both are merge patches (RFC 7396), null resets.
 
+    The answer also warns of memory that the next task would lose to a change of method.
+
     Raises:
         NotFound: the caller sees no such model.
         Invalid, InvalidRecipe: the result cannot be used; nothing was changed.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
+        remarks: list[str] = []
         if "recipe" in patch:
             recipe = {} if patch["recipe"] is None else merge_recipe(row.recipe, patch["recipe"])
-            resolved = resolve(catalogue, row.scenario, recipe)
+            resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
+            remarks = check_next_task(session, catalogue, row, resolved.recipe)
             row.recipe, row.warnings = recipe, resolved.warnings
         if "gate" in patch:
             row.gate = _gate({} if patch["gate"] is None else row.gate, patch["gate"] or {})
         record(session, actor, "model.change", row.id, patch, now=db.now(session))
         session.flush()
-        return show(catalogue, row, aliases_of(session, [row.id]).get(row.id, {}))
+        answer = show(catalogue, row, aliases_of(session, [row.id]).get(row.id, {}))
+        answer["warnings"] += remarks
+        return answer
 
 
 def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
@@ -287,105 +291,3 @@ def _taken(name: str) -> NameTaken:
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
     )
-
-
-def _first_version(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float) -> None:
-    """Version 0: the base, and what `latest` and `production` name at first."""
-    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed)
-    manifest = {
-        "format": 1,
-        "model": model.id,
-        "version": 0,
-        "parent": None,
-        "task": None,
-        "scenario": model.scenario,
-        "architecture": model.architecture,
-        "image": model.image,
-        "normalise": normalise,
-        "classes": model.classes or [],
-        "heads": [],
-        "seed": seed,
-        "parts": [{k: part[k] for k in ("name", "type", "sha256", "bytes")} for part in parts],
-        **origin,
-    }
-    size = sum(part["bytes"] for part in parts)
-    version = Version(
-        id=new_id("ver"),
-        model_id=model.id,
-        number=0,
-        parent=None,
-        task_number=None,
-        job_id=None,
-        status="published",
-        gate={"passed": True, "checks": []},
-        manifest=manifest,
-        bytes=size,
-        bytes_new=0,
-        created_at=now,
-    )
-    session.add(version)
-    session.flush()
-    for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part))
-    for alias in ("latest", "production"):
-        session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
-        session.add(
-            AliasMove(
-                model_id=model.id,
-                alias=alias,
-                version=0,
-                previous=None,
-                cause="create",
-                actor=actor.key_id,
-                reason=None,
-                at=now,
-            )
-        )
-
-
-def _base_parts(
-    session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int
-) -> tuple[list[Json], Json, Json | None]:
-    """Parts of version 0, how the manifest names its origin, and the base's pixel statistics."""
-    if model.base == "random":
-        return [], {"init": {"kind": "random", "seed": seed}}, None
-    references.share(session)
-    normalise: Json | None = None
-    if isinstance(model.base, str):
-        row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
-        if row is None:
-            raise _bad_base(f"There is no base {model.base!r}.")
-        if row.architecture != {**model.architecture, "image": model.image}:
-            raise _bad_base(
-                f"The base was uploaded for {row.architecture}, the model has {model.architecture} with images "
-                f"of {model.image}. Upload it for these (?architecture=&image_size=&channels=)."
-            )
-        parts: list[Json] = [{"name": "base", "type": "base", "sha256": row.sha256, "bytes": row.bytes}]
-        origin: Json = {"base": {"id": row.id, "sha256": row.sha256}}
-    else:
-        source = find_model(session, actor, model.base["model"])
-        number = model.base["version"]
-        found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
-        if found is None:
-            raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
-        if source.architecture != model.architecture or source.image != model.image:
-            raise _bad_base("The base must have the model's architecture and image.")
-        rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
-        parts = [
-            {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
-            for p in rows
-            if p.type in _BACKBONE
-        ]
-        origin = {"base": {"model": source.id, "version": number}}
-        if not parts:  # a version 0 of random weights: the same function gives them again
-            origin["init"] = found.manifest.get("init")
-        normalise = found.manifest.get("normalise")
-        model.base = {"model": source.id, "version": number}
-    for part in parts:
-        if not blobs.has(part["sha256"]):
-            raise _bad_base("The base's bytes are gone from the store; upload it again.")
-    return parts, origin, normalise
-
-
-def _bad_base(message: str) -> Invalid:
-    return Invalid(message, fields=[{"field": "base", "message": message}])

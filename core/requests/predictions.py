@@ -9,10 +9,8 @@ from core.db.session import Database
 from core.db.tables import Part
 from core.errors import Invalid, WrongState
 from core.requests.actor import Actor, find_model
-from core.requests.versions import find_version
+from core.requests.versions import answering_types, find_version
 from core.store.blobs import Blobs
-
-USED_TYPES = frozenset({"backbone", "head", "base"})
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,9 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
         parts = session.scalars(select(Part).where(Part.version_id == row.id).order_by(Part.position))
-        used = tuple((p.name, p.sha256) for p in parts if p.type in USED_TYPES)
         manifest = row.manifest
+        types = answering_types(manifest)
+        used = tuple((p.name, p.sha256) for p in parts if p.type in types)
         number, scenario, version_id = row.number, owner.scenario, row.id
     if scenario == "task":
         tasks = [int(head["task"]) for head in manifest.get("heads") or []]

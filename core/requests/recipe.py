@@ -14,10 +14,12 @@ import jsonschema
 from jsonschema.validators import extend
 
 from core.errors import Invalid, InvalidRecipe
+from core.requests.weaknesses import weaknesses
 
 Json = dict[str, Any]
 MAX_RECIPE_BYTES = 64 << 10
 MAX_ERRORS = 20
+_ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
 
 # In JSON Schema 10.0 is an integer; the learning code takes it literally.
 _Validator = extend(
@@ -65,12 +67,15 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
     return merged
 
 
-def resolve(catalogue: Json, scenario: str, *patches: Mapping[str, Any]) -> Resolved:
+def resolve(
+    catalogue: Json, scenario: str, *patches: Mapping[str, Any], architecture: Json | None = None
+) -> Resolved:
     """The complete recipe for these patches, later ones over earlier ones.
 
     Args:
         catalogue: see `core.catalogue`.
         scenario: `data`, `task` or `class`.
+        architecture: the model's; None leaves open whether the method works on it.
 
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
@@ -85,10 +90,8 @@ def resolve(catalogue: Json, scenario: str, *patches: Mapping[str, Any]) -> Reso
     ]
     if errors:
         raise _wrong(errors)
-    _applicable(catalogue["methods"][name], name, scenario, recipe)
-    weak = catalogue["methods"][name].get("weak", {}).get(scenario)
-    warnings = [f"{name} is known to be weak in the {scenario} scenario: {weak}"] if weak else []
-    return Resolved(recipe, warnings)
+    _applicable(catalogue, name, scenario, recipe, architecture)
+    return Resolved(recipe, weaknesses(catalogue, scenario, recipe))
 
 
 def completed(catalogue: Json, patch: Mapping[str, Any]) -> Json:
@@ -143,6 +146,12 @@ def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Jso
     name, hyper = _method(catalogue, wanted.pop("method", None))
     recipe = _filled(defaults, wanted)
     recipe["method"] = {"name": name, **hyper}
+    depths = catalogue["methods"][name].get("accepts", {}).get("depths")
+    if "depth" not in wanted and depths:
+        recipe["depth"] = max(depths)
+    optimizer = recipe.get("optimizer")
+    if isinstance(optimizer, dict) and isinstance(optimizer.get("olor"), Mapping):
+        optimizer["olor"] = {**catalogue["recipe"]["olor"], **optimizer["olor"]}
     return recipe, name, hyper
 
 
@@ -181,11 +190,23 @@ def _filled(defaults: Json, wanted: Json) -> Json:
     return out
 
 
-def _applicable(entry: Json, name: str, scenario: str, recipe: Json) -> None:
+def _applicable(catalogue: Json, name: str, scenario: str, recipe: Json, architecture: Json | None) -> None:
+    entry = catalogue["methods"][name]
     accepts = entry.get("accepts", {})
     errors = []
     if scenario not in entry["scenarios"]:
         errors.append(("recipe.method.name", f"{name} does not work in the {scenario} scenario"))
+    families = accepts.get("architectures")
+    if architecture is not None and families is not None:
+        known = catalogue["architectures"]
+        fitting = [a for a in sorted(known) if known[a].get("family") in families]
+        if architecture["name"] not in fitting:
+            what = f"{name} works on {', '.join(fitting)}, not on {architecture['name']}"
+            errors.append(("recipe.method.name", what))
+    for hyper in accepts.get("task_only", []):
+        if scenario != "task" and recipe["method"].get(hyper):
+            where = "only in the task scenario, where predictions name the task"
+            errors.append((f"recipe.method.{hyper}", where))
     checks = (
         ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
         ("recipe.depth", recipe.get("depth"), accepts.get("depths")),
@@ -194,6 +215,8 @@ def _applicable(entry: Json, name: str, scenario: str, recipe: Json) -> None:
     for field, value, allowed in checks:
         if allowed is not None and value not in allowed:
             errors.append((field, f"{name} accepts {', '.join(map(str, allowed))}"))
+    if recipe.get("anytime") and not recipe.get("validation"):
+        errors.append(("recipe.validation", _ANYTIME_NEEDS))
     if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
         errors.append(("recipe.optimizer.olor", f"{name} does not accept OLOR"))
     if errors:
@@ -202,15 +225,22 @@ def _applicable(entry: Json, name: str, scenario: str, recipe: Json) -> None:
 
 def _errors(schema: Json, value: Any, root: str) -> Iterable[tuple[str, str]]:
     validator = _Validator(schema)
-    for error in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
-        path = ".".join([root, *(str(p) for p in error.absolute_path)])
-        if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
-            known = set(error.schema.get("properties", {}))
-            for unknown in sorted(set(error.instance) - known):
-                if unknown != "name":
-                    yield f"{path}.{unknown}", f"unknown field; known: {', '.join(sorted(known))}"
-        else:
-            yield path, _short(error.message)
+    for found in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
+        for error in _alternative(found):
+            path = ".".join([root, *(str(p) for p in error.absolute_path)])
+            if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+                known = set(error.schema.get("properties", {}))
+                for unknown in sorted(set(error.instance) - known):
+                    if unknown != "name":
+                        yield f"{path}.{unknown}", f"unknown field; known: {', '.join(sorted(known))}"
+            else:
+                yield path, _short(error.message)
+
+
+def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
+    """What is wrong with a value that may also be null, where it has the right type; else the error itself."""
+    inner = [e for e in error.context or [] if e.validator != "type" or e.relative_path]
+    return inner if error.validator == "anyOf" and inner else [error]
 
 
 def _short(text: str) -> str:

@@ -22,9 +22,10 @@ from core.ids import new_id
 from core.ingest.inspect import Directory
 from core.requests import idempotency, jobs
 from core.requests.actor import Actor, find_model
+from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import page
-from core.requests.recipe import resolve
+from core.requests.recipe import Resolved, resolve
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
@@ -79,8 +80,7 @@ def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch)
     with db.read() as session:
         row = find_model(session, actor, model)
         _labels(row, batch.directory)
-        resolved = resolve(catalogue, row.scenario, row.recipe, batch.recipe)
-        warnings = [*resolved.warnings, *_remarks(session, row, batch, resolved.recipe)]
+        resolved = _resolved(session, catalogue, row, batch)
     found = batch.directory
     return {
         "valid": True,
@@ -94,7 +94,7 @@ def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch)
         "ignored": found.ignored,
         "notes": list(found.notes),
         "recipe": resolved.recipe,
-        "warnings": warnings,
+        "warnings": resolved.warnings,
     }
 
 
@@ -120,7 +120,7 @@ def submit(
     with db.read() as session:  # a first look, so that little is moved in vain
         row = find_model(session, actor, model)
         _labels(row, batch.directory)
-        resolve(catalogue, row.scenario, row.recipe, batch.recipe)
+        _resolved(session, catalogue, row, batch)
     store.put_file(key, batch.path, move=True)
     try:
         with db.write() as session:
@@ -132,9 +132,8 @@ def submit(
                     return replay.body or {}, True
             row = find_model(session, actor, model, lock=True)
             _labels(row, batch.directory)
-            resolved = resolve(catalogue, row.scenario, row.recipe, batch.recipe)
-            warnings = [*resolved.warnings, *_remarks(session, row, batch, resolved.recipe)]
-            task = _task(row, batch, task_id, key, warnings, now)
+            resolved = _resolved(session, catalogue, row, batch)
+            task = _task(row, batch, task_id, key, resolved.warnings, now)
             session.add(task)
             session.flush()
             job = jobs.new_job(row, task, batch.recipe, resolved.recipe, now)
@@ -240,6 +239,13 @@ def _erased(
     return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
 
 
+def _resolved(session: Session, catalogue: Json, model: Model, batch: Batch) -> Resolved:
+    """The recipe of a batch, with everything that a person should know about the batch in this model."""
+    resolved = resolve(catalogue, model.scenario, model.recipe, batch.recipe, architecture=model.architecture)
+    remarks = [*check_next_task(session, catalogue, model, resolved.recipe), *_remarks(session, model, batch)]
+    return Resolved(resolved.recipe, [*resolved.warnings, *remarks])
+
+
 def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str], now: float) -> Task:
     number = row.next_task
     row.next_task += 1
@@ -279,7 +285,7 @@ def _labels(model: Model, found: Directory) -> None:
         )
 
 
-def _remarks(session: Session, model: Model, batch: Batch, recipe: Json) -> list[str]:
+def _remarks(session: Session, model: Model, batch: Batch) -> list[str]:
     """What a person should know about this batch in this model."""
     remarks = []
     earlier = session.execute(
@@ -293,19 +299,6 @@ def _remarks(session: Session, model: Model, batch: Batch, recipe: Json) -> list
         remarks.append(
             f"This batch repeats task {earlier.number}{called}: the same bytes were uploaded before."
         )
-    last = session.scalar(
-        select(Job.recipe)
-        .where(Job.model_id == model.id, Job.state.not_in(("rejected", "failed", "cancelled")))
-        .order_by(Job.place.desc())
-        .limit(1)
-    )
-    if last is not None:
-        before, after = last.get("method", {}).get("name"), recipe["method"]["name"]
-        if before != after:
-            remarks.append(
-                f"The method changes from {before} to {after}: what {before} remembers of old tasks is lost,"
-                f" except for what {after} takes over."
-            )
     return remarks
 
 

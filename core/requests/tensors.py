@@ -44,19 +44,26 @@ def read_header(path: Path) -> list[Tensor]:
         BaseInvalid: header longer than 1 MiB, not JSON, a name twice, an unknown dtype, a size that
             contradicts shape and dtype, gaps, overlaps, or offsets outside the file.
     """
-    size = path.stat().st_size
     with path.open("rb") as file:
-        start = file.read(8)
-        if len(start) < 8:
-            raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
-        (length,) = struct.unpack("<Q", start)
-        if length > MAX_HEADER_BYTES:
-            raise BaseInvalid(
-                f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed."
-            )
-        if 8 + length > size:
-            raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
-        header = _parse(file.read(length))
+
+        def read(offset: int, length: int) -> bytes:
+            file.seek(offset)
+            return file.read(length)
+
+        return parse_header(path.stat().st_size, read)
+
+
+def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
+    """As `read_header`, of `size` bytes that lie anywhere: `read(offset, length)` gives some of them."""
+    start = read(0, 8)
+    if len(start) < 8:
+        raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
+    (length,) = struct.unpack("<Q", start)
+    if length > MAX_HEADER_BYTES:
+        raise BaseInvalid(f"The safetensors header claims {length} bytes; {MAX_HEADER_BYTES} are allowed.")
+    if 8 + length > size:
+        raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
+    header = _parse(read(8, length))
     tensors = sorted(
         (_tensor(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"),
         key=lambda t: (t.begin, t.end),

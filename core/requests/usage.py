@@ -110,7 +110,7 @@ def _counts(session: Session, ids: list[str], images: list[dict[str, Any]]) -> d
         blobs = (
             select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
             .join(Version, Version.id == Part.version_id)
-            .where(Version.model_id.in_(some))
+            .where(Version.model_id.in_(some), Part.deleted_at.is_(None))
             .group_by(Version.model_id, Part.sha256)
             .subquery()
         )

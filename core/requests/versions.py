@@ -25,6 +25,7 @@ LATEST = "latest"
 """The newest published version; not a row that anybody moves."""
 PRIVATE_TYPES = frozenset({"buffer", "exemplars"})
 """Types of parts that hold images of the training data."""
+NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class PartFile:
     sha256: str
     bytes: int
     filename: str
+
+
+def answering_types(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Types of the parts that a version answers with: its network's, and state that its method reads to answer."""
+    method = manifest.get("method") or {}
+    return NETWORK_TYPES | (frozenset(method.get("predicts_with") or ()) - PRIVATE_TYPES)
 
 
 def find_version(session: Session, model: Model, version: str) -> Version:
@@ -151,6 +158,7 @@ def _show(
                 "sha256": p.sha256,
                 "bytes": p.bytes,
                 "shared_with": first[p.sha256] if first[p.sha256] < version.number else None,
+                "deleted_at": rfc3339(p.deleted_at),
             }
             for p in parts
         ],

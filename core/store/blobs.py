@@ -82,7 +82,7 @@ class Blobs:
                 chunk, when the digest does not match: a reader never gets a wrong blob to its end.
         """
         chunks = self._store.read(self.key(sha256), offset, length)
-        return _verified(chunks, sha256) if offset == 0 and length is None else chunks
+        return verified(chunks, sha256) if offset == 0 and length is None else chunks
 
     def fetch(self, sha256: str) -> Path:
         """Return a local file with the blob's bytes, verified when this process first uses it.
@@ -175,7 +175,8 @@ class Blobs:
             excess -= size
 
 
-def _verified(chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+def verified(chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+    """The chunks of a whole object; StoreCorrupt in place of the last one when it has another digest."""
     digest = hashlib.sha256()
     held: bytes | None = None  # one chunk behind, so that the last is given only when all is well
     for chunk in chunks:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from core.learn.methods.base import Method
     from core.learn.networks import Network
 
     Pixels = npt.NDArray[np.uint8]
@@ -46,14 +47,16 @@ class Refused(Exception):
 
 
 class Networks:
-    """Recently used networks, least recently used out first."""
+    """Recently used networks with their methods, least recently used out first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Network] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Network, Method]] = OrderedDict()
         self._bytes: dict[str, int] = {}
 
-    def get(self, version_id: str, manifest: Mapping[str, Any], parts: Mapping[str, str]) -> "Network":
-        """The network of a version, loaded when it is not kept."""
+    def get(
+        self, version_id: str, manifest: Mapping[str, Any], parts: Mapping[str, str]
+    ) -> "tuple[Network, Method]":
+        """The network of a version and the method that answers with it, loaded when they are not kept."""
         from core.learn import predicting
 
         if version_id in self._kept:
@@ -65,10 +68,11 @@ class Networks:
         ):
             oldest, _ = self._kept.popitem(last=False)
             del self._bytes[oldest]
-        network = predicting.load(manifest, {name: Path(path) for name, path in parts.items()})
-        self._kept[version_id] = network
+        paths = {name: Path(path) for name, path in parts.items()}
+        loaded = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+        self._kept[version_id] = loaded
         self._bytes[version_id] = size
-        return network
+        return loaded
 
 
 def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: Sequence[bytes]) -> bytes:
@@ -89,10 +93,12 @@ def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: 
         pixels = from_files(body, size, channels, limits)
     else:
         pixels = from_arrays(body[0], size, channels, limits)
-    network = networks.get(header["version_id"], manifest, header["parts"])
+    network, method = networks.get(header["version_id"], manifest, header["parts"])
     task = header["task"]
     try:
-        labels, probabilities = predicting.predict(network, pixels, task, manifest.get("normalise"))
+        labels, probabilities = predicting.predict(
+            network, pixels, task, manifest.get("normalise"), scores=method.predict_logits
+        )
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
     names = network.classes_of(task)

@@ -57,7 +57,9 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             "parts": [
                 {"name": part.name, "type": part.type, "path": str(blobs.fetch(part.sha256))}
                 for part in parts[of.id]
+                if part.deleted_at is None
             ],
+            "deleted": sorted({part.type for part in parts[of.id] if part.deleted_at is not None}),
         }
 
     spec = {

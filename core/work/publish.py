@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.code_version import code_version
 from core.db import references
 from core.db.jobs import move
 from core.db.session import Database
@@ -24,10 +23,11 @@ from core.db.tables import Result as ResultRow
 from core.ids import new_id
 from core.matrix import Row
 from core.store import Blobs, Store
-from core.work import progress, retention, snapshots
+from core.work import anytime, progress, retention, snapshots
 from core.work.ancestors import ancestors
 from core.work.fence import Claim, hold
 from core.work.gate import verdict
+from core.work.manifest import manifest
 from core.work.result import JobResult, PartFile, read
 
 
@@ -92,6 +92,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
         )
         model.next_version = number + 1
         line = ancestors(session, model.id, claim.parent_version)
+        found = found.without(_deleted(session, model))
         _measure(session, model, line, number, found)
         gate = _judge(session, model, job, line, number, task.number)
         version = _version(session, model, task, job, line[0], number, found, stored, gate, now)
@@ -100,7 +101,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
                 _point(session, model.id, alias, number, now)
         job.version = number
         job.error = None
-        job.snapshot = None
+        job.snapshot = job.anytime = None
         for text in found.warnings:
             progress.log(session, job.id, "warning", text, now)
         task.warnings = [*task.warnings, *(text for text in found.warnings if text not in task.warnings)]
@@ -118,19 +119,20 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
         return number
 
 
+def _deleted(session: Session, model: Model) -> set[int]:
+    """Tasks whose data was deleted, perhaps while the job ran: nothing new is told of them."""
+    query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
+    return set(session.execute(query).scalars())
+
+
 def _measure(session: Session, model: Model, line: list[Version], number: int, found: JobResult) -> None:
-    """Write the measured cells; a cell that is there stays, one of a deleted task's data is left out."""
+    """Write the measured cells; a cell that is there stays."""
     numbers = {"base": 0, "parent": line[-1].number, "new": number}
     known = select(ResultRow.version, ResultRow.task).where(ResultRow.model_id == model.id)
     there = {(version, task) for version, task in session.execute(known)}
-    deleted = set(
-        session.execute(
-            select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
-        ).scalars()
-    )
     for cell in found.measured:
         key = (numbers[cell.version], cell.task)
-        if key in there or cell.task in deleted:
+        if key in there:
             continue
         there.add(key)
         session.add(
@@ -178,7 +180,7 @@ def _version(
         session.execute(
             select(Part.sha256)
             .join(Version, Version.id == Part.version_id)
-            .where(Version.model_id == model.id, Part.sha256.in_(sizes))
+            .where(Version.model_id == model.id, Part.sha256.in_(sizes), Part.deleted_at.is_(None))
         ).scalars()
     )
     version = Version(
@@ -191,7 +193,9 @@ def _version(
         status="published" if gate["passed"] else "held",
         gate=gate,
         created_at=now,
-        manifest=_manifest(model, task, job, base, number, found, stored),
+        manifest=manifest(
+            model, task, job, base, found.document, [part.describe() for part in stored], number
+        ),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in known),
     )
@@ -211,45 +215,6 @@ def _version(
     return version
 
 
-def _manifest(
-    model: Model,
-    task: Task,
-    job: Job,
-    base: Version,
-    number: int,
-    found: JobResult,
-    stored: list[_Stored],
-) -> dict[str, Any]:
-    document = found.document
-    environment = document.get("environment", {})
-    manifest = {
-        "format": 1,
-        "model": model.id,
-        "version": number,
-        "parent": job.parent_version,
-        "task": task.number,
-        "scenario": model.scenario,
-        "architecture": model.architecture,
-        "image": model.image,
-        "normalise": document.get("normalise"),
-        "classes": document.get("classes"),
-        "heads": document.get("heads"),
-        "recipe": job.recipe,
-        "method": document.get("method"),
-        "datasets": {"train": task.train_sha256, "held_out": task.held_out_sha256},
-        "seed": job.recipe.get("seed"),
-        "threads": environment.get("threads"),
-        "code_version": code_version(),
-        "environment": environment,
-        "parts": [part.describe() for part in stored],
-    }
-    for name in ("update_norm", "trainable", "parameters", "steps", "images"):
-        manifest[name] = document.get(name)
-    origin = base.manifest
-    manifest |= {name: origin[name] for name in ("init", "base") if name in origin}
-    return manifest
-
-
 def _point(session: Session, model_id: str, name: str, number: int, now: float) -> None:
     """Move an alias to the new version, with a row of history."""
     alias = session.get(Alias, (model_id, name), with_for_update=True)
@@ -265,6 +230,7 @@ def _point(session: Session, model_id: str, name: str, number: int, now: float) 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:
     """Remove what the published job needs no more; whatever stops here, the sweep repeats it."""
-    for info in list(store.list(snapshots.prefix_of(claim.job_id))):
-        store.delete(info.key)
+    for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
+        for info in list(store.list(prefix)):
+            store.delete(info.key)
     retention.drop_task_blobs(db, Blobs(store, Path()), claim.task_id)

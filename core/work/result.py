@@ -5,6 +5,7 @@ The child is our own code but another process, so its answer is checked before i
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,19 @@ class JobResult:
     def warnings(self) -> list[str]:
         return [str(text) for text in self.document.get("warnings", [])]
 
+    def without(self, tasks: Collection[int]) -> "JobResult":
+        """The same without what was measured on the images of these tasks."""
+        gone = {str(task) for task in tasks}
+        document = dict(self.document)
+        if document.get("changes"):
+            document["changes"] = _kept(document["changes"], gone)
+        if probe := document.get("knn_probe"):
+            document["knn_probe"] = {**probe, "tasks": _kept(probe["tasks"], gone)}
+        if adp := document.get("adp"):
+            curve = [{**point, "accuracy": _kept(point["accuracy"], gone)} for point in adp["curve"]]
+            document["adp"] = {"mean": _kept(adp["mean"], gone), "curve": curve}
+        return JobResult(document, self.parts, [m for m in self.measured if m.task not in tasks])
+
 
 def read(folder: Path) -> JobResult:
     """Read and check a result folder.
@@ -54,15 +68,36 @@ def read(folder: Path) -> JobResult:
     Raises:
         ValueError: it is not a complete result.
     """
+    document, parts = read_parts(folder)
+    try:
+        measured = [_measured(row) for row in document["results"]]
+    except (KeyError, TypeError) as error:
+        raise _incomplete(error) from error
+    return JobResult(document, parts, measured)
+
+
+def read_parts(folder: Path) -> tuple[dict[str, Any], list[PartFile]]:
+    """Read and check what every folder of parts has: its document and the parts' files.
+
+    Raises:
+        ValueError: something is missing or named twice.
+    """
     try:
         document = finite(json.loads((folder / "result.json").read_text()))
         parts = [_part(folder, part) for part in document["parts"]]
-        measured = [_measured(row) for row in document["results"]]
     except (FileNotFoundError, KeyError, TypeError) as error:
-        raise ValueError(f"The job left no complete result: {type(error).__name__} {error}.") from error
+        raise _incomplete(error) from error
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
-    return JobResult(document, parts, measured)
+    return document, parts
+
+
+def _incomplete(error: Exception) -> ValueError:
+    return ValueError(f"The job left no complete result: {type(error).__name__} {error}.")
+
+
+def _kept(by_task: dict[str, Any], gone: set[str]) -> dict[str, Any]:
+    return {task: value for task, value in by_task.items() if task not in gone}
 
 
 def _part(folder: Path, part: dict[str, Any]) -> PartFile:

@@ -8,6 +8,7 @@ says what made it (recipe, parent, code): another recipe never resumes from it.
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def prefix_of(job_id: str) -> str:
 
 
 def order_of(key: str) -> tuple[int, int]:
-    """(fence, number) of a snapshot's key; later snapshots of a job compare greater."""
+    """(fence, number) of the key of a snapshot or best state; later ones of a job compare greater."""
     fence, _, number = key.split("/")[2].partition("-")
     return int(fence), int(number)
 
@@ -52,13 +53,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: dict[s
         known = session.get_one(Job, claim.job_id).snapshot or {}
     number = known["number"] + 1 if known.get("fence") == claim.fence else 1
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files: dict[str, list[Any]] = {}
-    for file in sorted(path.iterdir()):
-        if not _NAME.fullmatch(file.name) or not file.is_file():
-            raise ValueError(f"A snapshot holds plain files only, not {file.name!r}.")
-        with file.open("rb") as handle:
-            files[file.name] = [hashlib.file_digest(handle, "sha256").hexdigest(), file.stat().st_size]
-        store.put_file(key + file.name, file)
+    files = upload(store, key, sorted(path.iterdir()))
     where = {name: event.get(name) for name in ("stage", "epoch", "step")}
     try:
         with db.write() as session:
@@ -77,8 +72,29 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: dict[s
         for name in files:  # ours alone, and never registered
             store.delete(key + name)
         raise
-    for info in list(store.list(prefix_of(claim.job_id))):
-        if order_of(info.key) < (claim.fence, number):
+    drop_older(store, prefix_of(claim.job_id), claim.fence, number)
+
+
+def upload(store: Store, key: str, files: Sequence[Path]) -> dict[str, list[Any]]:
+    """Store files under `key` and their names; return [sha256, bytes] by name.
+
+    Raises:
+        ValueError: one is no plain file.
+    """
+    stored: dict[str, list[Any]] = {}
+    for file in files:
+        if not _NAME.fullmatch(file.name) or not file.is_file():
+            raise ValueError(f"A state of a job holds plain files only, not {file.name!r}.")
+        with file.open("rb") as handle:
+            stored[file.name] = [hashlib.file_digest(handle, "sha256").hexdigest(), file.stat().st_size]
+        store.put_file(key + file.name, file)
+    return stored
+
+
+def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
+    """Delete what a job stored under `prefix` before this one, registered or not."""
+    for info in list(store.list(prefix)):
+        if order_of(info.key) < (fence, number):
             store.delete(info.key)
 
 

@@ -5,6 +5,8 @@ process that should have removed it. What is decided about a job's files is deci
 held, so a retry cannot slip in between.
 """
 
+from typing import Any, Literal
+
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
@@ -49,7 +51,8 @@ def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
 def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     """Do all of it once. Raises what database and store raise in an outage; the next round goes on."""
     _sweep_rows(db, settings)
-    _sweep_snapshots(db, store, settings)
+    _sweep_states(db, store, settings, "snapshot", "snapshots/")
+    _sweep_states(db, store, settings, "anytime", "anytime/")
     _sweep_tasks(db, store, blobs, settings)
     _sweep_exports(db, blobs, settings)
     _sweep_models(db, blobs)
@@ -68,14 +71,21 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         session.execute(delete(Idempotency).where(Idempotency.created_at < now - kept_s))
 
 
-def _sweep_snapshots(db: Database, store: Store, settings: Settings) -> None:
-    """Snapshots of jobs that are over (failed: after some days), and ones that were superseded."""
+def _sweep_states(
+    db: Database, store: Store, settings: Settings, kind: Literal["snapshot", "anytime"], prefix: str
+) -> None:
+    """States of jobs that are over (failed: when nobody can retry them any more), and superseded ones.
+
+    Args:
+        kind: the column of `Job` that names a job's registered state.
+        prefix: where they all lie in the store.
+    """
     keys: dict[str, list[str]] = {}
-    for info in store.list("snapshots/"):
+    for info in store.list(prefix):
         keys.setdefault(info.key.split("/")[1], []).append(info.key)
     with db.read() as session:
         states = (str(state) for state in TERMINAL)
-        named = select(Job.id).where(Job.snapshot.is_not(None), Job.state.in_(sorted(states)))
+        named = select(Job.id).where(getattr(Job, kind).is_not(None), Job.state.in_(sorted(states)))
         for job_id in session.execute(named).scalars():
             keys.setdefault(job_id, [])
     for job_id, found in keys.items():
@@ -84,25 +94,29 @@ def _sweep_snapshots(db: Database, store: Store, settings: Settings) -> None:
             if job is None:
                 gone = found
             elif State(job.state) not in TERMINAL:
-                gone = _superseded(job, found)
-            elif State(job.state) == State.FAILED and not _old(db, session, job, settings.failed_days):
+                gone = _superseded(getattr(job, kind), found)
+            elif State(job.state) == State.FAILED and _retriable(db, session, job, settings.failed_days):
                 gone = []
             else:
                 gone = found
-                job.snapshot = None
+                setattr(job, kind, None)
             for key in gone:
                 store.delete(key)
 
 
-def _superseded(job: Job, keys: list[str]) -> list[str]:
-    if job.snapshot is None:
+def _superseded(registered: dict[str, Any] | None, keys: list[str]) -> list[str]:
+    if registered is None:
         return []
-    current = (job.snapshot["fence"], job.snapshot["number"])
+    current = (registered["fence"], registered["number"])
     return [key for key in keys if order_of(key) < current]
 
 
-def _old(db: Database, session: Session, job: Job, days: float) -> bool:
-    return job.finished_at is None or job.finished_at < db.now(session) - days * retention.DAY_S
+def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
+    """Whether a failed job's states may still serve: it failed lately, and model and data are still there."""
+    model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
+    if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
+        return False
+    return job.finished_at >= db.now(session) - days * retention.DAY_S
 
 
 def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:

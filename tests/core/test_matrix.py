@@ -1,4 +1,4 @@
-"""R and its figures: the published oracle, the edge cases, and a slow second implementation."""
+"""R and its figures: the worked oracle, the edge cases, and a slow second implementation."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.matrix import DEFINITIONS, Row, accuracy_matrix, path, summary
+from core.matrix import Row, Stages, accuracy_matrix, degenerate, path, rates, summary, unmeasured
 
 ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1), Row(3, 3, 2)]
 ORACLE = {0: (10, 20, 15), 1: (90, 90, 20), 2: (70, 85, 30), 3: (60, 80, 95)}
@@ -22,6 +22,7 @@ def test_the_figures_of_a_matrix_worked_by_hand() -> None:
     assert figures["bwt"] == pytest.approx(-0.175)
     assert figures["fwt"] == pytest.approx(0.425)
     assert figures["forgetting"] == pytest.approx(0.175)
+    assert figures["forgetting_literal"] == pytest.approx(0.20)
     assert figures["learning_accuracy"] == pytest.approx(0.90)
 
 
@@ -42,15 +43,11 @@ def test_after_one_task_transfer_and_forgetting_are_undefined() -> None:
 
 
 def test_version_0_has_no_figures() -> None:
-    assert summary(ROWS, CELLS, 0, "class") == {
-        "acc": None,
-        "last": None,
-        "average_incremental": None,
-        "bwt": None,
-        "fwt": None,
-        "forgetting": None,
-        "learning_accuracy": None,
-        "update_norm": [],
+    figures = summary(ROWS, CELLS, 0, "class")
+    assert {name: value for name, value in figures.items() if value is not None} == {
+        "by_stage": [],
+        "forgetting_by_stage": [],
+        "per_task": [],
     }
 
 
@@ -66,8 +63,26 @@ def test_the_primary_accuracy_is_pooled_except_with_separate_heads() -> None:
 
 
 def test_forgetting_starts_where_the_task_was_learned() -> None:
-    """Task 2's best is its zero-shot 0.90 at stage 1; the default leaves that out."""
-    assert summary(ROWS, CELLS, 3, "data")["forgetting"] == pytest.approx(0.175)
+    """Task 2's best is its zero-shot 0.90 at stage 1; only the literal definition counts that."""
+    stages = Stages(ROWS, CELLS, 3, "data")
+    assert stages.forgotten(2, 3) == pytest.approx(0.05)
+    assert stages.forgotten(2, 3, literal=True) == pytest.approx(0.10)
+
+
+def test_literal_forgetting_does_not_count_version_0() -> None:
+    cells = {(0, 1): (99, 100), (1, 1): (50, 100), (2, 1): (40, 100)}
+    assert Stages(ROWS[:3], cells, 2, "data").forgetting(2, literal=True) == pytest.approx(0.1)
+
+
+def test_forgetting_is_told_for_every_stage_and_task() -> None:
+    figures = summary(ROWS, CELLS, 3, "data")
+    assert figures["forgetting_by_stage"] == pytest.approx([0.2, 0.175])
+    assert [(t["task"], t["when_learned"], t["now"]) for t in figures["per_task"]] == [
+        (1, 0.9, 0.6),
+        (2, 0.85, 0.8),
+        (3, 0.95, 0.95),
+    ]
+    assert [t["forgetting"] for t in figures["per_task"]] == [pytest.approx(0.3), pytest.approx(0.05), None]
 
 
 def test_forgetting_is_negative_when_old_tasks_improved() -> None:
@@ -102,12 +117,114 @@ def test_an_unknown_version_is_an_error() -> None:
         summary(ROWS, CELLS, 9, "data")
 
 
-def test_update_norms_are_listed_by_stage() -> None:
-    assert summary(ROWS, CELLS, 3, "data", {1: 1.5, 3: 0.5})["update_norm"] == [1.5, None, 0.5]
+def test_each_stage_has_its_primary_accuracy() -> None:
+    assert summary(ROWS, CELLS, 3, "task")["by_stage"] == pytest.approx([0.9, 0.775, 0.783333], abs=1e-6)
 
 
-def test_every_figure_is_defined_in_words() -> None:
-    assert set(summary(ROWS, CELLS, 3, "data")) | {"accuracy_matrix"} == set(DEFINITIONS)
+def test_zero_heads_of_unlearned_tasks_make_no_forward_transfer() -> None:
+    assert Stages(ROWS, CELLS, 3, "task").fwt() is None
+    assert Stages(ROWS, CELLS, 3, "task", zero_heads=False).fwt() == pytest.approx(0.425)
+
+
+def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
+    """Every stage is measured on the same images, so the columns are equal."""
+    cells = {(v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)}
+    stages = Stages(ROWS, cells, 3, "data", slices=False)
+    assert [stages.pooled(3), stages.task_mean(3)] == pytest.approx([0.7, 0.7])
+    assert stages.by_stage() == pytest.approx([0.6, 0.5, 0.7])
+    assert stages.bwt() is stages.fwt() is stages.forgetting(3) is None
+
+
+def test_macro_accuracy_weighs_classes_and_leaves_out_those_without_images() -> None:
+    counts = {(2, 1): {"ant": [9, 10], "bee": [0, 0]}, (2, 2): {"cat": [10, 100]}}
+    assert summary(ROWS[:3], CELLS, 2, "class", per_class=counts)["macro"] == pytest.approx(0.5)
+
+
+def test_a_class_of_two_tasks_counts_once_except_with_a_head_each() -> None:
+    counts = {(2, 1): {"ant": [10, 10], "bee": [0, 10]}, (2, 2): {"bee": [20, 30]}}
+    assert Stages(ROWS[:3], CELLS, 2, "class").macro(2, counts) == pytest.approx((1 + 0.5) / 2)
+    assert Stages(ROWS[:3], CELLS, 2, "task").macro(2, counts) == pytest.approx((1 + 0 + 2 / 3) / 3)
+
+
+def test_classes_without_test_images_are_listed() -> None:
+    counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"cat": [10, 100], "dog": [0, 0]}}
+    classes = {1: ["bee", "ant"], 2: ["bee", "cat", "dog"], 3: ["never learned here"]}
+    stages = Stages(ROWS[:3], CELLS, 2, "class")
+    assert unmeasured(stages, counts, classes) == [{"task": 1, "class": "bee"}, {"task": 2, "class": "dog"}]
+
+
+def test_a_class_that_another_task_measures_is_not_listed() -> None:
+    counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
+    classes = {1: ["ant", "bee"], 2: ["bee"]}
+    assert unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
+    assert unmeasured(Stages(ROWS[:3], CELLS, 2, "task"), counts, classes) == [{"task": 1, "class": "bee"}]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "classes", "flagged"),
+    [
+        ("class", {1: ["ant"], 2: ["ant"]}, [1, 2]),
+        ("class", {1: ["ant"], 2: ["bee"]}, []),
+        ("task", {1: ["ant"], 2: ["bee", "cat"]}, [1]),
+    ],
+)
+def test_tasks_with_a_single_class_to_answer_are_degenerate(scenario, classes, flagged) -> None:
+    assert degenerate(Stages(ROWS[:3], CELLS, 2, scenario), classes) == flagged
+
+
+def test_intransigence_compares_with_a_joint_reference_at_each_stage() -> None:
+    stages = Stages(ROWS, CELLS, 3, "class")
+    assert stages.intransigence([0.95, 0.80, 0.97]) == pytest.approx([0.05, -0.05, 0.02])
+    figures = summary(ROWS, CELLS, 3, "class", reference=[0.95, 0.80, 0.97])
+    assert figures["intransigence"] == pytest.approx(0.02 / 3)
+    assert figures["intransigence_last"] == pytest.approx(0.02)
+
+
+def test_the_gap_to_joint_training_is_a_curve_whose_end_is_the_figure() -> None:
+    figures = summary(ROWS, CELLS, 3, "task", joint=[0.90, 0.90, 0.90])
+    assert figures["gap_by_stage"] == pytest.approx([0.0, 0.125, 0.116667], abs=1e-6)
+    assert figures["gap_to_joint"] == pytest.approx(0.116667, abs=1e-6)
+
+
+def test_the_gap_of_joint_training_to_itself_is_zero() -> None:
+    joint = Stages(ROWS, CELLS, 3, "class").by_stage()
+    assert summary(ROWS, CELLS, 3, "class", joint=joint)["gap_by_stage"] == [0.0, 0.0, 0.0]
+
+
+def test_without_a_reference_gap_and_intransigence_are_null() -> None:
+    figures = summary(ROWS, CELLS, 3, "class")
+    assert figures["gap_to_joint"] is figures["gap_by_stage"] is figures["intransigence"] is None
+
+
+def test_gap_and_intransigence_are_defined_after_the_first_task() -> None:
+    figures = summary(ROWS[:2], CELLS, 1, "class", joint=[0.95], reference=[0.95])
+    assert figures["gap_to_joint"] == figures["intransigence"] == pytest.approx(0.05)
+
+
+def test_a_reference_needs_a_value_for_every_stage() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        Stages(ROWS, CELLS, 3, "class").gap([0.9])
+
+
+def test_a_stage_that_the_reference_lacks_has_no_gap() -> None:
+    assert Stages(ROWS[:3], CELLS, 2, "task").gap([None, 0.8]) == [None, pytest.approx(0.025)]
+
+
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=20), max_size=4))
+def test_improvement_minus_regression_is_the_change_of_accuracy(
+    tasks: list[list[tuple[bool, bool]]],
+) -> None:
+    changes = [(sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks]
+    regression, improvement = rates(changes)
+    images = [pair for task in tasks for pair in task]
+    if not images:
+        assert regression is improvement is None
+        return
+    before, after = (sum(column) / len(images) for column in zip(*images, strict=True))
+    assert improvement is not None and regression is not None
+    assert improvement - regression == pytest.approx(after - before, abs=1e-12)
+    gained = sum(i for _, i, _ in changes) - sum(r for r, _, _ in changes)
+    assert gained == sum(a for _, a in images) - sum(b for b, _ in images)  # exact in counts
 
 
 def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[str, Any]:
@@ -122,8 +239,9 @@ def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[
         return a - b if a is not None and b is not None else None
 
     def primary(i: int) -> float | None:
-        if scenario == "task":
-            return mean([r[i][j - 1] for j in range(1, i + 1)])
+        return mean([r[i][j - 1] for j in range(1, i + 1)]) if scenario == "task" else pooled(i)
+
+    def pooled(i: int) -> float | None:
         pairs = [(r[i][j - 1], totals[j - 1]) for j in range(1, i + 1)]
         weight = sum(n for a, n in pairs if a is not None)
         return math.fsum(a * n for a, n in pairs if a is not None) / weight if weight else None
@@ -134,15 +252,22 @@ def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[
         now = r[last][j - 1]
         if seen and now is not None:
             forgets.append(max(a for a in seen if a is not None) - now)
+
+    def literal(j: int) -> float | None:
+        best = [r[stage][j - 1] for stage in range(1, last) if r[stage][j - 1] is not None]
+        return minus(max((a for a in best if a is not None), default=None), r[last][j - 1])
+
     return {
         "acc": mean([r[last][j - 1] for j in range(1, last + 1)]),
         "last": primary(last) if last else None,
         "average_incremental": mean([primary(i) for i in range(1, last + 1)]),
         "bwt": mean([minus(r[last][j - 1], r[j][j - 1]) for j in range(1, last)]),
         "fwt": None
-        if scenario == "class"
+        if scenario != "data"
         else mean([minus(r[j - 1][j - 1], r[0][j - 1]) for j in range(2, last + 1)]),
         "forgetting": mean(list(forgets)),
+        "forgetting_literal": mean([literal(j) for j in range(1, last)]),
+        "pooled": pooled(last) if last else None,
         "learning_accuracy": mean([r[j][j - 1] for j in range(1, last + 1)]),
     }
 

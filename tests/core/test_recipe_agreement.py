@@ -31,8 +31,11 @@ HYPER = {
     "gamma": maybe(0, 0.95, 1.5),
     "fisher": maybe("exact", "auto"),
     "examples": maybe(1, 200),
+    "prompts": maybe(0, 10),
+    "deep": maybe(True, False),
+    "per_task": maybe(True, False),
 }
-NAMES = ["der++", "er", "ewc-online", "finetune"]
+NAMES = ["der++", "er", "ewc-online", "finetune", "vpt"]
 METHOD = st.one_of(
     st.sampled_from(NAMES),
     st.fixed_dictionaries({}, optional={"name": maybe(*NAMES), **HYPER}),
@@ -42,14 +45,30 @@ METHOD = st.one_of(
             ("der++", ("buffer", "alpha", "beta", "replay_batch")),
             ("er", ("buffer", "replay_batch")),
             ("ewc-online", ("lambda", "gamma", "fisher", "examples")),
+            ("vpt", ("prompts", "deep", "per_task")),
         )
     ],
     st.none() | WRONG,
 )
+OLOR = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "iota1": maybe(0, 0.05, 1),
+            "iota2": maybe(0, 1.0),
+            "gamma": maybe(0, 1, 4.0),
+            "granularity": maybe("block", "tensor"),
+            "anchor": maybe("update_start", "pretrained"),
+            "anchor_old_head_rows": maybe(True, False),
+        },
+    ),
+    WRONG,
+)
 PATCH = st.fixed_dictionaries(
     {},
     optional={
-        "preset": maybe("linear-probe", "linear-probe", "none-such"),
+        "preset": maybe("linear-probe", "olor-sgd", "olor-adam", "fast", "none-such"),
         "method": METHOD,
         "optimizer": st.one_of(
             st.fixed_dictionaries(
@@ -63,7 +82,8 @@ PATCH = st.fixed_dictionaries(
                     "warmup_steps": maybe(0, 10, 10.0),
                     "clip": maybe(1, 0.5),
                     "carry_state": maybe(True, False),
-                    "olor": st.none(),
+                    "dampening": maybe(0, 0.9, 1),
+                    "olor": OLOR,
                 },
             ),
             st.none() | WRONG,
@@ -75,6 +95,7 @@ PATCH = st.fixed_dictionaries(
         "sampler": maybe("shuffled", "stratified"),
         "augment": maybe("none", "auto", "mixup"),
         "validation": maybe(0, 0.25),
+        "anytime": maybe(True, False),
         "train_ce": maybe("masked", "global", "auto"),
         "seed": maybe(0, 2**63 - 1, 2**63),
     },
@@ -110,6 +131,32 @@ def test_both_merge_two_patches_in_the_same_way(base: Any, patch: Any) -> None:
     assert asking.merge_recipe(base, patch) == learning.merge(base, patch)
 
 
+def plausible(schema: dict[str, Any]) -> list[Any]:
+    """Values around what a hyper-parameter's schema says, right and wrong ones."""
+    found: list[Any] = [None, -1, 0, 0.5, 1, 10.0, 10**9, "x", True, [], {}, *schema.get("enum", [])]
+    for bound in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+        if bound in schema:
+            found += [schema[bound], schema[bound] - 1, schema[bound] + 1]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE["methods"]))
+def test_both_read_every_hyper_parameter_of_a_method_in_the_same_way(name: str) -> None:
+    used = 0
+    for hyper, schema in CATALOGUE["methods"][name]["schema"].get("properties", {}).items():
+        for value in plausible(schema):
+            for scenario in ("data", "task", "class"):
+                patch = {"method": {"name": name, hyper: value}}
+                complete = asked(patch, scenario)
+                assert complete == learned(patch, scenario), patch
+                used += complete is not None
+    for scenario in ("data", "task", "class"):
+        complete = asked({"method": name}, scenario)
+        assert complete == learned({"method": name}, scenario)
+        used += complete is not None
+    assert used
+
+
 @pytest.mark.parametrize(
     "patch",
     [
@@ -118,6 +165,8 @@ def test_both_merge_two_patches_in_the_same_way(base: Any, patch: Any) -> None:
         {"method": {"alpha": 0.2}},
         {"method": {"name": None, "alpha": 0.2}},
         {"optimizer": None, "head": {"init": None}},
+        {"preset": "olor-sgd", "optimizer": {"olor": None}},
+        {"optimizer": {"olor": {"iota1": 0.05, "gamma": None}}},
     ],
 )
 def test_a_null_leaves_the_preset_and_the_defaults(patch: dict[str, Any]) -> None:

@@ -11,8 +11,9 @@ from tools.client import Client
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    """An embedded service with one thread per job."""
-    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as found:
+    """An embedded service with one thread per job, that looks for better states of it often."""
+    settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_ANYTIME_S": "0.2"}
+    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
 
 

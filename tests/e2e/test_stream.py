@@ -3,10 +3,13 @@
 import hashlib
 import io
 import json
+import re
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.numpy import load
 
 from tools import digits
@@ -69,6 +72,34 @@ def test_prediction_answers_with_a_known_class(client, learned):
     best = answer["predictions"][0]
     assert best["label"] in {"0", "1", "2", "3"}
     assert abs(sum(best["probabilities"].values()) - 1) < 1e-4
+
+
+def test_a_running_job_gives_its_best_state_so_far_and_its_adp(running, client, tmp_path, monkeypatch):
+    recipe = {"preset": "fast", "epochs": 5000, "batch_size": 64}
+    client.create_model("anytime", architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
+    job = client.submit("anytime", digits.archives()[0][1])
+    deadline = time.monotonic() + 30
+    while (answer := client.http.get(f"/v1/jobs/{job}/anytime/download")).status_code != 200:
+        assert answer.status_code == 409 and time.monotonic() < deadline, answer.text
+        time.sleep(0.1)
+    assert client.get(f"/v1/jobs/{job}")["state"] == "running"
+    points: list = []
+    while len(points) < 6 and time.monotonic() < deadline:
+        points = [p for p in client.items(f"/v1/jobs/{job}/metrics") if p["name"] == "adp"]
+    assert [p["step"] for p in points][:6] == [0, 1, 2, 3, 5, 8] and 0 <= points[0]["value"] <= 1
+    client.call("POST", f"/v1/jobs/{job}/cancel")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        archive.extractall(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    code = re.findall(r"```python\n(.*?)```", (tmp_path / "README.md").read_text(), re.DOTALL)[0]
+    exec(compile(code, "README.md", "exec"), scope)
+    logits = scope["network"](scope["normalise"](torch.zeros(2, 32, 32, 3, dtype=torch.uint8)))
+    assert (
+        logits.shape == (2, 2) and json.loads((tmp_path / "config.json").read_text())["anytime"]["job"] == job
+    )
+    assert client.wait(job)["state"] == "cancelled"
+    assert client.http.get(f"/v1/jobs/{job}/anytime/download").status_code == 409
 
 
 def test_no_snapshot_archive_or_training_image_is_left_in_the_store(running, client, learned):

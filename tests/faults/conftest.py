@@ -69,6 +69,7 @@ class House:
             "PERENNIAL_POLL_S": "0.1",
             "PERENNIAL_CHORES_S": "0.3",
             "PERENNIAL_SNAPSHOT_S": "0.2",
+            "PERENNIAL_ANYTIME_S": "0.1",
             **environment,
         }
         fields = {name.removeprefix("PERENNIAL_").lower(): v for name, v in self.environment.items()}
@@ -214,8 +215,10 @@ class House:
             return session.get_one(Alias, (self.model, "production")).version
 
     def left_over(self) -> list[str]:
-        """What a finished house must not have: snapshots, raw archives, scratch folders."""
-        objects = [i.key for prefix in ("snapshots/", "archives/") for i in self.store.list(prefix)]
+        """What a finished house must not have: snapshots, best states, raw archives, scratch folders."""
+        objects = [
+            i.key for prefix in ("snapshots/", "anytime/", "archives/") for i in self.store.list(prefix)
+        ]
         return objects + [p.name for p in self.settings.folder("work").iterdir()]
 
 

@@ -48,6 +48,26 @@ def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
 
 
 @pytest.mark.slow
+def test_a_worker_killed_beside_a_best_state_leaves_none_and_another_ends_bit_identical(
+    house: Any, batches: list[bytes]
+) -> None:
+    recipe = {"anytime": True, "validation": 0.2, "optimizer": {"lr": 0.001}}
+    undisturbed, killed = (house.submit(batches[0], house.create(name), recipe) for name in ("a", "b"))
+    with house.worker() as worker:
+        assert house.finished(undisturbed).state == "succeeded"
+        house.until(lambda: house.job(killed).anytime and house.job(killed).snapshot)
+        worker.kill()
+        worker.wait()
+    assert [i.key for i in house.store.list(f"anytime/{killed}/")]
+    with house.worker():
+        assert house.finished(killed).state == "succeeded"
+    assert house.job(killed).attempt == 2
+    models = [house.job(job).model_id for job in (undisturbed, killed)]
+    assert house.digests(models[0]) == house.digests(models[1])
+    assert house.left_over() == []
+
+
+@pytest.mark.slow
 def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:

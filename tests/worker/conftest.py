@@ -53,6 +53,9 @@ def job(spec, out_fd, control_fd):
             while time.monotonic() < end:
                 if heard:
                     byte = heard.pop(0)
+                    if byte == "a":
+                        emit({{"event": "anytime", "path": "/nowhere"}})
+                        continue
                     emit({{"event": "snapshot", "path": "/nowhere", "stage": 0, "epoch": 0, "step": 1}})
                     if byte == "p":
                         emit({{"event": "stopped"}})

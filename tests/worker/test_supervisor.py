@@ -2,7 +2,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from worker.child import Zygote
 from worker.supervisor import Outcome, Periods, supervise
 
 Spec = Callable[..., Path]
-NEVER = Periods(snapshot_s=1000, stall_s=1000, grace_s=1000)
+NEVER = Periods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 
 
 @dataclass
@@ -31,7 +31,10 @@ class Kept:
 
     batches: list[list[dict[str, Any]]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+    best: list[dict[str, Any]] = field(default_factory=list)
     lost: bool = False
+    outages: int = 0
+    takes_s: float = 0.0
 
     def record(self, events: list[dict[str, Any]]) -> None:
         if self.lost:
@@ -40,6 +43,11 @@ class Kept:
 
     def snapshot(self, event: dict[str, Any]) -> None:
         self.snapshots.append(event)
+
+    def anytime(self, event: dict[str, Any]) -> bool:
+        time.sleep(self.takes_s)
+        self.best.append(event)
+        return len(self.best) > self.outages
 
 
 @pytest.fixture
@@ -121,14 +129,14 @@ def test_a_shutdown_stops_the_child_after_a_snapshot(watch: Any) -> None:
 
 
 def test_a_child_that_does_not_stop_is_ended_after_the_grace(watch: Any) -> None:
-    periods = Periods(snapshot_s=1000, stall_s=1000, grace_s=0.5)
+    periods = replace(NEVER, grace_s=0.5)
     outcome, took = watch(("sleep", 60), beat=Answers(), kept=Kept(), periods=periods, stop=True)
     assert outcome.ending == "stopped"
     assert 0.5 <= took < 4
 
 
 def test_a_silent_child_is_ended_as_stalled(watch: Any) -> None:
-    periods = Periods(snapshot_s=1000, stall_s=0.5, grace_s=1000)
+    periods = replace(NEVER, stall_s=0.5)
     outcome, took = watch(("sleep", 60), beat=Answers(), kept=Kept(), periods=periods)
     assert outcome.ending == "stalled"
     assert took < 4
@@ -136,9 +144,49 @@ def test_a_silent_child_is_ended_as_stalled(watch: Any) -> None:
 
 def test_snapshots_are_asked_for_every_period(watch: Any) -> None:
     kept = Kept()
-    periods = Periods(snapshot_s=0.3, stall_s=1000, grace_s=1000)
+    periods = replace(NEVER, snapshot_s=0.3)
     watch(("obey", 2.0), ("emit", {"event": "done"}), beat=Answers(), kept=kept, periods=periods)
     assert 2 <= len(kept.snapshots) <= 7
+
+
+def test_a_best_state_is_asked_for_once_for_each_better_one(watch: Any) -> None:
+    kept = Kept()
+    best, periods = ("emit", {"event": "best", "step": 3}), replace(NEVER, anytime_s=0.2)
+    watch(best, ("obey", 1.2), best, ("obey", 0.8), ("emit", {"event": "done"}),
+          beat=Answers(), kept=kept, periods=periods)  # fmt: skip
+    assert len(kept.best) == 2 and kept.snapshots == []
+
+
+def test_a_best_state_that_could_not_be_kept_is_asked_for_again(watch: Any) -> None:
+    kept = Kept(outages=1)
+    best, periods = ("emit", {"event": "best", "step": 3}), replace(NEVER, anytime_s=0.2)
+    watch(best, ("obey", 1.6), ("emit", {"event": "done"}), beat=Answers(), kept=kept, periods=periods)
+    assert len(kept.best) == 2
+
+
+def test_a_child_is_not_silent_while_its_state_is_being_kept(watch: Any) -> None:
+    kept = Kept(takes_s=0.8)
+    outcome, _ = watch(
+        ("emit", {"event": "anytime", "path": "/nowhere"}),
+        ("sleep", 1.1),
+        ("emit", {"event": "done"}),
+        beat=Answers(),
+        kept=kept,
+        periods=replace(NEVER, stall_s=0.7),
+    )
+    assert outcome.ending == "done"
+
+
+def test_a_best_state_is_not_asked_for_before_its_time(watch: Any) -> None:
+    kept = Kept()
+    watch(
+        ("emit", {"event": "best", "step": 3}),
+        ("obey", 0.6),
+        ("emit", {"event": "done"}),
+        beat=Answers(),
+        kept=kept,
+    )
+    assert kept.best == []
 
 
 def test_a_child_that_finished_but_lingers_is_ended(watch: Any) -> None:

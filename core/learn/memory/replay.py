@@ -6,6 +6,7 @@ every item's logits come from the head of its own task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from core.learn.context import Context
     from core.learn.methods.base import Method
 
+Groups = list[tuple[Tensor | None, Tensor]]
+"""(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
     """Augmented, normalised inputs [B, C, S, S] of the items; `table` [B, 3] drives the augmentation."""
@@ -25,19 +29,31 @@ def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
     return ctx.inputs(ctx.augment(items.images, rows, table))
 
 
-def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> list[tuple[Tensor | None, Tensor]]:
-    """(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
+    """The logits of items x [B, C, S, S] from tasks int64 [B]."""
+    return joint_logits(method, ctx, [(x, tasks)])[0]
+
+
+def joint_logits(method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Groups]:
+    """As `item_logits` for each (x, tasks), in one forward pass over all of them."""
+    x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
+    sizes = [tasks.shape[0] for _, tasks in parts]
     if ctx.scenario != "task":
-        return [(None, method.forward(ctx.network, x, None).float())]
-    features = ctx.network.features(x)
-    out: list[tuple[Tensor | None, Tensor]] = []
+        logits = method.forward(ctx.network, x, None).float()
+        return [[(None, part)] for part in logits.split(sizes)]  # type: ignore[no-untyped-call]
+    features = ctx.network.features(x).split(sizes)  # type: ignore[no-untyped-call]
+    return [_by_head(ctx, part, tasks) for part, (_, tasks) in zip(features, parts, strict=True)]
+
+
+def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
+    out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
         rows = (tasks == task).nonzero().squeeze(1)
         out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
     return out
 
 
-def items_cross_entropy(groups: list[tuple[Tensor | None, Tensor]], labels: Tensor) -> Tensor:
+def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     """Mean cross-entropy over all items, each under its own head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
@@ -49,7 +65,7 @@ def items_cross_entropy(groups: list[tuple[Tensor | None, Tensor]], labels: Tens
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def items_distillation(groups: list[tuple[Tensor | None, Tensor]], stored: Tensor, widths: Tensor) -> Tensor:
+def items_distillation(groups: Groups, stored: Tensor, widths: Tensor) -> Tensor:
     """Mean squared difference to the stored logits, over the units that existed when they were stored.
 
     stored: [B, W] padded to the widest; widths: int64 [B]. Heads only grow, so unit i keeps its meaning.

@@ -8,7 +8,7 @@ them. All of it, counters and generator included, lives in a section of the meth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,13 +19,23 @@ from core.learn.state import Section
 
 @dataclass(frozen=True)
 class Items:
-    """A draw: images uint8 [B, S, S, C], labels and tasks int64 [B], logits [B, W], widths int64 [B]."""
+    """Some items: images uint8 [B, S, S, C], labels and tasks int64 [B], logits [B, W], widths int64 [B]."""
 
     images: Tensor
     labels: Tensor
     tasks: Tensor
     logits: Tensor | None
     widths: Tensor | None
+
+    @staticmethod
+    def of(section: Section, rows: Tensor) -> Items:
+        """Rows int64 [B] of the buffer that a section holds."""
+        held = section.tensors
+        rows = rows.to(held["labels"].device)
+        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items()}
+        return Items(
+            picked["images"], picked["labels"], picked["tasks"], picked.get("logits"), picked.get("widths")
+        )
 
 
 class Reservoir:
@@ -45,10 +55,17 @@ class Reservoir:
     @property
     def seen(self) -> int:
         """Items offered since the beginning of the stream."""
-        return int(self._section.json.get("seen", 0))
+        return max(int(self._section.json.get("seen", 0)), self.size)
 
-    def fit(self) -> None:
-        """Shrink to the capacity by a uniform choice, when the recipe has made it smaller."""
+    def begin(self, *, offers: int = 1, logits: bool = False) -> None:
+        """Before a task: fit the buffer that was found, perhaps another method's, to how it is used now.
+
+        offers: how often each example of the task will be offered. What was seen so far is counted as if it
+        had been offered as often, so that each example has the same chance whatever the epochs of its task.
+        logits: whether items keep them; without, those held are dropped. A buffer that is larger than the
+        capacity shrinks by a uniform choice.
+        """
+        begin(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
             keep = torch.randperm(self.size, generator=self.generator)[: self.capacity].sort().values
             self._keep(keep)
@@ -76,19 +93,11 @@ class Reservoir:
         images: gives the raw uint8 images of the rows asked for, so that only kept rows are gathered.
         labels: int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having logits.
         """
-        n, size = self.seen, self.size
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
-        slots: dict[int, int] = {}
-        for row, draw in enumerate(u):
-            if size < self.capacity:
-                slots[size] = row
-                size += 1
-            else:
-                slot = int(draw * (n + 1))  # uniform over 0..n inclusive
-                if slot < self.capacity:
-                    slots[slot] = row  # a later row of the batch replaces an earlier one
-            n += 1
-        self._section.json["seen"] = n
+        seen, held = self.seen, self.size
+        slots = choose_slots(u, seen, held, self.capacity)
+        size = max([held, *(slot + 1 for slot in slots)])
+        self._section.json["seen"] = seen + len(u)
         if slots:
             device = labels.device
             at = torch.tensor(list(slots), device=device)
@@ -108,13 +117,7 @@ class Reservoir:
         """min(n, size) different items, and a table rand(B, 3) for their augmentation."""
         rows = torch.randperm(self.size, generator=self.generator)[:n]
         table = torch.rand(rows.numel(), 3, generator=self.generator, dtype=torch.float64)
-        held = self._section.tensors
-        rows = rows.to(held["labels"].device)
-        picked = {name: tensor.index_select(0, rows) for name, tensor in held.items()}
-        items = Items(
-            picked["images"], picked["labels"], picked["tasks"], picked.get("logits"), picked.get("widths")
-        )
-        return items, table
+        return Items.of(self._section, rows), table
 
     def _keep(self, rows: Tensor) -> None:
         held = self._section.tensors
@@ -132,6 +135,35 @@ class Reservoir:
         old = _longer(old, size, self.capacity)
         old.index_copy_(0, at, value)
         held[name] = old
+
+
+def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:
+    """Slot → position in the batch, for the items of a batch that are kept (algorithm R).
+
+    draws: uniform in [0, 1), one for each item; seen, size: items offered and held before.
+    """
+    slots: dict[int, int] = {}
+    for row, draw in enumerate(draws):
+        if size < capacity:
+            slots[size] = row
+            size += 1
+        else:
+            slot = int(
+                draw * (seen + row + 1)
+            )  # uniform over 0 … n inclusive, n items offered before this one
+            if slot < capacity:
+                slots[slot] = row  # a later item of the batch replaces an earlier one
+    return slots
+
+
+def begin(section: Section, *, offers: int, logits: bool) -> None:
+    """Bring a buffer's counters to `offers` per example, and drop logits that are not kept."""
+    json = section.json
+    json["seen"] = int(json.get("seen", 0)) * offers // int(json.get("offers", 1))
+    json["offers"] = offers
+    if not logits:
+        for name in ("logits", "widths"):
+            section.tensors.pop(name, None)
 
 
 def _longer(old: Tensor, size: int, capacity: int) -> Tensor:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from core.learn.methods.a_gem import AGem
 from core.learn.methods.base import Method
+from core.learn.methods.der import Der
 from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.er import Er
+from core.learn.methods.ewc import Ewc
 from core.learn.methods.ewc_online import EwcOnline
 from core.learn.methods.finetune import Finetune
+from core.learn.methods.gem import Gem
+from core.learn.methods.icarl import Icarl
+from core.learn.methods.l2_sp import L2Sp
+from core.learn.methods.lwf import Lwf
+from core.learn.methods.mas import Mas
+from core.learn.methods.si import Si
+from core.learn.methods.vpt import Vpt
 
 METHODS: dict[str, type[Method]] = {}
 
@@ -30,5 +40,15 @@ def get(name: str) -> type[Method]:
 
 register(Finetune)
 register(EwcOnline)
+register(Ewc)
+register(Mas)
+register(Si)
 register(Er)
+register(Der)
 register(DerPlusPlus)
+register(Gem)
+register(AGem)
+register(Vpt)
+register(L2Sp)
+register(Lwf)
+register(Icarl)

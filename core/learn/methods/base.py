@@ -32,14 +32,17 @@ class Accepts:
     olor: bool = True
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     head_inits: tuple[str, ...] = ("zero", "default")
+    architectures: tuple[str, ...] | None = None  # families of the registry; None: all
+    task_only: tuple[str, ...] = ()  # hyper-parameters that must be off outside the task scenario
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass of training with an optimizer of its own. `epochs` None means the recipe's."""
+    """One pass of training with an optimizer of its own. `epochs` and `depth` None mean the recipe's."""
 
     name: str = "all"
     epochs: int | None = None
+    depth: int | None = None  # how much of the network may move, 1 to 5
 
 
 class Hyper(Strict):
@@ -60,6 +63,11 @@ class Method:
     no_neutral: ClassVar[str] = ""  # one line of reason when `neutral` is None
     regularisers: ClassVar[tuple[str, ...]] = ()  # loss terms, or "penalty", that must act from task 2
     takes: ClassVar[tuple[str, ...]] = ()  # types of state that it can take over from another method
+    family: ClassVar[str] = "plain"  # what `build` makes of the network; a model keeps its family for life
+    structure: ClassVar[
+        tuple[str, ...]
+    ] = ()  # hyper-parameters that shape the network, kept for life as well
+    predicts_with: ClassVar[tuple[str, ...]] = ()  # types of state that `predict_logits` reads
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper

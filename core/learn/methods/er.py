@@ -41,9 +41,7 @@ class Er(Method):
     hyper: ErHyper
 
     def begin_task(self, ctx: Context) -> None:
-        for name in ("logits", "widths"):  # of a method whose buffer was taken over
-            self.state["buffer"].tensors.pop(name, None)
-        self._reservoir(ctx).fit()
+        self._reservoir(ctx).begin()
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,12 @@ class HeadSpec:
 
 
 class Network(nn.Module):
-    """`forward` maps float [B, channels, size, size], normalised, to logits [B, classes (of the task)]."""
+    """`forward` maps float [B, channels, size, size], normalised, to logits [B, classes (of the task)].
+
+    Other families (`families.py`) derive from this one and add parameters of their own.
+    """
+
+    family: ClassVar[str] = "plain"
 
     def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
         """Heads start as zeros. Raises ValueError for an unknown scenario or repeated class."""
@@ -61,8 +66,12 @@ class Network(nn.Module):
             self.classes = _unique(heads.classes)
             self.head = Head(backbone.width, len(self.classes))
 
-    def features(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to [B, width]."""
+    def describe(self) -> dict[str, Any] | None:
+        """What a manifest must say besides architecture and heads to build this network; None: nothing."""
+        return None
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to [B, width]; `task` counts in families with features of its own for each."""
         return self.backbone(x)  # type: ignore[no-any-return]
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
@@ -70,7 +79,7 @@ class Network(nn.Module):
         return self._head(task)(features)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
-        return self.logits(self.features(x), task)
+        return self.logits(self.features(x, task), task)
 
     def classes_of(self, task: int | None = None) -> list[str]:
         """Class labels in logit order. In the task scenario `task` names the head; ValueError if unknown."""
@@ -152,9 +161,12 @@ class Network(nn.Module):
             names[f"head.{task}"] = [f"heads.{task}.weight", f"heads.{task}.bias"]
         return names
 
-    def parts(self) -> dict[str, dict[str, Tensor]]:
-        """Every tensor of the network by part: copies, on the CPU, contiguous in the standard format."""
-        state = self.state_dict()
+    def parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
+        """Every tensor of the network by part: copies, on the CPU, contiguous in the standard format.
+
+        `state`: another state dict of this network to take them from.
+        """
+        state = self.state_dict() if state is None else state
         return {
             part: {name: contiguous_copy(state[name]) for name in names}
             for part, names in self.part_names().items()
@@ -184,6 +196,11 @@ class Network(nn.Module):
                 if name not in parts[part]:
                     raise ValueError(f"the part {part} lacks the tensor {name}")
                 copy_checked(name, state[name], parts[part][name])
+
+
+def part_type(part: str) -> str:
+    """`backbone`, `head` or what a family adds: what the name of a part starts with."""
+    return part.partition(".")[0]
 
 
 def _unique(classes: Sequence[str]) -> list[str]:

@@ -13,19 +13,22 @@ from torch import Tensor, nn
 
 from core.learn.networks.backbone import Backbone, ImageSpec, Layer
 
+# Below eight channels, torch 2.13's backward of a strided 1x1 convolution writes out of bounds in channels_last.
+MIN_WIDTH = 8
+
 
 class ResNet20Hyper(BaseModel):
     """`width`: channels of the first stage; the others have two and four times as many."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    width: int = Field(16, ge=1, le=256)
+    width: int = Field(16, ge=MIN_WIDTH, le=256)
 
 
 class SlimResNet18Hyper(BaseModel):
     """`width`: channels of the first stage (64 in ResNet-18); then two, four and eight times as many."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    width: int = Field(20, ge=1, le=256)
+    width: int = Field(20, ge=MIN_WIDTH, le=256)
 
 
 class Block(nn.Module):

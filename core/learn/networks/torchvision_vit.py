@@ -89,9 +89,12 @@ class Vit(Backbone):
         self.arrange(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens = self.conv_proj(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], dim=1)
-        return self.encoder(tokens)[:, 0]  # type: ignore[no-any-return]
+        return self.encoder(self.tokens(x))[:, 0]  # type: ignore[no-any-return]
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to [B, 1 + patches, hidden]: class token and patches, without positions."""
+        patches = self.conv_proj(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
 
 
 def _runs(blocks: list[Layer], count: int) -> list[list[Layer]]:

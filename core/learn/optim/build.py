@@ -7,24 +7,36 @@ needs no scheduler state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from core.learn.recipe import OptimizerRecipe
+from core.learn.optim.olor import Anchored, Olor
+from core.learn.recipe import OptimizerRecipe, is_head
 
 
 class NamedOptimizer:
     """A torch optimizer with two groups at most: `backbone` at lr, `head` at head_lr."""
 
-    def __init__(self, recipe: OptimizerRecipe, parameters: Mapping[str, nn.Parameter], steps: int) -> None:
-        """parameters: the set S by name, in network order. steps: optimizer steps of the whole stage."""
+    def __init__(
+        self,
+        recipe: OptimizerRecipe,
+        parameters: Mapping[str, nn.Parameter],
+        steps: int,
+        rollback: Sequence[Anchored] = (),
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> None:
+        """parameters: the set S by name, in network order. steps: optimizer steps of the whole stage.
+        rollback: what OLOR pulls back after each step.
+        """
         self.recipe = recipe
         self.steps = steps
+        self._warn = warn
         self._parameters = dict(parameters)
-        body = [p for name, p in self._parameters.items() if name.startswith("backbone.")]
-        head = [p for name, p in self._parameters.items() if not name.startswith("backbone.")]
+        body = [p for name, p in self._parameters.items() if not is_head(name)]
+        head = [p for name, p in self._parameters.items() if is_head(name)]
         self._peaks: list[float] = []
         groups: list[dict[str, object]] = []
         for members, peak in ((body, recipe.lr), (head, recipe.head_lr or recipe.lr)):
@@ -34,10 +46,12 @@ class NamedOptimizer:
         self.torch = _make(recipe, groups)
         if recipe.name == "sgd" and recipe.momentum > 0:
             # The fused kernel refuses parameters of which only some have a buffer, as when replay reaches the
-            # head of an old task later than the others. Zero is where a buffer starts: same bits.
+            # head of an old task later than the others. Zero is where a buffer starts: same bits, and with
+            # dampening a moving average from its first step on.
             for parameter in self._parameters.values():
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
+        self._step = Olor(self.torch, self._peaks, rollback, warn).step if rollback else self.torch.step
 
     def set_rate(self, step: int) -> None:
         """Learning rates for step 0 … steps - 1."""
@@ -49,7 +63,7 @@ class NamedOptimizer:
         """One step, after clipping the gradient's norm where the recipe says so."""
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
-        self.torch.step()
+        self._step()
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
         """(`<parameter>|<slot>`, tensor) of everything the optimizer remembers."""
@@ -61,8 +75,13 @@ class NamedOptimizer:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state` gave, in the memory layout of each parameter.
 
-        Rows that a parameter has gained since start at zero; names that do not move now are left out.
+        Rows that a parameter has gained since start at zero; names that do not move now are left out. State of
+        another kind of optimizer says nothing to this one: it is left out as well, with a warning.
         """
+        known = _slots(self.recipe)
+        if any(key.rpartition("|")[2] not in known for key in state):
+            self._warn(f"the state of another optimizer is not used: {self.recipe.name} starts afresh")
+            return
         for key, value in state.items():
             name, _, slot = key.rpartition("|")
             parameter = self._parameters.get(name)
@@ -92,15 +111,27 @@ def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
 def _make(recipe: OptimizerRecipe, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     if recipe.name == "sgd":
         return torch.optim.SGD(
-            groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
+            groups,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            dampening=recipe.dampening,
+            weight_decay=recipe.weight_decay,
+            fused=True,
         )
     if recipe.name == "adam":
         return torch.optim.Adam(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
     return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
 
 
+def _slots(recipe: OptimizerRecipe) -> frozenset[str]:
+    """What the optimizer remembers of a parameter."""
+    if recipe.name == "sgd":
+        return frozenset({"momentum_buffer"} if recipe.momentum > 0 else ())
+    return frozenset({"step", "exp_avg", "exp_avg_sq"})
+
+
 DESCRIPTIONS: dict[str, str] = {
-    "sgd": "Stochastic gradient descent with momentum (dampening 0).",
+    "sgd": "Stochastic gradient descent with momentum, dampened on request.",
     "adam": "Adam with betas 0.9, 0.999; weight decay is added to the gradient.",
     "adamw": "Adam with decoupled weight decay, betas 0.9, 0.999.",
 }

@@ -41,6 +41,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
         types: dict[str, str] | None = None,
         passed: bool = True,
         cells: dict[int, tuple[int, int]] | None = None,
+        per_class: dict[int, dict[str, list[int]]] | None = None,
         manifest: dict[str, Any] | None = None,
     ) -> int:
         stored = []
@@ -55,14 +56,16 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             now = db.now(session)
             number = row.next_version
             row.next_version += 1
-            session.add(_task(row, number, now))
+            learned = row.next_task
+            row.next_task += 1
+            session.add(_task(row, learned, now))
             session.flush()
             version = Version(
                 id=new_id("ver"),
                 model_id=row.id,
                 number=number,
                 parent=number - 1,
-                task_number=number,
+                task_number=learned,
                 job_id=None,
                 status="published" if passed else "held",
                 gate={"passed": passed, "checks": []},
@@ -71,7 +74,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                     "model": row.id,
                     "version": number,
                     "parent": number - 1,
-                    "task": number,
+                    "task": learned,
                     "scenario": row.scenario,
                     "architecture": row.architecture,
                     "image": row.image,
@@ -92,7 +95,12 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             for task, (correct, total) in (cells or {}).items():
                 session.add(
                     Result(
-                        model_id=row.id, version=number, task=task, correct=correct, total=total, per_class={}
+                        model_id=row.id,
+                        version=number,
+                        task=task,
+                        correct=correct,
+                        total=total,
+                        per_class=(per_class or {}).get(task, {}),
                     )
                 )
             if passed:

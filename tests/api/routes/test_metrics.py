@@ -30,3 +30,41 @@ def test_the_summary_follows_the_asked_version(client, model, publish):
     publish(model, cells={1: (7, 10), 2: (8, 10)})
     assert client.get(f"/v1/models/{model}/metrics?version=1").json()["summary"]["acc"] == pytest.approx(0.9)
     assert client.get(f"/v1/models/{model}/metrics?version=7").status_code == 404
+
+
+def test_every_figure_is_defined_in_words(client, model):
+    found = client.get(f"/v1/models/{model}/metrics").json()
+    assert set(found["summary"]) | {"accuracy_matrix"} == set(found["definitions"])
+
+
+def test_what_the_jobs_measured_is_told_along_the_ancestors(client, model, publish):
+    publish(model, manifest={"update_norm": {"backbone": 1.5}, "drift": 1.5})
+    probe = {"all": [3, 4], "tasks": {"1": [2, 2], "2": [1, 2]}, "before": {"base": [1, 4], "parent": [3, 4]}}
+    changes = {
+        "1": {"regressed": 3, "improved": 1, "total": 10},
+        "2": {"regressed": 0, "improved": 1, "total": 10},
+    }
+    publish(model, manifest={"drift": 2.5, "knn_probe": probe, "changes": changes})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["update_norm"] == [1.5, None] and summary["drift"] == [1.5, 2.5]
+    assert summary["regression_rate"] == pytest.approx(0.15)
+    assert summary["improvement_rate"] == pytest.approx(0.10)
+    assert summary["knn_probe"] == {
+        "accuracy": 0.75,
+        "per_task": [{"task": 1, "accuracy": 1.0}, {"task": 2, "accuracy": 0.5}],
+    }
+    assert summary["fwt_probe"] == pytest.approx(0.5)
+
+
+def test_versions_from_before_a_figure_was_measured_have_null(client, model, publish):
+    publish(model)
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["knn_probe"] is summary["regression_rate"] is summary["fwt_probe"] is None
+    assert summary["drift"] == [None]
+
+
+def test_classes_that_cannot_be_measured_are_listed(client, model, publish):
+    publish(model, cells={1: (9, 10)}, per_class={1: {"cat": [9, 10]}})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["unmeasured_classes"] == [{"task": 1, "class": "dog"}]
+    assert summary["macro"] == pytest.approx(0.9) and summary["degenerate"] == []

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from core.requests.actor import Actor
+from core.requests.predictions import predictable
+
 
 @pytest.fixture
 def url(model, publish) -> str:
@@ -189,6 +192,34 @@ def test_an_unknown_format_is_typed(client, url, format):
 def test_a_random_version_0_cannot_be_downloaded(client, model):
     answer = client.get(f"/v1/models/{model}/versions/0/download")
     assert answer.status_code == 422 and answer.json()["type"] == "/problems/export-unavailable"
+
+
+def test_prompts_are_downloaded_and_predicted_with(client, model, publish):
+    values = np.ones((1, 2, 4), np.float32)
+    publish(model, {"head": {"head.bias": values[0, 0]}, "prompts.1": {"prompts.1": values}})
+    answer = client.get(f"/v1/models/{model}/versions/1/download")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert "prompts.1" in load(archive.read("model.safetensors"))
+    found = predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    assert [name for name, _ in found.parts] == ["head", "prompts.1"]
+
+
+def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(client, model, publish):
+    parts = {
+        "head": {"head.bias": np.ones(2, np.float32)},
+        "exemplars": {"images": np.ones((2, 4), np.uint8)},
+        "own": {"class_means": np.ones((2, 4), np.float32)},
+    }
+    method = {"name": "icarl", "hyper": {}, "state": {}, "predicts_with": ["own", "exemplars"]}
+    publish(model, parts, manifest={"method": method})
+    publish(model, parts, manifest={"method": {"name": "mas", "hyper": {}, "state": {}, "predicts_with": []}})
+    for version, wanted in ((1, {"head.bias", "class_means"}), (2, {"head.bias"})):
+        answer = client.get(f"/v1/models/{model}/versions/{version}/download")
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            assert set(load(archive.read("model.safetensors"))) == wanted
+        actor = Actor("nobody", None, "admin")
+        found = predictable(client.app.state.database, actor, model, str(version), None)
+        assert [name for name, _ in found.parts] == (["head", "own"] if version == 1 else ["head"])
 
 
 def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish):

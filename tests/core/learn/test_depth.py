@@ -6,6 +6,8 @@ from streams import Bench
 
 from core.learn.methods.finetune import Finetune
 
+MLP = {"name": "mlp", "hidden": [12]}
+
 
 @pytest.fixture
 def deep(bench):
@@ -38,9 +40,11 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth, nu
     assert not set(statistics) & frozen
 
 
-def test_depth_five_is_the_unrestricted_run(deep) -> None:
-    default = deep.learn(deep.spec(1, None, method="finetune"))
-    assert deep.learn(deep.spec(1, None, method="finetune", depth=5)).digests == default.digests
+def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
+    restricted = deep.stream(2, method="finetune", depth=5)
+    everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731
+    monkeypatch.setattr(Finetune, "trainable", everything)
+    assert deep.stream(2, method="finetune").digests == restricted.digests
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -62,15 +66,25 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
     assert (masked.network_digests == filtered.network_digests) is same
 
 
-@pytest.mark.parametrize("method", ["finetune", "ewc-online"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("scenario", ["class", "task"])
+SGD, ADAM = ({"name": name, "lr": 0.01} for name in ("sgd", "adam"))
+
+
+@pytest.mark.parametrize(
+    ("method", "scenario", "optimizer"),
+    [
+        *[("finetune", scenario, optimizer) for scenario in ("class", "task") for optimizer in (SGD, ADAM)],
+        ("finetune", "class", {**SGD, "olor": {"iota1": 0.5, "anchor_old_head_rows": True}}),
+        *[("l2-sp", "class", SGD), ("l2-sp", "task", ADAM)],
+        *[("ewc-online", "class", ADAM), ("ewc-online", "task", SGD)],
+        *[("gem", "task", SGD), ("a-gem", "task", SGD)],
+    ],
+)
 def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
-    tmp_path, method, optimizer, scenario
+    tmp_path, method, scenario, optimizer
 ) -> None:
     """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old tasks."""
-    bench = Bench(tmp_path, scenario, {"name": "resnet20"}, size=8, n=10)
-    recipe = {"method": method, "train_ce": "masked", "optimizer": {"name": optimizer, "lr": 0.01}}
+    bench = Bench(tmp_path, scenario, {"name": "resnet20"} if method == "finetune" else MLP, size=8, n=10)
+    recipe = {"method": method, "train_ce": "masked", "optimizer": optimizer}
     first = last = bench.learn(bench.spec(1, None, **recipe))
     for number in (2, 3):
         last = bench.learn(bench.spec(number, last, **recipe, depth=1))
@@ -84,16 +98,34 @@ def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
         assert new[1]["per_class"] == learned["per_class"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"train_ce": "global"}, {"optimizer": {"lr": 0.01, "weight_decay": 0.01}}],
-    ids=["global", "decay"],
-)
-def test_a_global_loss_or_weight_decay_moves_old_rows(bench, change) -> None:
-    recipe = {"method": "finetune", "train_ce": "masked", "optimizer": {"lr": 0.01}}
+@pytest.mark.parametrize(("method", "most"), [("lwf", 1e-6), ("er", None), ("der++", None)])
+def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> None:
+    """Distillation on features that stand still has no gradient but for rounding."""
+    bench = Bench(tmp_path, "task", MLP)
+    recipe = {"method": method, "optimizer": SGD}
     first = bench.learn(bench.spec(1, None, **recipe))
-    second = bench.learn(bench.spec(2, first, **{**recipe, **change}, depth=1))
-    assert not torch.equal(second.tensors("head")["head.weight"][:2], first.tensors("head")["head.weight"])
+    second = bench.learn(bench.spec(2, first, depth=1, **recipe))
+    old, new = (learned.tensors("head.1")["heads.1.weight"] for learned in (first, second))
+    moved = float((new - old).abs().max())
+    assert moved <= most if most is not None else moved > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        ({}, False),
+        ({"train_ce": "global"}, True),
+        ({"optimizer": {**SGD, "weight_decay": 0.01}}, True),
+        ({"optimizer": {**SGD, "carry_state": True}}, True),
+    ],
+    ids=["none", "global", "decay", "carried"],
+)
+def test_a_global_loss_weight_decay_or_carried_momentum_moves_old_rows(bench, change, moves) -> None:
+    recipe = {"method": "finetune", "train_ce": "masked", "optimizer": {**SGD, "carry_state": True}}
+    first = bench.learn(bench.spec(1, None, **recipe))
+    second = bench.learn(bench.spec(2, first, **{**recipe, "optimizer": SGD, **change}, depth=1))
+    old, new = (learned.tensors("head")["head.weight"][:2] for learned in (first, second))
+    assert torch.equal(old, new) is not moves
 
 
 def test_a_head_of_its_own_rate_moves_at_it(bench) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
         {"optimizer": {"name": "adam", "lr": 0.01, "clip": 0.5, "warmup_steps": 3}},
         {"optimizer": {"name": "adamw", "weight_decay": 0.1, "carry_state": True, "head_lr": 0.01}},
         {"optimizer": {"carry_state": True}},
+        {"method": {"name": "lwf", "warmup_epochs": 2}, "epochs": 1, "optimizer": {"carry_state": True}},
         {"sampler": "stratified", "augment": "shift-flip"},
         {"depth": 2, "head": {"init": "default"}},
     ],
@@ -160,7 +162,9 @@ def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> N
 
 def test_one_image_of_one_class_can_be_learned(tmp_path) -> None:
     bench = Bench(tmp_path, classes=(("ant",),), n=1, n_held_out=1)
-    assert bench.learn(bench.spec(1, None)).result["results"][0]["correct"] == 1
+    result = bench.learn(bench.spec(1, None)).result
+    assert result["results"][0]["correct"] == 1
+    assert any("one class only" in text for text in result["warnings"])
 
 
 def test_a_remainder_of_one_image_joins_the_batch_before_it(tmp_path) -> None:
@@ -249,6 +253,19 @@ def test_the_pipe_asks_for_snapshots_and_a_stop_is_not_forgotten() -> None:
             arrived.wait(0.01)
         assert control.take() == wanted
         assert control.take() is None
+    assert write  # stays open, as above
+
+
+def test_requests_that_arrive_together_are_each_granted_and_a_stop_replaces_them() -> None:
+    read, write = os.pipe()
+    control = PipeControl(read)
+    for data, wanted in ((b"aass", ["s", "a", None]), (b"apas", ["p", None])):
+        os.write(write, data)
+        for _ in range(500):
+            if control.pending:
+                break
+            time.sleep(0.01)
+        assert [control.take() for _ in wanted] == wanted
     assert write  # stays open, as above
 
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.predicting import load, predict
+from core.learn.predicting import load, method_of, predict
 
-ARCHITECTURE = {"name": "resnet20", "width": 4}
+ARCHITECTURE = {"name": "resnet20", "width": 8}
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
 
 
@@ -157,3 +157,45 @@ def test_outputs_that_are_not_finite_are_an_error() -> None:
         network.get_parameter("head.weight").fill_(float("nan"))
     with pytest.raises(ValueError, match="finite"):
         predict(network, IMAGES)
+
+
+def icarl(means: torch.Tensor | None, folder: Path) -> Any:
+    parts = {"exemplars": {"images": torch.zeros(1)}, "buffer": {"images": torch.zeros(1)}}
+    if means is not None:
+        parts["own"] = {"class_means": means}
+    made = {"name": "icarl", "hyper": {"exemplars": 5}, "state": {"exemplars": {"private": 1}}}
+    return method_of(manifest(method=made), written(folder, parts))
+
+
+def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_scores(tmp_path: Path) -> None:
+    network = trained()
+    means = torch.nn.functional.normalize(torch.randn(3, 32, generator=torch.Generator().manual_seed(3)))
+    method = icarl(means, tmp_path)
+    labels, probabilities = predict(network, IMAGES, scores=method.predict_logits)
+    x = (torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25
+    features = torch.nn.functional.normalize(network.features(x).detach()).double()
+    distances = torch.cdist(features, means.double())
+    assert labels == [["b", "a", "c"][i] for i in distances.argmin(1)]
+    np.testing.assert_allclose(probabilities, (-distances.square()).softmax(1).numpy(), atol=1e-5)
+    assert not np.allclose(probabilities, predict(network, IMAGES)[1], atol=1e-3)
+
+
+def test_only_the_state_that_answers_is_loaded(tmp_path: Path) -> None:
+    method = icarl(torch.ones(3, 32), tmp_path)
+    assert method.state.parts().keys() == {"own"} and method.state.json() == {}
+    assert method.hyper.exemplars == 5
+
+
+def test_a_version_of_icarl_without_means_answers_by_its_head(tmp_path: Path) -> None:
+    network = trained()
+    found = predict(network, IMAGES, scores=icarl(None, tmp_path).predict_logits)
+    np.testing.assert_array_equal(found[1], predict(network, IMAGES)[1])
+
+
+def test_a_version_without_a_method_is_a_plain_forward_pass() -> None:
+    assert method_of(manifest(version=0), {}).name == "finetune"
+
+
+def test_a_method_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown method 'magic'"):
+        method_of(manifest(method={"name": "magic", "hyper": {}}), {})

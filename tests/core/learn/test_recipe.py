@@ -3,7 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from core.learn.recipe import RecipeError, merge, resolve
+from core.learn.methods.base import Accepts
+from core.learn.methods.er import Er
+from core.learn.recipe import RecipeError, merge, remarks, resolve
 
 
 def dump(recipe):
@@ -33,6 +35,30 @@ def test_a_preset_sets_what_the_patch_does_not() -> None:
     assert resolve({"preset": "linear-probe", "depth": 2}).depth == 2
 
 
+def test_olor_is_completed_with_its_authors_numbers() -> None:
+    olor = dump(resolve({"optimizer": {"olor": {"iota1": 0.05}}}))["optimizer"]["olor"]
+    assert olor == {
+        "iota1": 0.05, "iota2": 0.0, "gamma": 2.0, "granularity": "block", "anchor": "update_start",
+        "anchor_old_head_rows": False,
+    }  # fmt: skip
+
+
+def test_the_olor_presets_name_an_optimizer_and_leave_the_method_open() -> None:
+    sgd, adam = resolve({"preset": "olor-sgd"}), resolve({"preset": "olor-adam", "method": "er"})
+    assert (sgd.optimizer.name, sgd.optimizer.momentum, sgd.method["name"]) == ("sgd", 0.9, "der++")
+    assert (adam.optimizer.name, adam.optimizer.lr, adam.method["name"]) == ("adam", 1e-4, "er")
+    for recipe in (sgd, adam):
+        assert recipe.optimizer.olor is not None and recipe.optimizer.olor.iota1 == 0.01
+
+
+def test_a_method_that_does_not_accept_olor_is_refused_with_it(monkeypatch) -> None:
+    monkeypatch.setattr(Er, "accepts", Accepts(olor=False))
+    assert resolve({"method": "er"}).optimizer.olor is None
+    with pytest.raises(RecipeError) as error:
+        resolve({"method": "er", "optimizer": {"olor": {}}})
+    assert error.value.field == "optimizer.olor"
+
+
 def test_a_patch_that_names_another_method_drops_the_hyper_parameters_of_the_first() -> None:
     merged = merge({"method": {"name": "der++", "buffer": 9}}, {"method": "finetune"})
     assert merged == {"method": {"name": "finetune"}}
@@ -49,6 +75,37 @@ def test_null_in_a_patch_removes_a_field() -> None:
     }  # fmt: skip
 
 
+def test_fast_is_fine_tuning_from_a_zero_head_at_two_rates_deployed_at_any_time() -> None:
+    recipe = resolve({"preset": "fast"})
+    assert (recipe.method["name"], recipe.head.init, recipe.sampler) == ("finetune", "zero", "stratified")
+    optimizer = recipe.optimizer
+    assert (optimizer.name, optimizer.momentum, optimizer.schedule) == ("sgd", 0.9, "constant")
+    assert (optimizer.lr, optimizer.head_lr) == (0.001, 0.01)
+    assert (recipe.validation, recipe.anytime) == (0.05, True)
+
+
+@pytest.mark.parametrize("patch", [{"anytime": True}, {"preset": "fast", "validation": 0}])
+def test_anytime_without_a_validation_part_is_refused_with_what_to_do(patch) -> None:
+    with pytest.raises(RecipeError, match=r"above 0 with anytime.*0\.05") as error:
+        resolve(patch)
+    assert error.value.field == "validation"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "first", "said"),
+    [
+        ("class", True, None),
+        ("task", False, None),
+        ("class", False, "new-rows-zero"),
+        ("data", False, "learned before"),
+    ],
+)
+def test_fast_says_where_its_head_cannot_be_zero_as_a_whole(scenario, first, said) -> None:
+    found = remarks(resolve({"preset": "fast"}), scenario, first)
+    assert len(found) == (said is not None) and all(str(said) in text for text in found)
+    assert remarks(resolve({}), scenario, first) == []
+
+
 @pytest.mark.parametrize(
     "patch",
     [
@@ -57,7 +114,11 @@ def test_null_in_a_patch_removes_a_field() -> None:
         {"unknown": 1},
         {"optimizer": {"lr": -1.0}},
         {"optimizer": {"lr": float("inf")}},
-        {"optimizer": {"olor": {"iota1": 0.01}}},
+        {"optimizer": {"olor": {"iota1": 1.01}}},
+        {"optimizer": {"olor": {"iota2": -0.01}}},
+        {"optimizer": {"olor": {"gamma": -1.0}}},
+        {"optimizer": {"olor": {"granularity": "stage"}}},
+        {"optimizer": {"dampening": 1.0}},
         {"optimizer": {"name": "lion"}},
         {"depth": 6},
         {"validation": 0.9},
@@ -73,7 +134,11 @@ def test_unknown_fields_types_and_ranges_are_refused(patch) -> None:
 
 @pytest.mark.parametrize(
     ("patch", "field"),
-    [({"method": "magic"}, "method.name"), ({"preset": "fast"}, "preset"), ({"augment": "mixup"}, "augment")],
+    [
+        ({"method": "magic"}, "method.name"),
+        ({"preset": "faster"}, "preset"),
+        ({"augment": "mixup"}, "augment"),
+    ],
 )
 def test_unknown_names_are_refused_with_the_names_there_are(patch, field) -> None:
     with pytest.raises(RecipeError) as error:

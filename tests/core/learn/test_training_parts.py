@@ -11,7 +11,6 @@ from core.learn.dataset import split_validation
 from core.learn.optim.build import NamedOptimizer, rate_factor
 from core.learn.precision import Inputs, choose_device
 from core.learn.recipe import OptimizerRecipe
-from core.learn.sampler import batches, count
 from core.learn.state import State, load_tensors, save_tensors
 
 CPU = torch.device("cpu")
@@ -42,29 +41,6 @@ def test_a_flip_mirrors_half_of_the_images() -> None:
 def test_auto_never_flips_and_none_changes_nothing() -> None:
     assert not Augmentation("auto", 32).flip and Augmentation("auto", 32).shift == 4
     assert not Augmentation("none", 32).active
-
-
-@pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
-def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
-    parts = batches("shuffled", torch.rand(n), torch.arange(n), torch.zeros(n), size)
-    assert sorted(torch.cat(parts).tolist()) == list(range(n))
-    assert len(parts) == count("shuffled", n, size)
-    assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
-
-
-def test_stratified_batches_hold_every_class_evenly() -> None:
-    labels = torch.tensor([0] * 12 + [1] * 3 + [2] * 7)
-    parts = batches("stratified", torch.rand(22), torch.arange(22), labels, 7)
-    assert len(parts) == count("stratified", 22, 7) == 4
-    for part in parts:
-        counts = torch.bincount(labels[part], minlength=3)
-        assert part.numel() == 7 and int(counts.min()) >= 2 and int(counts.max()) <= 3
-
-
-def test_stratified_batches_smaller_than_the_classes_rotate_them() -> None:
-    labels = torch.arange(5).repeat(4)
-    parts = batches("stratified", torch.rand(20), torch.arange(20), labels, 2)
-    assert torch.bincount(labels[torch.cat(parts)]).tolist() == [4] * 5
 
 
 def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class() -> None:
@@ -137,12 +113,60 @@ def test_plain_sgd_has_the_bits_of_the_stock_optimizer() -> None:
         assert torch.equal(ours, stock)
 
 
+def test_dampening_makes_momentum_a_moving_average_from_the_first_step_on() -> None:
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    recipe = OptimizerRecipe(lr=1.0, momentum=0.75, dampening=0.75, schedule="constant")
+    optimizer = NamedOptimizer(recipe, {"head.weight": weight}, 2)
+    average = position = 0.0
+    for gradient in (4.0, -2.0, 1.0):
+        weight.grad = torch.full_like(weight, gradient)
+        optimizer.step()
+        average = 0.75 * average + 0.25 * gradient
+        position -= average
+        assert weight.item() == pytest.approx(position)
+
+
 def test_carried_state_of_a_head_that_grew_starts_at_zero_in_new_rows() -> None:
     weight = nn.Parameter(torch.zeros(3, 2))
     optimizer = NamedOptimizer(OptimizerRecipe(), {"head.weight": weight}, 1)
     optimizer.load({"head.weight|momentum_buffer": torch.ones(2, 2), "gone|momentum_buffer": torch.ones(1)})
     held = dict(optimizer.state())["head.weight|momentum_buffer"]
     assert held.tolist() == [[1, 1], [1, 1], [0, 0]]
+
+
+SGD, STILL, ADAM = {"momentum": 0.9}, {"momentum": 0.0}, {"name": "adam"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [
+        (SGD, ADAM, False),
+        (ADAM, SGD, False),
+        (SGD, STILL, False),
+        (ADAM, {"name": "adamw"}, True),
+        (STILL, ADAM, None),
+    ],
+)
+def test_carried_state_of_another_optimizer_is_left_out_and_said_so(before, after, taken) -> None:
+    """Half a state of its own makes Adam fail, as it only fills in what it has nothing of."""
+
+    def stepped(recipe, state, gradient):
+        said: list[str] = []
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = NamedOptimizer(
+            OptimizerRecipe.model_validate(recipe), {"head.weight": weight}, 1, warn=said.append
+        )
+        optimizer.load(state)
+        weight.grad = torch.tensor(gradient)
+        optimizer.step()
+        return weight, dict(optimizer.state()), said
+
+    _, carried, _ = stepped(before, {}, [1.0, 2.0])
+    fresh, own, _ = stepped(after, {}, [3.0, -1.0])
+    ours, held, said = stepped(after, carried, [3.0, -1.0])
+    assert len(said) == (taken is False)
+    assert held.keys() == own.keys()
+    assert torch.equal(ours, fresh) is not bool(taken)
 
 
 @pytest.mark.parametrize("normalise", [None, {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}])

@@ -10,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from core.learn import predicting
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.prompts import PromptedNetwork
 from core.learn.torchvision_import import torchvision_models
 from core.requests.exports import write_zip
 
@@ -18,10 +20,16 @@ NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
 
 
 def exported(
-    folder: Path, network: Network, architecture: dict[str, Any], size: int, name: str = "out.zip"
+    folder: Path,
+    network: Network,
+    architecture: dict[str, Any],
+    size: int,
+    name: str = "out.zip",
+    means: torch.Tensor | None = None,
 ) -> Path:
     parts = []
-    for part, tensors in network.parts().items():
+    state = {} if means is None else {"own": {"class_means": means}}
+    for part, tensors in {**network.parts(), **state}.items():
         save_file(tensors, folder / part)
         parts.append((part, folder / part))
     manifest = {
@@ -33,7 +41,8 @@ def exported(
         "normalise": NORMALISE,
         "classes": network.classes,
         "heads": [{"task": t, "classes": c} for t, c in network.head_classes.items()],
-        "method": {"name": "finetune", "hyper": {}, "state": {}},
+        "network": network.describe(),
+        "method": {"name": "icarl" if state else "finetune", "hyper": {}, "state": {}},
         "parts": [
             {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1} for part, _ in parts
         ],
@@ -73,8 +82,8 @@ def loaded(archive: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
 CASES = [
     ({"name": "small-cnn"}, 32),
     ({"name": "mlp", "hidden": [24, 16]}, 8),
-    ({"name": "resnet20", "width": 4}, 16),
-    ({"name": "slim-resnet18", "width": 4}, 16),
+    ({"name": "resnet20", "width": 8}, 16),
+    ({"name": "slim-resnet18", "width": 8}, 16),
     ({"name": "resnet18"}, 32),
     ({"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}, 30),
 ]
@@ -93,6 +102,46 @@ def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, arc
     task = 2 if scenario == "task" else None
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)
+
+
+@pytest.mark.parametrize("scenario", ["class", "task"])
+def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatch, scenario):
+    architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
+    network = built(architecture, 32, scenario)
+    means = torch.nn.functional.normalize(torch.randn(5 if task else 3, 128, generator=torch.manual_seed(1)))
+    archive = exported(tmp_path, network, architecture, 32, means=means)
+    scope = loaded(archive, tmp_path, monkeypatch)
+    pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    with zipfile.ZipFile(archive) as file:
+        manifest = json.loads(file.read("config.json"))
+    method = predicting.method_of(manifest, {"own": tmp_path / "own"})
+    labels, probabilities = predicting.predict(
+        network, pixels.numpy(), task, NORMALISE, scores=method.predict_logits
+    )
+    with torch.inference_mode():
+        theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
+    classes = network.classes_of(task)
+    assert [classes[i] for i in theirs.argmax(1)] == labels
+    assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
+    assert labels != predicting.predict(network, pixels.numpy(), task, NORMALISE)[0]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("scenario", ["class", "task"])
+def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
+    torchvision_models()
+    architecture = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
+    network = PromptedNetwork(built(architecture, 16, scenario), 3, deep, () if scenario == "task" else None)
+    for task, name in ((1, "cat"), (2, "emu")):
+        network.grow(task, [name], "default", torch.manual_seed(task))
+    scope = loaded(exported(tmp_path, network.eval(), architecture, 16), tmp_path, monkeypatch)
+    x = torch.randn(2, 3, 16, 16)
+    task = 2 if scenario == "task" else None
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)
+        assert not torch.allclose(
+            network(x, task), Network.logits(network, network.backbone(x), task), atol=1e-5
+        )
 
 
 @pytest.mark.slow

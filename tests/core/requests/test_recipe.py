@@ -62,7 +62,19 @@ def catalogue() -> Json:
                         "properties": {
                             "name": {"enum": ["sgd", "adam"]},
                             "lr": number,
-                            "olor": {"type": "null"},
+                            "olor": {
+                                "anyOf": [
+                                    {
+                                        "type": "object",
+                                        "additionalProperties": False,
+                                        "properties": {
+                                            "iota1": {"type": "number", "maximum": 1},
+                                            "gamma": {},
+                                        },
+                                    },
+                                    {"type": "null"},
+                                ]
+                            },
                         },
                     },
                     "depth": {"type": "integer"},
@@ -78,6 +90,7 @@ def catalogue() -> Json:
                 "epochs": 10,
                 "head": {"init": "zero"},
             },
+            "olor": {"iota1": 0.01, "gamma": 2.0},
         },
     }
 
@@ -135,6 +148,12 @@ def test_later_patches_win_and_null_gives_the_default_back(catalogue: Json) -> N
     assert recipe["optimizer"] == {"name": "sgd", "lr": 1.0, "olor": None}
 
 
+def test_olor_is_completed_where_a_recipe_asks_for_it(catalogue: Json) -> None:
+    catalogue["methods"]["finetune"]["accepts"]["olor"] = True
+    asked = {"method": "finetune", "optimizer": {"olor": {"iota1": 0.05}}}
+    assert resolve(catalogue, "data", asked).recipe["optimizer"]["olor"] == {"iota1": 0.05, "gamma": 2.0}
+
+
 def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
     assert "it forgets" in resolve(catalogue, "class", {"method": "finetune"}).warnings[0]
     assert resolve(catalogue, "data", {"method": "finetune"}).warnings == []
@@ -150,6 +169,10 @@ def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
         ("class", {"optimizer": {"lr": 0}}, "recipe.optimizer.lr"),
         ("class", {"optimizer": {"rate": 1}}, "recipe.optimizer.rate"),
         ("class", {"optimizer": 3}, "recipe.optimizer"),
+        ("data", {"method": "finetune", "optimizer": {"olor": 3}}, "recipe.optimizer.olor"),
+        ("data", {"method": "finetune", "optimizer": {"olor": {"iota1": 2}}}, "recipe.optimizer.olor.iota1"),
+        ("data", {"method": "finetune", "optimizer": {"olor": {"iota": 0}}}, "recipe.optimizer.olor.iota"),
+        ("class", {"optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("class", {"method": 3}, "recipe.method"),
         ("class", {"method": {"name": "er", "buffer": 0}}, "recipe.method.buffer"),
         ("class", {"method": {"name": "er", "other": 0}}, "recipe.method.other"),

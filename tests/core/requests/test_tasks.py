@@ -160,7 +160,8 @@ def test_an_administrator_finds_a_model_of_any_owner_by_name(
 def test_a_batch_with_another_method_is_warned_about(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    catalogue = {**CATALOGUE, "methods": {**CATALOGUE["methods"], "si": CATALOGUE["methods"]["er"]}}
+    er = CATALOGUE["methods"]["er"]
+    catalogue = {**CATALOGUE, "methods": {"er": {**er, "takes": ["buffer"]}, "si": er}}
     tasks.submit(database, store, catalogue, actor, model, batch(tmp_path), None)
     models.change(database, catalogue, actor, model, {"recipe": {"method": "si"}})
     answer, _ = tasks.submit(database, store, catalogue, actor, model, batch(tmp_path, 1), None)

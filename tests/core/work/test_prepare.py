@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.db.tables import Task
+from core.db.tables import Part, Task
 from core.errors import Invalid, LeaseLost, StoreCorrupt
 from core.work import claim as claims
 from core.work import snapshots
@@ -78,6 +78,20 @@ def test_deleted_held_out_images_are_null(desk: Any, gone: str) -> None:
         setattr(session.get_one(Task, desk.all(Task, model_id=model)[0].id), gone, 1.0)
     desk.submit(model)
     assert spec_of(desk, desk.claim())["history"][0]["held_out"] is None
+
+
+def test_a_deleted_memory_is_left_out_and_told(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model)
+    parts = {"head": "h", "buffer": "images"}
+    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", 1, 9, 10)]))
+    assert desk.all(Part)[1].type == "buffer"
+    with desk.db.write() as session:
+        session.get_one(Part, (desk.all(Part)[1].version_id, "buffer")).deleted_at = 1.0
+    desk.blobs.delete(desk.all(Part)[1].sha256)
+    desk.submit(model)
+    parent = spec_of(desk, desk.claim())["parent"]
+    assert ([part["name"] for part in parent["parts"]], parent["deleted"]) == (["head"], ["buffer"])
 
 
 def test_the_classes_of_a_data_model_are_the_models_own(desk: Any) -> None:

@@ -1,5 +1,6 @@
 """Publishing: all or nothing, once, in order, and only by the worker that owns the job."""
 
+import json
 import threading
 from typing import Any
 
@@ -73,6 +74,18 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
     }  # fmt: skip
 
 
+def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> None:
+    model, prompted = desk.model(), {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
+    for network in (None, prompted):
+        desk.submit(model)
+        result = desk.result(FIRST, [])
+        document = json.loads((result / "result.json").read_text())
+        (result / "result.json").write_text(json.dumps({**document, "network": network}))
+        publish(desk.db, desk.store, desk.claim(), result)
+    manifests = [version.manifest for version in desk.all(Version, model_id=model)]
+    assert [manifest.get("network", "plain") for manifest in manifests] == ["plain", "plain", prompted]
+
+
 def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
     model = desk.model()
     learn(desk, model)
@@ -80,6 +93,15 @@ def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
     versions = desk.all(Version, model_id=model)
     assert (versions[1].bytes, versions[1].bytes_new) == (6, 6)
     assert (versions[2].bytes, versions[2].bytes_new) == (4 + len("another head"), len("another head"))
+
+
+def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, {"head": "h", "buffer": "images"})
+    with desk.db.write() as session:
+        session.query(Part).filter_by(name="buffer").one().deleted_at = 1.0
+    learn(desk, model, {"head": "h", "buffer": "images"})
+    assert desk.all(Version, model_id=model)[2].bytes_new == len("images")
 
 
 def test_publishing_again_returns_the_same_version(desk: Any) -> None:
@@ -357,8 +379,17 @@ def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: A
     learn(desk, model)
     with desk.db.write() as session:
         session.get_one(Task, desk.all(Task, model_id=model)[0].id).data_deleted_at = 1.0
-    learn(desk, model, cells=[("new", 1, 3, 10), ("new", 2, 9, 10)])
+    desk.submit(model)
+    result = desk.result(FIRST, [("new", 1, 3, 10), ("new", 2, 9, 10)])
+    document = json.loads((result / "result.json").read_text())
+    change = {"regressed": 0, "improved": 1, "total": 10}
+    document["changes"] = {"1": change, "2": change}
+    document["knn_probe"] = {"all": [1, 2], "tasks": {"1": [1, 2], "2": [1, 2]}, "before": {}}
+    (result / "result.json").write_text(json.dumps(document))
+    publish(desk.db, desk.store, desk.claim(), result)
     assert (2, 1) not in {(r.version, r.task) for r in desk.all(Result, model_id=model)}
+    manifest = desk.all(Version, model_id=model)[2].manifest
+    assert list(manifest["changes"]) == list(manifest["knn_probe"]["tasks"]) == ["2"]
 
 
 def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:

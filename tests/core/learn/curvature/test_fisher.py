@@ -1,20 +1,21 @@
-"""The diagonal Fisher: hand values, the closed forms against per-sample gradients, and what it must not be."""
+"""The diagonal Fisher: hand values, one backward each, and what it must not be."""
 
 import pytest
 import torch
 from torch import nn
 
-from core.learn.curvature import fisher
-from core.learn.networks import HeadSpec, ImageSpec, build_network
+from core.learn.curvature import fisher, per_sample
 
 
-def of(network, inputs, names=None, exact=True, seed=0):
+def of(network, inputs, names=None, kind="exact", labels=None, seed=0):
     names = names or [name for name, _ in network.named_parameters()]
     generator = torch.Generator().manual_seed(seed)
-    return fisher.diagonal_fisher(network, network, names, inputs, exact=exact, generator=generator)
+    labels = labels or [torch.zeros(len(x), dtype=torch.int64) for x in inputs]
+    examples = zip(inputs, labels, strict=True)
+    return fisher.diagonal_fisher(network, network, names, examples, kind=kind, generator=generator)
 
 
-def slow(network, x, exact=True):
+def slow(network, x):
     """Σ over examples and classes, one backward each."""
     parameters = dict(network.named_parameters())
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
@@ -71,25 +72,55 @@ def test_repeating_an_example_does_not_change_the_fisher() -> None:
     assert torch.allclose(once["0.weight"], often["0.weight"])
 
 
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("name", ["mlp", "small-cnn", "resnet20"])
-def test_closed_forms_equal_per_sample_gradients(name, exact, monkeypatch) -> None:
-    network = build_network({"name": name}, ImageSpec(8, 2), "class", HeadSpec(("a", "b", "c")), 3).eval()
+def quarter(p=(0.75, 0.25)):
+    """A linear softmax of one input with these probabilities at x = 1."""
+    network = linear(2, 1)
     with torch.no_grad():
-        for parameter in network.head.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(1))
-    x = torch.randn(5, 2, 8, 8, generator=torch.Generator().manual_seed(2))
-    assert fisher._closed_form_layers(network, dict(network.named_parameters())) is not None
-    fast = of(network, [x], exact=exact)
-    monkeypatch.setattr(fisher, "_closed_form_layers", lambda *_: None)
-    for key, oracle in of(network, [x], exact=exact).items():
-        assert torch.allclose(fast[key], oracle, rtol=1e-3, atol=1e-6 * float(oracle.max() + 1)), key
-        assert fast[key].shape == network.get_parameter(key).shape
+        network[0].weight.zero_()
+        network[0].bias.copy_(torch.tensor(p).log())
+    return network, torch.ones(1, 1, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("y", "wanted"), [(0, 0.0625), (1, 0.5625)])
+def test_the_empirical_fisher_takes_the_label(y, wanted) -> None:
+    network, x = quarter()
+    value = of(network, [x], kind="empirical", labels=[torch.tensor([y])])
+    assert value["0.weight"].flatten().tolist() == pytest.approx([wanted, wanted])
+
+
+def test_the_empirical_fisher_of_a_linear_softmax_is_its_formula() -> None:
+    network, x = linear(4), torch.randn(9, 3, dtype=torch.float64)
+    y = torch.arange(9) % 4
+    p = network(x).softmax(1).detach()
+    wanted = (p - nn.functional.one_hot(y, 4)).square().T @ x.square() / 9
+    value = of(network, [x[:5], x[5:]], kind="empirical", labels=[y[:5], y[5:]])["0.weight"]
+    assert torch.allclose(value, wanted, atol=1e-15)
+
+
+def test_the_predicted_fisher_takes_the_likeliest_class_whatever_the_label() -> None:
+    network, x = quarter()
+    value = of(network, [x], kind="predicted", labels=[torch.tensor([1])])
+    assert value["0.weight"].flatten().tolist() == pytest.approx([0.0625, 0.0625])
+
+
+def test_the_sampled_fisher_is_the_exact_one_on_average() -> None:
+    network, x = quarter()
+    value = of(network, [x.repeat(20_000, 1)], kind="sample")
+    assert value["0.weight"].flatten().tolist() == pytest.approx([0.1875, 0.1875], abs=0.005)
+
+
+def test_the_sampled_fisher_depends_on_its_generator_alone() -> None:
+    network, x = linear(4), torch.randn(9, 3, dtype=torch.float64)
+    first = of(network, [x], kind="sample", seed=1)["0.weight"]
+    torch.manual_seed(77)
+    before = torch.get_rng_state()
+    assert torch.equal(of(network, [x], kind="sample", seed=1)["0.weight"], first)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_per_sample_gradients_equal_one_backward_each(monkeypatch) -> None:
     network, x = linear(3), torch.randn(4, 3, dtype=torch.float64)
-    monkeypatch.setattr(fisher, "_closed_form_layers", lambda *_: None)
+    monkeypatch.setattr(per_sample, "_closed_form_layers", lambda *_: None)
     value, wanted = of(network, [x]), slow(network, x)
     assert all(torch.allclose(value[n].double(), wanted[n], atol=1e-7) for n in wanted)
 
@@ -115,7 +146,8 @@ def test_a_layer_that_runs_twice_is_measured_by_per_sample_gradients() -> None:
 def test_parameters_that_the_forward_does_not_use_get_zeros() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)})
     names = [name for name, _ in network.named_parameters()]
+    examples = [(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))]
     value = fisher.diagonal_fisher(
-        network, network["used"], names, [torch.randn(4, 3)], exact=True, generator=torch.Generator()
+        network, network["used"], names, examples, kind="exact", generator=torch.Generator()
     )
     assert float(value["other.weight"].abs().max()) == 0 < float(value["used.weight"].max())

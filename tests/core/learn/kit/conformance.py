@@ -25,6 +25,14 @@ from core.learn.state import State
 # task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the very last
 KILLS = {1: ((1, 2),), 2: ((7, 9), (11, 12))}
 
+# family → its smallest architecture
+SMALL: dict[str, dict[str, Any]] = {
+    "mlp": {"name": "mlp", "hidden": [12]},
+    "small-cnn": {"name": "small-cnn"},
+    "small-resnet": {"name": "resnet20"},
+    "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3},
+}
+
 
 class ForkServer:
     """One process that forks a child per run."""
@@ -43,7 +51,12 @@ class ForkServer:
         out.mkdir(parents=True, exist_ok=True)
         (out / "spec.json").write_text(json.dumps(spec))
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps({"spec": str(out / "spec.json"), "import": module}) + "\n")
+        request = {
+            "spec": str(out / "spec.json"),
+            "architecture": spec["architecture"]["name"],
+            "import": module,
+        }
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline().strip() == "0", "the child failed; see its traceback"
         return Learned(spec, [], out / "result")
@@ -68,8 +81,12 @@ class Case:
     def method(self) -> type[methods.Method]:
         return methods.get(self.name)
 
-    def bench(self, **settings: Any) -> Bench:
-        return Bench(self.folder, self.scenario, **settings)
+    def bench(self, family: str = "mlp", **settings: Any) -> Bench:
+        """A bench with a small network of this family, or of the first that the method accepts."""
+        accepted = self.method.accepts.architectures
+        if accepted is not None and family not in accepted:
+            family = accepted[0]
+        return Bench(self.folder, self.scenario, SMALL[family], **settings)
 
 
 def equals_finetuning_at_strength_zero(case: Case) -> None:
@@ -77,7 +94,7 @@ def equals_finetuning_at_strength_zero(case: Case) -> None:
     if neutral is None:
         assert case.method.no_neutral, "a method without neutral settings must say why"
         return
-    bench = case.bench(architecture={"name": "resnet20"}, size=8, n=9)
+    bench = case.bench("small-resnet", size=8, n=9)
     plain = bench.stream(2, method="finetune")
     ours = bench.stream(2, method={"name": case.name, **neutral.model_dump(by_alias=True)})
     assert ours.network_digests == plain.network_digests
@@ -86,13 +103,13 @@ def equals_finetuning_at_strength_zero(case: Case) -> None:
 def differs_from_finetuning_at_its_defaults(case: Case) -> None:
     if case.method.neutral == case.method.Hyper():
         return
-    bench = case.bench()
+    bench = case.bench(drift=True)  # methods that only resolve conflicts need one
     plain = bench.stream(2, method="finetune")
     assert bench.stream(2, method=case.name).network_digests != plain.network_digests
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
-    bench = case.bench(architecture={"name": "small-cnn"}, size=6)
+    bench = case.bench("small-cnn", size=6)
     first = bench.learn(bench.spec(1, None, method=case.name))
     for parent, number in ((None, 1), (first, 2)):
         undisturbed = bench.learn(bench.spec(number, parent, method=case.name))

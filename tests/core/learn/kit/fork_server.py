@@ -1,6 +1,7 @@
 """Runs job specs, each in a process of its own, forked from one that has imported torch and run nothing.
 
-Reads JSON lines {"spec": path, "import": path or null} and answers each with the child's exit status.
+Reads JSON lines {"spec": path, "architecture": name, "import": path or null} and answers each with the child's
+exit status.
 """
 
 import importlib.util
@@ -11,6 +12,7 @@ import sys
 import torch._dynamo  # noqa: F401 - otherwise the first optimizer of every child imports it
 
 from core.learn import job
+from core.learn.torchvision_import import torchvision_models
 
 
 def child(request: dict) -> int:
@@ -23,11 +25,14 @@ def child(request: dict) -> int:
 
 
 for line in sys.stdin:
+    request = json.loads(line)
+    if "vit" in request["architecture"]:
+        torchvision_models()  # once here, or every child takes seconds for it
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            status = child(json.loads(line))
+            status = child(request)
         finally:
             sys.stderr.flush()
             os._exit(status)

@@ -73,7 +73,7 @@ class Learned:
     def as_parent(self) -> dict[str, Any]:
         result = self.result
         number = self.spec["task"]["number"]
-        manifest = {key: result[key] for key in ("classes", "heads", "method", "normalise")}
+        manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
         parts = [
             {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
             for p in result["parts"]
@@ -94,6 +94,9 @@ class Bench:
     n_held_out: int = 8
     classes: tuple[tuple[str, ...], ...] = CLASSES
     recipe: dict[str, Any] = field(default_factory=dict)
+    drift: bool = (
+        False  # even tasks show each class as its neighbour: what they teach contradicts the odd ones
+    )
     _runs: int = 0
 
     def task_classes(self, number: int) -> list[str]:
@@ -108,11 +111,12 @@ class Bench:
             generator = torch.Generator().manual_seed(number * 10 + len(part))
             n = self.n if part == "train" else self.n_held_out
             shape = (n, self.size, self.size, self.channels)
-            labels = torch.arange(n) % len(self.task_classes(number))
+            names = self.task_classes(number)
+            labels = torch.arange(n) % len(names)
+            shown = labels + 1 if self.drift and number % 2 == 0 else labels
             images = torch.randint(0, 120, shape, generator=generator)
-            for i, label in enumerate(labels.tolist()):
-                row = row_of(self.task_classes(number)[label])
-                images[i, row] += 120
+            for i, label in enumerate(shown.tolist()):
+                images[i, row_of(names[label % len(names)])] += 120
             save_file({"images": images.to(torch.uint8), "labels": labels}, path)
         return path
 

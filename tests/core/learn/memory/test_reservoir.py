@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.learn.memory.reservoir import Reservoir
+from core.learn.memory.reservoir import Reservoir, choose_slots
 from core.learn.state import Section
 
 CPU = torch.device("cpu")
@@ -20,13 +20,10 @@ def offer(section, numbers, capacity=5, task=1, logits=None, seed=0) -> Reservoi
 
 def test_every_item_is_kept_with_equal_probability() -> None:
     runs, n, m = 20_000, 50, 5
-    counts = torch.zeros(n)
-    for seed in range(runs):
-        section = Section()
-        reservoir = Reservoir(section, m, seed)
-        reservoir.add(lambda rows: rows, torch.arange(n), 1)
-        counts[section.tensors["labels"]] += 1
-    assert float((counts / runs - m / n).abs().max()) < 0.008
+    draws = torch.rand(runs, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    kept = torch.tensor([row for one in draws for row in choose_slots(one, 0, 0, m).values()])
+    frequency = torch.bincount(kept, minlength=n) / runs
+    assert kept.numel() == runs * m and float((frequency - m / n).abs().max()) < 0.008
 
 
 def test_it_holds_everything_until_it_is_full_and_then_its_capacity() -> None:
@@ -66,6 +63,13 @@ def test_a_stream_that_is_saved_and_loaded_draws_as_if_it_had_not_been() -> None
     assert torch.equal(a.images, b.images) and torch.equal(ta, tb)
 
 
+def test_an_item_replaces_a_slot_drawn_from_all_that_were_offered() -> None:
+    assert choose_slots([0.0, 0.0, 0.999], seen=0, size=0, capacity=2) == {0: 0, 1: 1}
+    assert choose_slots([0.66], seen=2, size=2, capacity=2) == {1: 0}  # 0.66 · 3 = 1.98
+    assert choose_slots([0.67], seen=2, size=2, capacity=2) == {}
+    assert choose_slots([0.1, 0.9, 0.1], seen=9, size=2, capacity=2) == {1: 2}
+
+
 def test_a_draw_has_no_item_twice_and_at_most_what_is_held() -> None:
     section = Section()
     reservoir = offer(section, range(4))
@@ -94,6 +98,6 @@ def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, l
     section = Section()
     offer(section, range(30))
     reservoir = Reservoir(section, capacity, 0)
-    reservoir.fit()
+    reservoir.begin()
     assert reservoir.size == left
     assert offer(section, range(30, 60), capacity).size == capacity

@@ -1,5 +1,6 @@
-"""ER and DER++: what they replay, what they store, and what each loss term is."""
+"""ER, DER and DER++: what they replay, what they store, and what each loss term is."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -9,9 +10,15 @@ from streams import Bench
 from torch.nn import functional
 
 from core.learn import methods
+from core.learn.context import Context
 from core.learn.memory.replay import items_cross_entropy, items_distillation
+from core.learn.memory.reservoir import Reservoir
 from core.learn.methods.der_pp import DerPlusPlus
+from core.learn.methods.er import Er
 from core.learn.state import load_tensors
+
+BUFFERED = ("er", "der", "der++", "gem", "a-gem")
+FOR_EVERY_NETWORK = [name for name, method in methods.METHODS.items() if method.accepts.architectures is None]
 
 
 def recorded(monkeypatch, method):
@@ -27,16 +34,63 @@ def recorded(monkeypatch, method):
     return steps
 
 
+def watched_draws(monkeypatch):
+    """The items of every draw, in order."""
+    draws, draw = [], Reservoir.draw
+
+    def watched(self, n):
+        items, table = draw(self, n)
+        draws.append(items)
+        return items, table
+
+    monkeypatch.setattr(Reservoir, "draw", watched)
+    return draws
+
+
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
     steps = recorded(monkeypatch, DerPlusPlus)
     bench.learn(bench.spec(1, None, method="der++"))
     assert set(steps[0]) == {"task"} and set(steps[1]) == {"task", "logits", "labels"}
 
 
-def test_without_beta_only_logits_are_replayed(bench, monkeypatch) -> None:
+def test_without_beta_it_is_der_draw_for_draw(bench, monkeypatch) -> None:
     steps = recorded(monkeypatch, DerPlusPlus)
-    bench.learn(bench.spec(1, None, method={"name": "der++", "beta": 0.0}))
+    pp = bench.stream(2, method={"name": "der++", "alpha": 0.3, "beta": 0.0})
     assert set(steps[-1]) == {"task", "logits"}
+    der = bench.stream(2, method="der")
+    digests = [{k: v for k, v in run.digests.items() if k != "result.json"} for run in (der, pp)]
+    assert digests[0] == digests[1] and "buffer" in digests[0]
+
+
+def test_logits_and_labels_come_from_two_independent_draws(bench, monkeypatch) -> None:
+    draws = watched_draws(monkeypatch)
+    bench.learn(bench.spec(1, None, method="der++"))
+    pairs = list(zip(draws[::2], draws[1::2], strict=True))
+    assert len(pairs) == 11 and not all(torch.equal(a.images, b.images) for a, b in pairs)
+
+
+def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch) -> None:
+    draws, logits, checked = watched_draws(monkeypatch), [], []
+    forward, terms_of = Er.forward, Er.loss_terms
+
+    def watched(self, net, x, task):
+        logits.append(forward(self, net, x, task))
+        return logits[-1]
+
+    def loss_terms(self, ctx, batch):
+        draws.clear()
+        logits.clear()
+        terms = terms_of(self, ctx, batch)
+        labels = torch.cat([batch.y, *[items.labels for items in draws]])
+        checked.append(float((terms["task"] - functional.cross_entropy(logits[0], labels)).detach()))
+        assert len(logits) == 1 and labels.shape == logits[0].shape[:1]
+        return terms
+
+    first = bench.learn(bench.spec(1, None, method="er"))
+    monkeypatch.setattr(Er, "forward", watched)
+    monkeypatch.setattr(Er, "loss_terms", loss_terms)
+    bench.learn(bench.spec(2, first, method="er"))
+    assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
 
 def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(bench, monkeypatch) -> None:
@@ -60,20 +114,56 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
     assert seen and all(got == pytest.approx(wanted, rel=1e-5) for got, wanted in seen)
 
 
-def test_stored_logits_are_those_of_the_forward_that_trained_on_the_item(bench, monkeypatch) -> None:
-    checked = []
-    original = DerPlusPlus.after_step
+@pytest.mark.parametrize("name", ["der", "der++"])
+def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, monkeypatch, name) -> None:
+    stored, method = [], methods.get(name)
+    terms_of, after = method.loss_terms, method.after_step
+
+    def loss_terms(self, ctx, batch):
+        with torch.no_grad():  # the augmented view, at the weights before the step
+            ctx.scratch["wanted"] = ctx.network(batch.x)
+        return terms_of(self, ctx, batch)
 
     def after_step(self, ctx, batch):
         size = self._reservoir(ctx).size
-        logits = ctx.scratch["logits"].clone()
-        original(self, ctx, batch)
-        if size == 0:
-            checked.append(torch.equal(self.state["buffer"].tensors["logits"], logits))
+        after(self, ctx, batch)
+        held = self.state["buffer"].tensors["logits"][size:]
+        stored.append((held, ctx.scratch["wanted"], ctx.network(batch.x)))
 
-    monkeypatch.setattr(DerPlusPlus, "after_step", after_step)
-    bench.learn(bench.spec(1, None, method="der++"))
-    assert checked == [True]
+    monkeypatch.setattr(method, "loss_terms", loss_terms)
+    monkeypatch.setattr(method, "after_step", after_step)
+    bench.learn(bench.spec(1, None, method=name, augment="shift", epochs=1))
+    assert torch.equal(*stored[0][:2])
+    assert len(stored) == 6 and all(torch.allclose(held, wanted, atol=1e-6) for held, wanted, _ in stored)
+    assert not any(torch.allclose(held, later, atol=1e-4) for held, _, later in stored)
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(tmp_path, monkeypatch, scenario) -> None:
+    bench = Bench(tmp_path, scenario)
+    first = bench.learn(bench.spec(1, None, method="der++"))
+    steps = recorded(monkeypatch, DerPlusPlus)
+    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    monkeypatch.setattr(Context, "rows_independent", False)
+    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    joint, single = steps[: len(steps) // 2], steps[len(steps) // 2 :]
+    assert [pytest.approx(terms, rel=1e-4) for terms in single] == joint
+
+
+def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkeypatch) -> None:
+    bench, sizes = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8), []
+    forward = DerPlusPlus.forward
+
+    def watched(self, net, x, task):
+        if net.training:
+            sizes.append(len(x))
+        return forward(self, net, x, task)
+
+    monkeypatch.setattr(DerPlusPlus, "forward", watched)
+    first = bench.learn(bench.spec(1, None, method="der++", epochs=1))
+    assert sizes == [4, 4, 4, 4]  # the first batch, the second with its two draws
+    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    assert sizes[4:] == [12, 12]
 
 
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
@@ -152,16 +242,51 @@ def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
     assert torch.allclose(items_cross_entropy(groups, labels), wanted)
 
 
-@pytest.mark.parametrize(("before", "after"), [("er", "der++"), ("der++", "er"), ("der++", "finetune")])
-def test_a_change_of_method_takes_over_the_buffer_where_it_can(bench, before, after) -> None:
-    first = bench.learn(bench.spec(1, None, method=before))
-    second = bench.learn(bench.spec(2, first, method=after))
-    warned = any("unprotected" in warning for warning in second.result["warnings"])
-    assert warned is (after == "finetune")
-    if after != "finetune":
-        assert 1 in second.tensors("buffer")["tasks"].tolist()
-        third = bench.learn(bench.spec(3, second, method=after))
-        assert not third.result["warnings"]
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(BUFFERED, 2)))
+def test_methods_with_a_buffer_take_over_each_others(bench, before, after) -> None:
+    first = bench.learn(bench.spec(1, None, method=before, epochs=1))
+    second = bench.learn(bench.spec(2, first, method=after, epochs=1))
+    assert not second.result["warnings"]
+    buffer = second.tensors("buffer")
+    assert set(buffer["tasks"].tolist()) == {1, 2}
+    assert ("logits" in buffer) is after.startswith("der")
+
+
+def test_a_buffer_that_is_not_taken_over_is_warned_of(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="der++"))
+    second = bench.learn(bench.spec(2, first, method="finetune"))
+    assert "unprotected" in second.result["warnings"][0]
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, scenario) -> None:
+    bench, found = Bench(tmp_path, scenario), {}
+    first = bench.learn(bench.spec(1, None, method="er"))
+    begin = DerPlusPlus.begin_task
+
+    def begin_task(self, ctx):
+        begin(self, ctx)
+        held = self.state["buffer"].tensors
+        with torch.no_grad():
+            logits = ctx.network(ctx.inputs(held["images"]), 1 if scenario == "task" else None)
+        found.update(stored=held["logits"], wanted=logits, widths=set(held["widths"].tolist()))
+
+    monkeypatch.setattr(DerPlusPlus, "begin_task", begin_task)
+    steps = recorded(monkeypatch, DerPlusPlus)
+    bench.learn(bench.spec(2, first, method="der++"))
+    assert torch.allclose(found["stored"], found["wanted"][:, :2], atol=1e-6)
+    assert found["widths"] == {2} and float(found["stored"].abs().max()) > 0.1
+    assert steps[-1]["logits"] > 0
+
+
+def test_each_example_counts_the_same_however_often_its_task_offered_it(bench) -> None:
+    seen, last = [], None
+    stream = (("der", 3), ("er", 5), ("der++", 2), ("gem", 2), ("der", 1))
+    for number, (name, epochs) in enumerate(stream, 1):
+        method = {"name": name, "memory": 3} if name == "gem" else {"name": name, "buffer": 10}
+        last = bench.learn(bench.spec(number, last, method=method, epochs=epochs))
+        seen.append(last.result["method"]["state"]["buffer"]["seen"] / bench.n)
+    assert seen == [1 * 3, 2, 3 * 2, 4, 5]
 
 
 def test_items_of_erased_tasks_are_not_in_the_next_buffer(bench) -> None:
@@ -170,12 +295,19 @@ def test_items_of_erased_tasks_are_not_in_the_next_buffer(bench) -> None:
     assert set(second.tensors("buffer")["tasks"].tolist()) == {2}
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("after", BUFFERED)
+def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
+    first = bench.learn(bench.spec(1, None, method="er", epochs=1))
+    second = bench.learn({**bench.spec(2, first, method=after, epochs=1), "erased_tasks": [1]})
+    assert second.tensors("buffer")["tasks"].tolist() == [2] * bench.n
+
+
+@pytest.mark.parametrize("name", FOR_EVERY_NETWORK)
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     first = bench.learn(bench.spec(1, None, method=name, train_ce="masked"))
     steps = recorded(monkeypatch, methods.get(name))
     second = bench.learn(bench.spec(2, first, method=name, train_ce="masked"))
-    share = 0.5 if name == "er" else 1.0  # of the batch that is new
+    share = 0.5 if name in ("er", "icarl") else 1.0  # of the batch, or of the units, that is new
     assert steps[0]["task"] == pytest.approx(share * math.log(2))  # two new rows, still zero
     old, new = (learned.tensors("head")["head.weight"] for learned in (first, second))
-    assert torch.equal(new[:2], old) is (name not in ("er", "der++"))
+    assert torch.equal(new[:2], old) is (name not in (*BUFFERED, "lwf", "icarl"))

@@ -13,8 +13,8 @@ from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 SMALL = [
     {"name": "mlp", "hidden": [20, 10]},
     {"name": "small-cnn"},
-    {"name": "resnet20", "width": 4},
-    {"name": "slim-resnet18", "width": 4},
+    {"name": "resnet20", "width": 8},
+    {"name": "slim-resnet18", "width": 8},
     {"name": "resnet18"},
     {"name": "vit", "layers": 5, "heads": 2, "hidden": 16, "mlp": 24},
     {"name": "convnext_tiny"},

@@ -211,7 +211,7 @@ def test_loaded_parts_give_back_the_same_bits(
 
 
 def test_loading_refuses_what_does_not_fit_and_names_it(make: Make) -> None:
-    network = make({"name": "resnet20", "width": 2}, classes=["a"])
+    network = make({"name": "resnet20", "width": 8}, classes=["a"])
 
     def changed(change: Callable[[dict[str, dict[str, torch.Tensor]]], object]) -> str:
         parts = network.parts()
@@ -233,7 +233,7 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make: Make) -> None:
 def test_parts_of_frozen_stages_are_unchanged_by_training(
     make: Make, images: torch.Tensor, generator: torch.Generator, depth: int
 ) -> None:
-    network = make({"name": "slim-resnet18", "width": 2})
+    network = make({"name": "slim-resnet18", "width": 8})
     network.grow(1, ["a", "b"], "default", generator)
     before = network.parts()
     names = network.trainable_names(depth)

@@ -1,0 +1,28 @@
+"""Routes of a model's memory: what it keeps of its training images, and their deletion."""
+
+from fastapi import APIRouter, Response
+
+from api.answers import json_answer
+from api.dependencies import BlobStore, Db, ObjectStore, Read, Write
+from api.schemas.common import ModelPath
+from api.schemas.memory import MemoryOut
+from core.requests import memory
+
+router = APIRouter(tags=["models"])
+
+
+@router.get("/v1/models/{model}/memory", response_model=MemoryOut)
+def read(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
+    """Replay buffer and exemplars of the production version: bytes and counts, never images."""
+    return json_answer(memory.read(db, blobs, actor, model))
+
+
+@router.delete("/v1/models/{model}/memory", status_code=204)
+def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
+    """Delete the stored images of all versions now.
+
+    Versions stay: they can be downloaded and predict as before. A running job starts again without these
+    images, and the next version starts with an empty memory.
+    """
+    memory.delete(db, store, blobs, actor, model)
+    return Response(status_code=204)

@@ -1,0 +1,34 @@
+"""Shapes of what a model remembers of its training images."""
+
+from api.schemas.common import Shape
+
+
+class TaskMemory(Shape):
+    """Stored images of one task, and how many of each class."""
+
+    task: int
+    items: int
+    per_class: dict[str, int]
+
+
+class PartMemory(Shape):
+    """One part: `buffer`, `exemplars`, or `own` for what else the method keeps.
+
+    `items` counts images; null for a part that holds none. `per_class` adds up all tasks, by label.
+    """
+
+    type: str
+    bytes: int
+    items: int | None
+    per_task: list[TaskMemory]
+    per_class: dict[str, int]
+    deleted_at: str | None
+
+
+class MemoryOut(Shape):
+    """The memory of the version that `production` names; empty where the method keeps none."""
+
+    version: int
+    bytes: int
+    items: int
+    parts: list[PartMemory]

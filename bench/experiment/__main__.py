@@ -1,0 +1,60 @@
+"""Run a plan: every run that has no result yet, then one table, one summary and the figures.
+
+    python -m bench.experiment PLAN.toml --data DIR [--out DIR] [--jobs N] [--device cpu|cuda]
+
+PLAN is a file, or the name of one in `bench/plans`. DIR holds the data sets that the plan names. Results go to
+`--out` (default `experiments/<plan>`), one JSON file per run: the same command goes on after an interruption,
+and does nothing but the report when all runs are done. Runs are products of the learning code's version: an
+edit there starts them anew. Needs `pip install -e ".[bench]"`.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from bench.experiment.plan import PlanError, read
+from worker.child import MALLOC
+
+PLANS = Path(__file__).parents[1] / "plans"
+ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def main() -> int:
+    """The exit status: 0, 1 when runs failed, 2 for a plan that cannot be run, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
+    parser.add_argument("plan", help="a TOML file, or a name in bench/plans")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder that the plan's paths are relative to"
+    )
+    parser.add_argument("--out", type=Path, help="default experiments/<plan's name>")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once (default: cores)"
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options = parser.parse_args()
+    named = PLANS / f"{options.plan}.toml"
+    try:
+        plan = read(named if named.exists() else Path(options.plan))
+        from bench.experiment.conduct import conduct  # loads torch, after cheap mistakes are found
+
+        return conduct(
+            plan, options.data, options.out or Path("experiments") / plan.name, options.jobs, options.device
+        )
+    except PlanError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        # glibc and OpenMP read these when a process starts.
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "bench.experiment", *sys.argv[1:]],
+            {**os.environ, **ENVIRONMENT},
+        )
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Trains bases, then all runs that have no result, several at once, and writes the report."""
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch._dynamo  # noqa: F401 - the first optimizer of every child would import it
+
+from bench.experiment.data import Files
+from bench.experiment.figures import draw
+from bench.experiment.grid import BaseRun, Run, expand
+from bench.experiment.outcomes import collect
+from bench.experiment.plan import Plan
+from bench.experiment.pool import Work, work_off
+from bench.experiment.runs import Store, failure, run_and_record, train_base
+from bench.experiment.tables import summary, to_csv
+
+
+def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
+    """Everything that a plan asks for; 1 when runs failed, else 0. Raises PlanError before the first run."""
+    bases, runs = expand(plan, Files(data, out / "data"), device)
+    store = Store(out)
+    progress = Progress(runs, store, jobs)
+    try:
+        work_off(_base_work(bases, store), jobs)
+        work_off(_work(runs, store, progress), jobs)
+    finally:
+        failed = report(plan, runs, bases, store)
+    return 1 if failed else 0
+
+
+def report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
+    """Write results.csv, summary.md and figures/ from the results there are; the number of failed runs."""
+    outcomes, failed = collect(runs, store)
+    (store.out / "results.csv").write_text(to_csv(runs, store))
+    text = summary(plan, runs, bases, store, outcomes, failed)
+    (store.out / "summary.md").write_text(text + "\n")
+    draw(outcomes, store.out / "figures")
+    for run, record in failed:
+        print(f"failed: {run.name}: {record['failure']['reason']}")
+    print(f"report: {store.out / 'summary.md'}, results.csv, figures/", flush=True)
+    return len(failed)
+
+
+def _base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
+    for base in bases:
+        if store.base(base.key).exists():
+            continue
+
+        def ended(reason: str | None, base: BaseRun = base) -> None:
+            print(f"base {base.name}: {reason or 'trained'}", flush=True)
+
+        print(f"base {base.name}: training", flush=True)
+        yield Work(lambda fd, base=base: train_base(base, store, fd), ended)
+
+
+def _work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
+    seen = set()
+    for run in runs:
+        if run.key in seen or store.finished(run.key):
+            continue
+        seen.add(run.key)  # runs under two names are made once
+
+        if run.base is not None and not store.base(run.base.key).exists():
+            _fail(run, store, f"its base {run.base.name} could not be trained")
+            progress.ended(run)
+            continue
+
+        def ended(reason: str | None, run: Run = run) -> None:
+            if reason is not None:
+                _fail(run, store, reason)
+            progress.ended(run)
+
+        yield Work(lambda fd, run=run: run_and_record(run, store, fd), ended)
+
+
+def _fail(run: Run, store: Store, reason: str) -> None:
+    store.write(run.key, {**failure("killed", reason), "name": run.name, "config": run.config})
+
+
+class Progress:
+    """A line per run that ends, with what is left and how long it will take.
+
+    A run is expected to take as long as those of its cell did, else as long as all did on average.
+    """
+
+    def __init__(self, runs: Sequence[Run], store: Store, jobs: int) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._seconds: dict[tuple[object, ...], list[float]] = {}
+        self._left = {run.key: run for run in runs if not store.finished(run.key)}
+        self._total = len({run.key for run in runs})
+        for run in runs:
+            if run.key not in self._left:
+                self._note(run)
+        print(
+            f"{self._total} runs: {self._total - len(self._left)} done, {len(self._left)} to do", flush=True
+        )
+
+    def ended(self, run: Run) -> None:
+        """Print how a run ended."""
+        self._left.pop(run.key, None)
+        self._note(run)
+        record = self._store.record(run.key)
+        assert record is not None
+        how = (
+            f"{record['seconds']:.0f} s"
+            if record["status"] == "done"
+            else f"failed: {record['failure']['reason']}"
+        )
+        done = self._total - len(self._left)
+        print(f"[{done}/{self._total}] {run.name}: {how}; {self._eta()}", flush=True)
+
+    def _note(self, run: Run) -> None:
+        record = self._store.record(run.key)
+        if record is not None and record["status"] == "done":
+            self._seconds.setdefault(run.cells[0], []).append(record["seconds"])
+
+    def _eta(self) -> str:
+        known = {cell: statistics.fmean(found) for cell, found in self._seconds.items()}
+        if not known:
+            return f"{len(self._left)} left"
+        usual = statistics.fmean(known.values())
+        seconds = sum(known.get(run.cells[0], usual) for run in self._left.values()) / self._jobs
+        return f"{len(self._left)} left, about {time.strftime('%H:%M:%S', time.gmtime(seconds))}"

@@ -1,0 +1,199 @@
+"""Images of a data set as files that a run can map: decoded once, then one file per set of classes.
+
+A source is a folder of idx files (MNIST, Fashion-MNIST, KMNIST, QMNIST), of zip archives of
+train/<class>/<image> and test/<class>/<image> (CIFAR-100 by tens), or of class folders in the same layout.
+Archives and folders are read by the product's own ingest; without a test part it holds out 15 %.
+"""
+
+import gzip
+import hashlib
+import json
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.experiment.plan import Images, PlanError
+from core.errors import PerennialError
+from core.ingest.dataset import open_dataset, write_dataset
+from core.ingest.ingest import ingest
+from core.ingest.limits import Limits
+from core.settings import Settings
+
+PARTS = ("train", "test")
+_IDX_TYPES = {8: np.dtype("u1"), 12: np.dtype(">i4")}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A decoded source: `names` of all classes, and `<part>.safetensors` in `folder`; labels index `names`."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Names its content and how it was decoded."""
+        return self.folder.name
+
+
+class Files:
+    """Dataset files below `cache`, made at the first request and shared from then on."""
+
+    def __init__(self, data: Path, cache: Path) -> None:
+        """data: what `path` of a plan is relative to."""
+        self._data = data
+        self._cache = cache
+        self._sources: dict[tuple[str, int, int], Source] = {}
+
+    def source(self, images: Images) -> Source:
+        """The source decoded. Raises PlanError when there is none, or it is not what it seems."""
+        key = (images.path, images.size, images.channels)
+        if key not in self._sources:
+            self._sources[key] = self._decoded(images)
+        return self._sources[key]
+
+    def form(self, images: Images) -> dict[str, int]:
+        """Size and channels of what `file` makes."""
+        pixels, _ = open_dataset(self.source(images).folder / "train.safetensors")
+        return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
+
+    def file(self, images: Images, classes: Sequence[int], part: str) -> Path:
+        """A dataset of `classes` (numbers in the source); labels index them in the order given."""
+        source = self.source(images)
+        limit = images.train_per_class if part == "train" else images.test_per_class
+        facts = {"classes": list(classes), "part": part, "limit": limit, "pad": images.pad}
+        path = source.folder / f"{_digest(facts)}.safetensors"
+        if not path.exists():
+            pixels, labels = open_dataset(source.folder / f"{part}.safetensors")
+            picked = [_some(np.flatnonzero(labels == c), limit) for c in classes]
+            new = np.repeat(np.arange(len(classes)), [len(rows) for rows in picked])
+            block = pixels[np.concatenate(picked)]
+            edge = (images.pad, images.pad)
+            block = np.pad(block, ((0, 0), edge, edge, (0, 0)))
+            new_path = path.with_suffix(".new")
+            write_dataset(new_path, new, block.shape[1:], [block])
+            new_path.rename(path)
+        return path
+
+    def _decoded(self, images: Images) -> Source:
+        folder = self._data / images.path
+        found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
+        if not found:
+            raise PlanError(f"{folder} does not exist or holds no files (path {images.path!r}, below --data)")
+        idx = [p for p in found if "idx" in p.name]
+        zips = [p for p in found if p.suffix == ".zip"]
+        decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
+        target = self._cache / _digest({"files": _fingerprint(folder, idx or zips or found), **decode})
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+                new = Path(scratch) / "new"
+                new.mkdir()
+                try:
+                    if idx:
+                        names = _read_idx(idx, new)
+                    else:
+                        archives = zips or [_packed(folder, found, Path(scratch) / "packed.zip")]
+                        names = _read_archives(archives, images, Path(scratch), new)
+                except (OSError, ValueError, EOFError, zlib.error, PerennialError) as error:
+                    raise PlanError(f"{folder}: {error}") from error
+                (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
+                new.rename(target)
+        return Source(target, tuple(json.loads((target / "classes.json").read_text())))
+
+
+def _read_idx(files: list[Path], out: Path) -> list[str]:
+    """Both parts from four idx files; the names of the classes, which are the labels as text."""
+    highest = 0
+    for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
+        pixels, labels = (
+            read_idx(
+                _only([p for p in files if what in p.name and any(w in p.name for w in words)], part, what)
+            )
+            for what in ("images", "labels")
+        )
+        labels = labels[:, 0] if labels.ndim == 2 else labels  # QMNIST: the class is the first of 8 columns
+        if pixels.ndim != 3 or pixels.shape[1] != pixels.shape[2] or len(pixels) != len(labels):
+            raise ValueError(f"{part}: images {pixels.shape} and labels {labels.shape} do not fit")
+        shape = (pixels.shape[1], pixels.shape[2], 1)
+        write_dataset(out / f"{part}.safetensors", labels.astype(np.int64), shape, [pixels[..., None]])
+        highest = max(highest, int(labels.max()))
+    return [str(c) for c in range(highest + 1)]
+
+
+def read_idx(path: Path) -> npt.NDArray[Any]:
+    """The array in an idx file, gzipped or not. Raises ValueError when it is not one."""
+    raw = path.read_bytes()
+    raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
+        raise ValueError(f"{path.name} is not an idx file of bytes or 32-bit integers")
+    shape = np.frombuffer(raw, ">i4", raw[3], offset=4)
+    kind = _IDX_TYPES[raw[2]]
+    if len(raw) != 4 + 4 * raw[3] + int(shape.prod()) * kind.itemsize:
+        raise ValueError(f"{path.name} is cut short: its header promises {tuple(shape.tolist())}")
+    return np.frombuffer(raw, kind, offset=4 + 4 * raw[3]).reshape(shape)
+
+
+def _only(found: list[Path], part: str, what: str) -> Path:
+    if len(found) != 1:
+        raise ValueError(f"needs one idx file of {part} {what}, found {len(found)}")
+    return found[0]
+
+
+def _packed(folder: Path, files: list[Path], path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in files:
+            archive.write(file, file.relative_to(folder).as_posix())
+    return path
+
+
+def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Path) -> list[str]:
+    """Both parts from all archives, whose classes follow each other; the names of the classes."""
+    names: list[str] = []
+    blocks: dict[str, list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]] = {
+        part: [] for part in PARTS
+    }
+    for number, archive in enumerate(archives):
+        done = ingest(
+            archive, "zip", scratch / str(number), images.size, images.channels, Limits.of(Settings())
+        )
+        repeated = sorted(set(names) & set(done.class_list))
+        if repeated:
+            raise ValueError(f"{archive.name}: the class {repeated[0]!r} is in another archive too")
+        for part, file in zip(PARTS, (done.train, done.held_out), strict=True):
+            pixels, labels = open_dataset(file)
+            blocks[part].append((pixels, labels + len(names)))
+        names += done.class_list
+    shape = (images.size, images.size, images.channels)
+    for part, found in blocks.items():
+        labels = np.concatenate([labels for _, labels in found])
+        write_dataset(out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in found))
+    for number in range(len(archives)):
+        shutil.rmtree(scratch / str(number))
+    return names
+
+
+def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
+    """`limit` of the rows, drawn by a fixed seed, in their order; all when there are fewer."""
+    if limit is None or len(rows) <= limit:
+        return rows
+    return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
+
+
+def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
+    """(path, sha256) of every file."""
+    return [
+        (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest()) for p in sorted(files)
+    ]
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

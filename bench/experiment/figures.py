@@ -1,0 +1,163 @@
+"""The results as pictures: accuracy matrices, accuracy over tasks, forgetting against updates, rank agreement."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from bench.experiment import statistics
+from bench.experiment.depths import DepthStudy, show
+from bench.experiment.outcomes import Outcome, by_cell, values
+
+DPI = 150
+PANEL, LEGEND = 2.6, 1.8  # inches
+
+
+def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """All figures of all data sets, scenarios and protocols, as PNG; the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for section in dict.fromkeys(o.cell[:3] for o in outcomes):
+        found = [o for o in outcomes if o.cell[:3] == section]
+        data, scenario, readout = section
+        title = f"{data}, {scenario} scenario, {readout}-incremental"
+        figures = {"matrices": _matrices(found), "tasks": _over_tasks(found)}
+        study = DepthStudy(found)
+        if study.methods:
+            figures["forgetting"] = _forgetting(study)
+        if study.compares and len(study.methods) > 1:
+            figures["ranks"] = _ranks(study)
+        if any(o.source for o in found):
+            figures["source"] = _source(found)
+        for name, figure in figures.items():
+            figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
+            path = folder / f"{data}-{scenario}-{readout}-{name}.png"
+            figure.savefig(path, dpi=DPI)
+            made.append(path)
+    return made
+
+
+def _panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
+    figure = Figure(figsize=(PANEL * columns + LEGEND, PANEL * rows + 0.8), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _matrices(outcomes: Sequence[Outcome]) -> Figure:
+    """R, mean over orders and seeds: a row of panels per depth, a column per method."""
+    cells = by_cell(outcomes)
+    methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
+    figure, axes = _panels(len(depths), len(methods))
+    figure.suptitle("accuracy after task i (row) on task j (column)")
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for cell, found in cells.items():
+        axis = axes[depths.index(cell[4]), methods.index(cell[3])]
+        mean = np.mean(np.array([o.matrix for o in found], float), axis=0)
+        axis.set_axis_on()
+        axis.imshow(mean, vmin=0, vmax=1, cmap="viridis")
+        axis.set_title(f"{cell[3]}, depth {cell[4]}", fontsize=8)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        if len(mean) <= 10:
+            for (i, j), value in np.ndenumerate(mean):
+                if np.isfinite(value):
+                    _write(axis, i, j, f"{100 * value:.0f}", light=value < 0.7)
+    return figure
+
+
+def _over_tasks(outcomes: Sequence[Outcome]) -> Figure:
+    """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per method."""
+    cells = by_cell(outcomes)
+    methods = list(dict.fromkeys(cell[3] for cell in cells))
+    depths = sorted({cell[4] for cell in cells})
+    figure, axes = _panels(1, len(depths))
+    figure.suptitle("accuracy on all tasks so far")
+    for cell, found in cells.items():
+        axis = axes[0, depths.index(cell[4])]
+        curves = np.array([o.by_stage for o in found], float)
+        stages = np.arange(1, curves.shape[1] + 1)
+        colour = f"C{methods.index(cell[3])}"
+        axis.plot(stages, curves.mean(0), marker=".", color=colour)
+        limits = [statistics.t_interval(column.tolist()) for column in curves.T]
+        if all(limits):
+            low, high = zip(*(pair for pair in limits if pair), strict=True)
+            axis.fill_between(stages, low, high, alpha=0.15, color=colour)
+        axis.set_xticks(stages)
+        _label(axis, f"depth {cell[4]}", "task", "accuracy")
+        axis.set_ylim(0, 1.02)
+    _legend(figure, methods)
+    return figure
+
+
+def _forgetting(study: DepthStudy) -> Figure:
+    """A point per run, a panel per depth, with the correlations over all points of the panel."""
+    figure, axes = _panels(1, len(study.depths))
+    figure.suptitle("forgetting against mean update norm")
+    for i, depth in enumerate(study.depths):
+        axis = axes[0, i]
+        for m in range(len(study.methods)):
+            axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=f"C{m}")
+        found = {
+            "r": study.correlation(i, statistics.pearson),
+            "rho": study.correlation(i, statistics.spearman),
+        }
+        notes = [
+            f"depth {depth}, n {study.points(i)}",
+            *(f"{name} {show(figure)}" for name, figure in found.items()),
+        ]
+        _label(axis, "\n".join(notes), "update norm", "forgetting")
+    _legend(figure, study.methods)
+    return figure
+
+
+def _ranks(study: DepthStudy) -> Figure:
+    """Kendall's tau-b between the depths' rankings of methods."""
+    size = len(study.depths)
+    matrix = np.eye(size)
+    for (a, b), (tau, _) in study.agreements().items():
+        matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
+    figure, axes = _panels(1, 1)
+    figure.suptitle("agreement of ranks (tau-b)")
+    axis = axes[0, 0]
+    axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
+    for (i, j), value in np.ndenumerate(matrix):
+        _write(axis, i, j, f"{value:.2f}", light=abs(value) > 0.5)
+    for ticks in (axis.set_xticks, axis.set_yticks):
+        ticks(range(size), [str(depth) for depth in study.depths])
+    _label(axis, "", "depth", "depth")
+    return figure
+
+
+def _source(outcomes: Sequence[Outcome]) -> Figure:
+    """New classes against what is kept of the base's: a point per run."""
+    figure, axes = _panels(1, 1)
+    figure.suptitle("new classes against old")
+    cells = {cell: found for cell, found in by_cell(outcomes).items() if values(found, "source")}
+    for number, found in enumerate(cells.values()):
+        axes[0, 0].plot(values(found, "acc"), values(found, "source"), ".", color=f"C{number}")
+    _label(axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes")
+    _legend(figure, [f"{cell[3]}, depth {cell[4]}" for cell in cells])
+    return figure
+
+
+def _write(axis: Axes, row: int, column: int, text: str, *, light: bool) -> None:
+    axis.text(column, row, text, ha="center", va="center", fontsize=6, color="w" if light else "k")
+
+
+def _legend(figure: Figure, names: Sequence[str]) -> None:
+    """Names in the order of the colours C0, C1 …"""
+    handles = [
+        Line2D([], [], marker=".", color=f"C{number}", label=name) for number, name in enumerate(names)
+    ]
+    figure.legend(handles=handles, loc="outside center right", fontsize=7)
+
+
+def _label(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(title, fontsize=7)
+    axis.set_xlabel(x, fontsize=7)
+    axis.set_ylabel(y, fontsize=7)
+    axis.tick_params(labelsize=6)

@@ -1,0 +1,239 @@
+"""From a plan to the list of its runs, each with everything that decides it and a key that names that.
+
+The key is a hash over recipe, network, data, tasks, seed, device, versions of the learning code, of this runner
+and of torch: a run whose key has a result need not be run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from bench.experiment.data import Files
+from bench.experiment.joint import method_of
+from bench.experiment.plan import Base, Images, Method, Patch, Plan, PlanError
+from bench.experiment.readout import HeldOut
+from core.code_version import code_version
+from core.learn import methods
+from core.learn.networks import parse
+from core.learn.recipe import Recipe, RecipeError, merge, resolve
+
+ORDER_SEED = 1000
+DECIDING = ("data.py", "grid.py", "joint.py", "readout.py", "runs.py")
+
+
+Cell = tuple[str, str, str, str, int]
+"""(data, scenario, protocol, method, depth); the runs of a cell are repetitions of each other."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is trained on at one stage (labels index `classes`), and the task's own test set."""
+
+    train: Path
+    classes: list[str]
+    test: HeldOut
+
+
+@dataclass(frozen=True)
+class BaseRun:
+    """A base to train: one task with all its classes."""
+
+    name: str
+    config: dict[str, Any]
+    stage: Stage
+
+    @property
+    def key(self) -> str:
+        return digest(self.config)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stream learned by one method. `config` has everything that decides its result."""
+
+    data: str
+    scenario: str
+    method: str
+    depth: int
+    order: int
+    seed: int
+    joint: bool
+    reference: bool
+    base: BaseRun | None
+    config: dict[str, Any]
+    stages: list[Stage]
+
+    @property
+    def key(self) -> str:
+        return digest(self.config)
+
+    @property
+    def protocols(self) -> list[str]:
+        """How it is read out: heads per task one way, one head over all classes both ways."""
+        return ["task"] if self.scenario == "task" else ["class", "task"]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells of the tables that it belongs to."""
+        return [(self.data, self.scenario, readout, self.method, self.depth) for readout in self.protocols]
+
+    @property
+    def name(self) -> str:
+        return f"{self.data} {self.scenario} {self.method} depth {self.depth} order {self.order} seed {self.seed}"
+
+
+def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
+    """Bases and runs; orders and seeds come last, so that an early look sees every method.
+
+    Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made before.
+    """
+    cells = [
+        (data, scenario, method, depth)
+        for data in plan.data
+        for scenario in plan.scenarios
+        for depth in sorted({d for m in plan.methods for d in m.depths or plan.depths})
+        for method in plan.methods
+        if depth in (method.depths or plan.depths)
+    ]
+    for data, scenario, method, depth in cells:
+        _check(plan, method, files.form(data)["size"], recipe_of(plan, method, scenario, depth, 0))
+    bases = {base.name: _base(base, files, device) for base in plan.bases}
+    runs = []
+    for order in range(plan.orders):
+        for seed in plan.seeds:
+            for data, scenario, method, depth in cells:
+                names = files.source(data).names
+                tasks = class_tasks(data.chosen(len(names)), data.classes_per_task, order, data.name)
+                labels = [[names[c] for c in task] for task in tasks]
+                recipe = recipe_of(plan, method, scenario, depth, seed)
+                if method.joint:
+                    recipe = recipe.model_copy(update={"method": method_of(recipe, scenario, labels)})
+                base = bases[method.base] if method.base else None
+                config = {
+                    **_config(data, files, plan.architecture_of(method), recipe, device),
+                    "scenario": scenario,
+                    "joint": method.joint,
+                    "tasks": labels,
+                    "base": base.key if base else None,
+                }
+                stages = _stages(data, files, tasks, joint=method.joint)
+                key = (data.name, scenario, method.name, depth, order, seed)
+                runs.append(Run(*key, method.joint, method.joint or method.reference, base, config, stages))
+    return list(bases.values()), runs
+
+
+def class_tasks(classes: list[int], per_task: int, order: int, name: str) -> list[list[int]]:
+    """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 + k).
+
+    Within a task classes ascend. Raises PlanError when the tasks do not come out even.
+    """
+    if len(classes) % per_task:
+        raise PlanError(f"data: {name} has {len(classes)} classes, which {per_task} a task do not divide")
+    if order:
+        generator = np.random.default_rng(ORDER_SEED + order)
+        classes = [classes[i] for i in generator.permutation(len(classes))]
+    return [sorted(classes[at : at + per_task]) for at in range(0, len(classes), per_task)]
+
+
+def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
+    """The complete recipe of a cell. Raises PlanError naming the method."""
+    patch: Patch = dict(plan.recipe)
+    for one in method.patches(scenario):
+        patch = merge(patch, one)
+    if method.joint:
+        patch = merge(patch, {"method": "finetune"})
+    elif "method" not in patch and "preset" not in patch:
+        patch["method"] = "finetune"
+    where = f"methods: {method.name} ({scenario} scenario, depth {depth})"
+    return _resolved({**patch, "depth": depth, "seed": seed}, scenario, where)
+
+
+def _resolved(patch: Mapping[str, Any], scenario: str, where: str) -> Recipe:
+    try:
+        return resolve(patch, scenario)
+    except RecipeError as error:
+        raise PlanError(f"{where}: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise PlanError(f"{where}: recipe.{field}: {first['msg']}") from None
+
+
+def _check(plan: Plan, method: Method, size: int, recipe: Recipe) -> None:
+    """PlanError when the network cannot be built or the method does not take it."""
+    try:
+        info, _ = parse(plan.architecture_of(method))
+    except ValueError as error:
+        raise PlanError(f"methods: {method.name}: architecture: {error}") from None
+    accepted = methods.get(recipe.method["name"]).accepts.architectures
+    if accepted is not None and info.family not in accepted:
+        raise PlanError(
+            f"methods: {method.name} works on architectures of {', '.join(accepted)}, not {info.name}"
+        )
+    if size < info.min_size:
+        raise PlanError(
+            f"methods: {method.name}: {info.name} needs {info.min_size} pixels, images have {size}"
+        )
+
+
+def _base(base: Base, files: Files, device: str) -> BaseRun:
+    recipe = _resolved(
+        {"method": "finetune", **base.recipe, "seed": base.seed}, "class", f"bases: {base.name}"
+    )
+    classes = base.images.chosen(len(files.source(base.images).names))
+    config = {**_config(base.images, files, base.architecture, recipe, device), "classes": classes}
+    return BaseRun(base.name, config, _stage(base.images, files, 1, classes, classes))
+
+
+def _config(
+    images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
+) -> dict[str, Any]:
+    """What decides a run besides its tasks."""
+    return {
+        "architecture": architecture,
+        "recipe": recipe.model_dump(mode="json", by_alias=True),
+        "source": files.source(images).digest,
+        "images": images.model_dump(mode="json", include={"train_per_class", "test_per_class", "pad"}),
+        "form": files.form(images),
+        "normalise": images.normalise.model_dump(mode="json") if images.normalise else None,
+        "device": device,
+        "code": code_version(),
+        "runner": _runner_version(),
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool) -> list[Stage]:
+    stages = []
+    for number, task in enumerate(tasks, 1):
+        union = sorted({c for earlier in tasks[:number] for c in earlier})
+        stages.append(_stage(images, files, number, union if joint else task, task))
+    return stages
+
+
+def _stage(images: Images, files: Files, number: int, train: list[int], test: list[int]) -> Stage:
+    names = files.source(images).names
+    tested = HeldOut(number, files.file(images, test, "test"), [names[c] for c in test])
+    return Stage(files.file(images, train, "train"), [names[c] for c in train], tested)
+
+
+@cache
+def _runner_version() -> str:
+    """sha256 of the files of this package that decide what a run does."""
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
+
+
+def digest(config: Mapping[str, Any]) -> str:
+    """A name for a configuration, 32 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,54 @@
+"""Training on all data so far: the upper bound of every method, and only for benchmarks.
+
+At stage i a joint run trains from the first weights on the union of the tasks 1 … i. With one head and a loss
+over all classes that is plain fine-tuning on the union. Where each image competes only within its own task (a
+head per task, or `train_ce` "masked") it is the method below.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, tensor
+from torch.nn import functional
+
+from core.learn import methods
+from core.learn.context import Batch, Context
+from core.learn.methods.finetune import Finetune
+from core.learn.recipe import Recipe, Strict
+
+
+class Groups(Strict):
+    """`groups`: the class names of each task."""
+
+    groups: list[list[str]]
+
+
+class JointHeads(Finetune):
+    """One head whose rows compete within their task: what separate heads on one backbone compute."""
+
+    name = "joint-heads"
+    description = "Cross-entropy of each image over the classes of its own task."
+    source = "The joint reference of van de Ven and Tolias 2019, arXiv 1904.07734"
+    scenarios = ("class",)
+    Hyper = Groups
+    neutral = None
+    no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        logits = self.forward(ctx.network, batch.x, batch.task).float()
+        group = ctx.derived.get("group")
+        if group is None:
+            number = {name: i for i, names in enumerate(self.hyper.groups) for name in names}
+            group = tensor([number[name] for name in ctx.network.classes], device=ctx.device)
+            ctx.derived["group"] = group
+        others = group[batch.y][:, None] != group
+        return {"task": functional.cross_entropy(logits.masked_fill(others, -float("inf")), batch.y)}
+
+
+methods.register(JointHeads)
+
+
+def method_of(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
+    """What `recipe.method` is in a joint run of the tasks with these class names."""
+    if scenario == "task" or recipe.train_ce == "masked":
+        return {"name": JointHeads.name, "groups": tasks}
+    return {"name": "finetune"}

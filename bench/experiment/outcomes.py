@@ -1,0 +1,120 @@
+"""What came out of each run: the accuracy matrix of each protocol and the figures that follow from it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.experiment.grid import Cell, Run
+from bench.experiment.runs import Store
+from core.matrix import Row, Stages, mean
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run under one protocol.
+
+    Accuracies are shares; `matrix` has a row per stage and a column per task, None above the diagonal. `moved`:
+    the norm of each update over what may move. `source`: accuracy on the base's classes after each stage.
+    `gap`: joint accuracy minus this run's, on the same order, seed and depth; None without a joint run.
+    """
+
+    run: Run
+    readout: str
+    matrix: list[list[float | None]]
+    figures: dict[str, float | None]
+    by_stage: list[float | None]
+    moved: list[float]
+    source: list[float] | None
+    record: dict[str, Any]
+
+    @property
+    def cell(self) -> Cell:
+        return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
+
+    @property
+    def repetition(self) -> tuple[int, int]:
+        return self.run.order, self.run.seed
+
+
+def collect(runs: Sequence[Run], store: Store) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
+    """Outcomes of the runs that are done, and (run, record) of those that failed."""
+    outcomes, failed = [], []
+    joint: dict[tuple[Any, ...], Stages] = {}
+    done = []
+    for run in runs:
+        record = store.record(run.key)
+        if record is None:
+            continue
+        if record["status"] == "failed":
+            failed.append((run, record))
+            continue
+        for readout in run.protocols:
+            stages = _stages(record, readout)
+            done.append((run, record, readout, stages))
+            if run.joint:
+                joint[_like(run, readout)] = stages
+    for run, record, readout, stages in done:
+        outcomes.append(_outcome(run, record, readout, stages, joint.get(_like(run, readout))))
+    return outcomes, failed
+
+
+def by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
+    """Outcomes that are repetitions of each other, in the plan's order."""
+    cells: dict[Cell, list[Outcome]] = {}
+    for outcome in outcomes:
+        cells.setdefault(outcome.cell, []).append(outcome)
+    return cells
+
+
+def values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
+    """The defined values of a figure."""
+    return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
+
+
+def _like(run: Run, readout: str) -> tuple[Any, ...]:
+    """What a joint run must share with a run that it bounds."""
+    network = str(run.config["architecture"]), run.config["base"]
+    return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
+
+
+def _stages(record: Mapping[str, Any], readout: str) -> Stages:
+    cells = {
+        (stage["stage"], row["test"]): (row["correct"], row["total"])
+        for stage in record["stages"]
+        for row in stage["results"]
+        if row["readout"] == readout and row["test"] != "source"
+    }
+    last = len(record["stages"])
+    rows = [Row(0, None, None), *(Row(i, i, i - 1) for i in range(1, last + 1))]
+    return Stages(rows, cells, last, readout)
+
+
+def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None) -> Outcome:
+    last = stages.last
+    moved = [math.hypot(s["update_norm"]["backbone"], s["update_norm"]["head"]) for s in record["stages"]]
+    source = [
+        row["correct"] / row["total"]
+        for stage in record["stages"]
+        for row in stage["results"]
+        if row["test"] == "source"
+    ]
+    gap = stages.gap(joint.by_stage()) if joint else []
+    lag = stages.intransigence([joint.r(k, k) for k in range(1, last + 1)]) if joint else []
+    figures: dict[str, float | None] = {
+        "acc": stages.task_mean(last),
+        "last": stages.primary(last),
+        "average_incremental": mean(stages.by_stage()),
+        "bwt": stages.bwt(),
+        "forgetting": stages.forgetting(last),
+        "learning_accuracy": stages.learning_accuracy(),
+        "update_norm": mean(moved),
+        "gap_to_joint": gap[-1] if gap else None,
+        "intransigence": mean(lag),
+        "source": source[-1] if source else None,
+        "seconds": mean(stage["seconds"] for stage in record["stages"]),
+    }
+    if run.joint:  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
+        figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
+    matrix = [[stages.r(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)]
+    return Outcome(run, readout, matrix, figures, stages.by_stage(), moved, source or None, record)

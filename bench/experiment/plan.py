@@ -1,0 +1,216 @@
+"""What an experiment does: data sets × scenarios × methods × depths × orders × seeds, read from a TOML file.
+
+Everything is checked here before the first run starts, and an error names the field. A recipe is a JSON
+patch as for a model: the plan's `recipe`, then the method's, then what the method says for a scenario.
+"""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$")]
+Depth = Annotated[int, Field(ge=1, le=5)]
+Scenario = Literal["task", "class"]
+Patch = dict[str, Any]
+_RANGE = re.compile(r"^(\d+)(?:-(\d+))?$")
+
+
+class PlanError(ValueError):
+    """A plan that cannot be run; the message has a line per field."""
+
+
+class Strict(BaseModel):
+    """Frozen; unknown fields and coerced types are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Normalise(Strict):
+    """Mean and deviation per channel, of pixel values in [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+
+
+class Images(Strict):
+    """Where images come from and which of them are used.
+
+    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders. `size` and
+    `channels` are what archives and folders are decoded to; idx files are as they are. `classes` picks by
+    number in the order of the source, "0-4,7"; `train_per_class` and `test_per_class` pick that many images
+    at random (always the same); `pad` adds rows and columns of zeros on every side.
+    """
+
+    path: str
+    classes: str | None = None
+    train_per_class: Annotated[int, Field(ge=1)] | None = None
+    test_per_class: Annotated[int, Field(ge=1)] | None = None
+    pad: Annotated[int, Field(ge=0, le=64)] = 0
+    size: Annotated[int, Field(ge=4, le=512)] = 32
+    channels: Literal[1, 3] = 3
+    normalise: Normalise | None = None
+
+    @model_validator(mode="after")
+    def _classes_are_ranges(self) -> Self:
+        for part in [] if self.classes is None else self.classes.split(","):
+            found = _RANGE.match(part.strip())
+            if found is None or int(found[2] or found[1]) < int(found[1]):
+                raise ValueError(f'classes: {part!r} is not a number or a range: write "0-4,7"')
+        return self
+
+    def chosen(self, count: int) -> list[int]:
+        """The picked classes of `count`, in the order written. Raises PlanError for one that is not there."""
+        if self.classes is None:
+            return list(range(count))
+        out: list[int] = []
+        for part in self.classes.split(","):
+            first, _, last = part.strip().partition("-")
+            out += range(int(first), int(last or first) + 1)
+        if len(set(out)) < len(out) or max(out) >= count:
+            raise PlanError(
+                f"{self.path}: classes {self.classes!r} repeat or go beyond the {count} there are"
+            )
+        return out
+
+
+class DataSet(Images):
+    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`."""
+
+    name: Label
+    classes_per_task: Annotated[int, Field(ge=1)]
+
+
+class Base(Strict):
+    """A network that is trained on `images` first; methods that name it start from its backbone."""
+
+    name: Label
+    images: Images
+    architecture: dict[str, Any]
+    recipe: Patch = {}
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Method(Strict):
+    """A row of the tables: a recipe under a label.
+
+    `task` and `class` are patched over `recipe` in that scenario. `joint` trains from the first weights on the
+    union of all data so far: the upper bound. A `reference` takes no part in rankings and correlations; the
+    first one is what the others are compared with.
+    """
+
+    name: Label
+    recipe: Patch = {}
+    in_task: Patch = Field(default={}, alias="task")
+    in_class: Patch = Field(default={}, alias="class")
+    base: Label | None = None
+    depths: Annotated[tuple[Depth, ...], Field(min_length=1)] | None = None
+    joint: bool = False
+    reference: bool = False
+
+    def patches(self, scenario: str) -> list[Patch]:
+        """The method's part of the recipe, in the order in which it is applied."""
+        return [self.recipe, self.in_task if scenario == "task" else self.in_class]
+
+
+class Value(Strict):
+    """A published final accuracy (ACC) in percent."""
+
+    method: Label
+    scenario: Scenario
+    mean: float
+    sd: Annotated[float, Field(gt=0)]
+
+
+class Published(Strict):
+    """Results to compare with, and where they are from."""
+
+    source: str
+    values: Annotated[tuple[Value, ...], Field(min_length=1)]
+
+
+class Plan(Strict):
+    """One experiment.
+
+    `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the network of methods
+    without a base.
+    """
+
+    name: Label
+    description: str
+    data: Annotated[tuple[DataSet, ...], Field(min_length=1)]
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+    scenarios: Annotated[tuple[Scenario, ...], Field(min_length=1)] = ("class",)
+    depths: Annotated[tuple[Depth, ...], Field(min_length=1)] = (5,)
+    orders: Annotated[int, Field(ge=1, le=1000)] = 1
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0,)
+    architecture: dict[str, Any] | None = None
+    recipe: Patch = {}
+    bases: tuple[Base, ...] = ()
+    published: Published | None = None
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        for what, names in (
+            ("data", [d.name for d in self.data]),
+            ("methods", [m.name for m in self.methods]),
+            ("bases", [b.name for b in self.bases]),
+            ("scenarios", list(self.scenarios)),
+            ("depths", list(self.depths)),
+            ("seeds", list(self.seeds)),
+        ):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{what}: something is named twice in {', '.join(map(str, names))}")
+        for method in self.methods:
+            if method.base is not None:
+                self._base_fits(method)
+            elif self.architecture is None:
+                raise ValueError(f"methods: {method.name} has no base, so the plan must name an architecture")
+            if method.joint and any(
+                "method" in patch for patch in (method.recipe, *method.patches("task"), method.in_class)
+            ):
+                raise ValueError(f"methods: {method.name} is joint: its recipe names no method")
+        for value in self.published.values if self.published else ():
+            if value.method not in {m.name for m in self.methods}:
+                raise ValueError(f"published: no method is named {value.method!r}")
+        return self
+
+    def _base_fits(self, method: Method) -> None:
+        found = [base for base in self.bases if base.name == method.base]
+        if not found:
+            raise ValueError(f"methods: {method.name} names the base {method.base!r}, which is not in bases")
+        for data in self.data:
+            for name in ("normalise", "size", "channels", "pad"):
+                if getattr(data, name) != getattr(found[0].images, name):
+                    raise ValueError(f"data: {data.name} and the base {method.base} differ in {name}")
+
+    def architecture_of(self, method: Method) -> dict[str, Any]:
+        """The network that a method trains: its base's, else the plan's."""
+        found = [base.architecture for base in self.bases if base.name == method.base]
+        return found[0] if found else self.architecture or {}
+
+
+def read(path: Path) -> Plan:
+    """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is wrong."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Through JSON: its strict mode takes arrays for tuples and whole numbers for floats, nothing else.
+        return Plan.model_validate_json(json.dumps(content))
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise PlanError("\n".join(f"{path}: {line}" for line in _lines(error))) from None
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        raise PlanError(f"{path}: {error}") from None
+
+
+def _lines(error: ValidationError) -> list[str]:
+    lines = []
+    for one in error.errors():
+        where = ".".join(str(part) for part in one["loc"])
+        message = one["msg"].removeprefix("Value error, ")
+        lines.append(f"{where}: {message}" if where else message)
+    return lines

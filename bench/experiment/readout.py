@@ -1,0 +1,94 @@
+"""What a learned network answers on test sets, as integer counts per class.
+
+From the logits of one head over all classes two protocols are read: class-incremental (all known classes
+compete) and task-incremental (the classes of the image's own task compete). Ties go to the lowest row. Always
+in eval mode, without augmentation and in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.dataset import Dataset
+from core.learn.methods.base import Method
+from core.learn.networks import Network
+from core.learn.precision import Inputs
+from core.learn.state import load_tensors
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The test images of task `number`; labels in the file index `classes`."""
+
+    number: int
+    file: Path
+    classes: list[str]
+
+
+@dataclass(frozen=True)
+class Old:
+    """What a base was trained on: its head (a part of a result), its classes and its test images."""
+
+    head: Path
+    test: HeldOut
+
+
+@torch.inference_mode()
+def read_out(
+    network: Network, method: Method, inputs: Inputs, tests: list[HeldOut], protocols: list[str]
+) -> list[dict[str, Any]]:
+    """A row per protocol and test set: {"readout", "test", "correct", "total", "per_class"}."""
+    network.eval()
+    rows = []
+    for test in tests:
+        data = Dataset.read(test.file, test.classes)
+        head = test.number if network.scenario == "task" else None
+        logits = _batched(data, inputs, lambda x, head=head: method.predict_logits(network, x, head))
+        wanted = data.units(network.classes_of(head))
+        own = wanted.unique()
+        for protocol in protocols:
+            if protocol == "task" and head is None:
+                answers = own[logits[:, own].argmax(1)]
+            else:
+                answers = logits.argmax(1)
+            rows.append({"readout": protocol, "test": test.number, **_counts(data, answers == wanted)})
+    return rows
+
+
+@torch.inference_mode()
+def retention(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
+    """Counts on the base's test images: its own head, kept aside, on the present features.
+
+    As the source-task accuracy of Varno et al. 2020.
+    """
+    network.eval()
+    data = Dataset.read(old.test.file, old.test.classes)
+    part = load_tensors(old.head)
+    weight, bias = (part[f"head.{name}"].to(inputs.device) for name in ("weight", "bias"))
+    logits = _batched(data, inputs, lambda x: functional.linear(network.features(x), weight, bias))
+    return _counts(data, logits.argmax(1) == data.labels)
+
+
+def _batched(data: Dataset, inputs: Inputs, answer: Any) -> Tensor:
+    def parts() -> Iterator[Tensor]:
+        for images in data.images.split(BATCH):
+            yield answer(inputs(images)).float().cpu()
+
+    return torch.cat(list(parts()))
+
+
+def _counts(data: Dataset, right: Tensor) -> dict[str, Any]:
+    classes = len(data.names)
+    total = torch.bincount(data.labels, minlength=classes).tolist()
+    correct = torch.bincount(data.labels[right], minlength=classes).tolist()
+    per_class = {name: [correct[i], total[i]] for i, name in enumerate(data.names)}
+    return {"correct": int(right.sum()), "total": len(data), "per_class": per_class}

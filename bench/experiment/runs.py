@@ -1,0 +1,223 @@
+"""One run: the tasks of a stream learned one after the other by the product's job, and read out after each.
+
+Nothing but the files of a version passes from task to task, as in the service. A run's folder is its own and is
+removed with it; what stays is one JSON file, which appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.experiment.grid import BaseRun, Run
+from bench.experiment.readout import HeldOut, Old, read_out, retention
+from core.learn import job
+from core.learn.control import PipeControl
+from core.learn.loop import Control
+from core.learn.methods.base import Method
+from core.learn.networks import Network
+from core.learn.precision import Inputs
+from core.learn.state import TYPES
+
+AGAIN = ("killed", "memory")
+"""Failures that need not come again: such runs are tried again at the next start."""
+KEPT = ("update_norm", "trainable", "parameters", "steps", "warnings", "environment")
+"""What a record takes over from a job's result, for each stage."""
+
+
+class Store:
+    """Results below `out`: runs/<key>.json, bases/<key>/, and scratch/, which is emptied at the start."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        for name in ("runs", "bases", "scratch"):
+            (out / name).mkdir(parents=True, exist_ok=True)
+        for left in (out / "scratch").iterdir():
+            shutil.rmtree(left)
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """What is known of a run."""
+        try:
+            found: dict[str, Any] = json.loads((self.out / "runs" / f"{key}.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def finished(self, key: str) -> bool:
+        """Whether a run need not be started: it is done, or failed in a way that would come again."""
+        record = self.record(key)
+        return record is not None and (record["status"] == "done" or record["failure"]["kind"] not in AGAIN)
+
+    def write(self, key: str, record: dict[str, Any]) -> None:
+        """Store a record, whole or not at all."""
+        write_json(self.out / "runs" / f"{key}.json", record)
+
+    def base(self, key: str) -> Path:
+        """The folder of a trained base: a job's result, and base.json."""
+        return self.out / "bases" / key
+
+    def base_facts(self, key: str) -> dict[str, Any] | None:
+        """What is recorded of a trained base."""
+        path = self.base(key) / "base.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder that is removed afterwards."""
+        with tempfile.TemporaryDirectory(dir=self.out / "scratch") as folder:
+            yield Path(folder)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """A JSON file that appears whole."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
+    new.rename(path)
+
+
+def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
+    """The record of a run that has no result."""
+    return {
+        "status": "failed",
+        "failure": {"kind": kind, "reason": reason, "traceback": details},
+        "stages": [],
+    }
+
+
+def run_and_record(run: Run, store: Store, control_fd: int) -> None:
+    """In a process of its own: learn, and write the record, also of a failure."""
+    stages: list[dict[str, Any]] = []
+    try:
+        record = execute(run, store, PipeControl(control_fd), stages)
+    except Exception as error:  # noqa: BLE001 - a failed run is a result too
+        reason = f"{type(error).__name__}: {error}"
+        record = failure(job.kind_of(error), reason, "".join(traceback.format_exception(error)))
+        record["stages"] = stages
+    store.write(run.key, {**record, "name": run.name, "config": run.config})
+
+
+def execute(run: Run, store: Store, control: Control, stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of a run that ends; `stages` grows with each task. Raises as `job.run`."""
+    base = store.base(run.base.key) if run.base else None
+    first = _first(run.config, base)
+    old = Old(base / "parts" / "head.safetensors", run.base.stage.test) if run.base and base else None
+    start = time.perf_counter()
+    with store.scratch() as folder:
+        parent, previous = first, None
+        tests: list[HeldOut] = []
+        for number, stage in enumerate(run.stages, 1):
+            tests.append(stage.test)
+            # A joint run learns one task, the union, from the first weights.
+            task = {"number": 1 if run.joint else number, "classes": stage.classes, "train": str(stage.train)}
+            spec = _spec(run.config, task, first if run.joint else parent, first, folder / str(number))
+            if run.joint:
+                spec["scenario"] = "class"
+            learned, facts = learn(spec, control, tests, run.protocols, old)
+            stages.append({"stage": number, "classes": stage.test.classes, **facts})
+            parent = _version(learned, number)
+            if previous is not None:
+                shutil.rmtree(previous)
+            previous = folder / str(number)
+    return {
+        "status": "done",
+        "stages": stages,
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time(),  # of this process, which has done nothing else
+    }
+
+
+def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
+    """In a process of its own: train a base and keep its result folder."""
+    with store.scratch() as folder:
+        first = _first(base.config, None)
+        task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
+        spec = _spec({**base.config, "scenario": "class"}, task, first, first, folder)
+        learned, facts = learn(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
+        write_json(learned / "base.json", {"name": base.name, "config": base.config, **facts})
+        learned.rename(store.base(base.key))
+
+
+def learn(
+    spec: dict[str, Any], control: Control, tests: list[HeldOut], protocols: list[str], old: Old | None
+) -> tuple[Path, dict[str, Any]]:
+    """Run a job and read its network out: the result's folder, and what is recorded of it."""
+    rows: list[dict[str, Any]] = []
+    seconds = 0.0
+
+    def judge(network: Network, method: Method, inputs: Inputs) -> None:
+        nonlocal seconds
+        begun = time.perf_counter()
+        rows.extend(read_out(network, method, inputs, tests, protocols))
+        if old is not None:
+            rows.append({"readout": "class", "test": "source", **retention(network, inputs, old)})
+        seconds = time.perf_counter() - begun
+
+    begun = time.perf_counter()
+    job.run(spec, lambda event: None, control, judge)
+    took = time.perf_counter() - begun
+    folder = Path(spec["out"]) / "result"
+    result = json.loads((folder / "result.json").read_text())
+    state = [part for part in result["parts"] if part["type"] in TYPES]
+    return folder, {
+        **{name: result[name] for name in KEPT},
+        "seconds": took - seconds,
+        "seconds_reading_out": seconds,
+        "state_bytes": sum((folder / part["file"]).stat().st_size for part in state),
+        "results": rows,
+    }
+
+
+def _first(config: dict[str, Any], base: Path | None) -> dict[str, Any]:
+    """Version 0: random weights from the seed, or the backbone of a base."""
+    manifest: dict[str, Any] = {"classes": [], "heads": []}
+    parts = []
+    if base is None:
+        manifest["init"] = {"kind": "random", "seed": config["recipe"]["seed"]}
+    else:
+        parts = [part for part in _version(base, 0)["parts"] if part["type"] == "backbone"]
+    return {"version": 0, "manifest": manifest, "parts": parts}
+
+
+def _version(folder: Path, number: int) -> dict[str, Any]:
+    """A result as the parent of the next task."""
+    result = json.loads((folder / "result.json").read_text())
+    manifest = {
+        "version": number,
+        **{name: result[name] for name in ("classes", "heads", "method", "normalise", "network")},
+    }
+    parts = [
+        {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
+        for part in result["parts"]
+    ]
+    return {"version": number, "manifest": manifest, "parts": parts}
+
+
+def _spec(
+    config: dict[str, Any], task: dict[str, Any], parent: dict[str, Any], base: dict[str, Any], out: Path
+) -> dict[str, Any]:
+    """What the worker would hand to the job; held-out parts are read out by the judge."""
+    return {
+        "architecture": config["architecture"],
+        "image": config["form"],
+        "scenario": config["scenario"],
+        "recipe": config["recipe"],
+        "normalise": config["normalise"],
+        "classes": None,
+        "task": {**task, "held_out": None},
+        "history": [],
+        "erased_tasks": [],
+        "parent": parent,
+        "base": base,
+        "snapshot": None,
+        "out": str(out),
+        "threads": 1,
+        "device": config["device"],
+    }

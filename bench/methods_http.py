@@ -1,0 +1,124 @@
+"""Every registered method on the digits, through HTTP: what each last version still knows of each task.
+
+    python -m bench.methods_http [--epochs 10] [--tasks 5] [--threads 0]
+
+One model per method of `GET /v1/methods`, on the demo's stream of two new digits per task and with the
+demo's recipe, in the class scenario where the method accepts it: there methods differ most. Networks are
+small-cnn on 16 pixels, or the smallest of the family that a method asks for. The table is Markdown; it takes
+some minutes on two cores.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tools import digits, service
+from tools.client import Client
+
+Json = dict[str, Any]
+IMAGE = {"size": 16, "channels": 1}
+"""The digits have 8 × 8 grey pixels: larger images take longer and show no more."""
+MEMORY = {"buffer": 200, "exemplars": 200, "memory": 40}
+"""Images kept, as in the demo: 200 in all, or 40 of each of five tasks."""
+SCENARIOS = ("class", "task", "data")
+"""In the order of preference."""
+SMALLEST: dict[str, Json] = {
+    "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 32, "mlp": 64},
+    "resnet": {"name": "resnet18"},
+    "convnext": {"name": "convnext_tiny"},
+    "small-resnet": {"name": "resnet20"},
+    "mlp": {"name": "mlp"},
+}
+"""What stands for a family of networks where a method does not work on the usual one."""
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--tasks", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    options = parser.parse_args()
+    environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
+        client = Client(running.url, running.key)
+        found = learn_all(client, tasks=options.tasks, recipe={"epochs": options.epochs})
+    print(table(found))
+    print(f"\n{len(found)} methods in {time.monotonic() - begun:.0f} s")
+
+
+def learn_all(
+    client: Client, *, tasks: int, recipe: Json, usual: str | Json = "small-cnn"
+) -> list[tuple[Json, Json]]:
+    """(model, metrics) of every method after the stream's first `tasks` tasks.
+
+    Args:
+        recipe: over the defaults, for all methods.
+        usual: the architecture of methods that work on it.
+
+    Raises:
+        RuntimeError: a job did not succeed.
+    """
+    batches = digits.archives()[:tasks]
+    families = {a["name"]: a["family"] for a in client.items("/v1/architectures")}
+    models, jobs = [], []
+    for entry in client.items("/v1/methods"):
+        model = client.create_model(**model_for(entry, families, recipe, usual))
+        models.append(model)
+        jobs += [client.submit(model["name"], archive, name) for name, archive in batches]
+    for job in jobs:
+        end = client.wait(job)
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+    return [(model, client.get(f"/v1/models/{model['name']}/metrics")) for model in models]
+
+
+def model_for(entry: Json, families: dict[str, str], recipe: Json, usual: str | Json) -> Json:
+    """The fields of a model that learns the digits with a method of the catalogue."""
+    scenario = next(s for s in SCENARIOS if s in entry["scenarios"])
+    accepted = entry["accepts"]["architectures"]
+    name = usual if isinstance(usual, str) else usual["name"]
+    memory = {key: size for key, size in MEMORY.items() if key in entry["defaults"]}
+    fits = accepted is None or families[name] in accepted
+    return {
+        "name": entry["name"].replace("+", "p"),
+        "scenario": scenario,
+        "architecture": usual if fits else SMALLEST[accepted[0]],
+        "image": IMAGE,
+        "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
+        "recipe": {**recipe, "method": {"name": entry["name"], **memory}},
+    }
+
+
+def table(found: list[tuple[Json, Json]]) -> str:
+    """Markdown: the last row of each accuracy matrix, and the figures that follow."""
+    columns = max(len(metrics["columns"]) for _, metrics in found)
+    tasks = [f"task {n + 1}" for n in range(columns)]
+    lines = [
+        f"| method | scenario | network | {' | '.join(tasks)} | ACC | BWT | forgetting | k-NN |",
+        f"|---|---|---|{'---:|' * (columns + 4)}",
+    ]
+    for model, metrics in found:
+        figures = metrics["summary"]
+        probe = figures["knn_probe"]["accuracy"]
+        cells = [
+            *metrics["accuracy_matrix"][-1],
+            figures["acc"],
+            figures["bwt"],
+            figures["forgetting"],
+            probe,
+        ]
+        named = [model["recipe"]["method"]["name"], model["scenario"], model["architecture"]["name"]]
+        lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+if __name__ == "__main__":
+    main()

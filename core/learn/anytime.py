@@ -1,0 +1,77 @@
+"""Anytime Deployment Performance: how good a model is that is deployed at any moment of its training.
+
+Whoever deploys at step s takes the state with the best validation so far. A state is validated often at first
+and then every `MAX_GAP` steps; at the Fibonacci numbers the best one is tested, on the new task and on the
+earlier ones (Varno et al. 2020, Learn Faster and Forget Slower, arXiv 2007.01388). Everything here is a pure
+function of step numbers and accuracies; `validation.py` does the measuring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+MAX_GAP = 10
+"""Steps between validations, once they have grown to it: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
+
+Accuracy = dict[str, float]
+"""Accuracy on a task's held-out part by the task's number, which is text as in JSON."""
+
+
+def is_validated(step: int) -> bool:
+    """Whether the state after `step` updates is validated: 0, 1, 3, 6, 10, 15, …, 45, 55, 65, 75, …"""
+    grown = MAX_GAP * (MAX_GAP + 1) // 2
+    if step >= grown:
+        return (step - grown) % MAX_GAP == 0
+    return _is_square(8 * step + 1)  # a triangular number
+
+
+def is_checkpoint(step: int) -> bool:
+    """Whether ADP has a checkpoint after `step` updates: 0, 1, 2, 3, 5, 8, 13, …
+
+    A number n is of Fibonacci's exactly if 5n² + 4 or 5n² - 4 is a square.
+    """
+    return _is_square(5 * step * step + 4) or _is_square(5 * step * step - 4)
+
+
+class Curve:
+    """ADP of one run: at each checkpoint, the test accuracy of the state that was the best validated by then.
+
+    `points` are JSON values in rising `step`: {"step", "best_step", "validation", "accuracy": {task: …}}.
+    A run that is interrupted has the points up to where it was.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.points: list[dict[str, Any]] = [dict(point) for point in points]
+
+    def record(
+        self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
+    ) -> dict[str, Any]:
+        """Add the checkpoint `step` and return its point.
+
+        best_step, validation: of the best-validated state. test: measures that state; only called when it is
+        not the state of the checkpoint before, whose numbers are used again otherwise.
+        """
+        last = self.points[-1] if self.points else None
+        same = last is not None and last["best_step"] == best_step
+        accuracy = dict(last["accuracy"]) if last is not None and same else test()
+        point = {"step": step, "best_step": best_step, "validation": validation, "accuracy": accuracy}
+        self.points.append(point)
+        return point
+
+    def mean(self) -> Accuracy:
+        """ADP-mean per task: over the checkpoints from step 1 on, so an average over log time.
+
+        Of tasks that were tested at all of them: data may be deleted between an interruption and its end.
+        """
+        points = [point["accuracy"] for point in self.points if point["step"] >= 1]
+        tasks = set(points[0]).intersection(*points) if points else set()
+        return {
+            task: math.fsum(accuracy[task] for accuracy in points) / len(points)
+            for task in sorted(tasks, key=int)
+        }
+
+
+def _is_square(n: int) -> bool:
+    return n >= 0 and math.isqrt(n) ** 2 == n

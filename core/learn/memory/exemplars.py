@@ -1,0 +1,78 @@
+"""Chosen examples of every class, each class's in an order of which a shorter beginning is as good a choice.
+
+So room for new classes is made by cutting every list, and an old list is never chosen again from images that are
+not there any more. Items are raw uint8 images with a label and the task that they came with, in a section of the
+method's state.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.learn.state import Section
+
+
+class Exemplars:
+    """A view of a state section: images uint8 [N, S, S, C], labels and tasks int64 [N]. Holds no data itself."""
+
+    def __init__(self, section: Section) -> None:
+        self._section = section
+
+    @property
+    def size(self) -> int:
+        """Items held."""
+        labels = self._section.tensors.get("labels")
+        return 0 if labels is None else labels.shape[0]
+
+    @property
+    def images(self) -> Tensor:
+        """uint8 [N, S, S, C]."""
+        return self._section.tensors["images"]
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 [N]."""
+        return self._section.tensors["labels"]
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` of every class."""
+        if self.size:
+            labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
+            self._keep(torch.cat([self._rows(label)[:count] for label in labels]))
+
+    def add(self, label: int, images: Tensor, task: int, count: int) -> None:
+        """Append images of one class, in their order; the class has `count` at most afterwards.
+
+        A class that has a list already takes turns between old and new, so that every beginning holds both.
+        """
+        like = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        new = {"images": images, "labels": like + label, "tasks": like + task}
+        held = self._section.tensors
+        for name, value in new.items():
+            held[name] = torch.cat([held[name], value]) if name in held else value
+        rows = self._rows(label)  # the old ones first
+        old = len(rows) - len(images)
+        turns = torch.cat([2 * torch.arange(old), 2 * torch.arange(len(images)) + 1]).argsort()
+        others = (self.labels != label).nonzero().squeeze(1)
+        self._keep(torch.cat([others, rows[turns[:count].to(rows.device)]]))
+
+    def drop_tasks(self, tasks: set[int]) -> bool:
+        """Remove all items that came with these tasks; whether there were any."""
+        if not self.size:
+            return False
+        held = self._section.tensors["tasks"]
+        gone = torch.isin(held, torch.tensor(sorted(tasks), device=held.device))
+        if gone.any():
+            self._keep((~gone).nonzero().squeeze(1))
+        return bool(gone.any())
+
+    def _rows(self, label: int) -> Tensor:
+        return (self.labels == label).nonzero().squeeze(1)
+
+    def _keep(self, rows: Tensor) -> None:
+        for name, tensor in list(self._section.tensors.items()):
+            if rows.numel():
+                self._section.tensors[name] = tensor[rows]
+            else:
+                del self._section.tensors[name]

@@ -1,0 +1,61 @@
+"""The gradient of the loss on stored examples, as one flat vector beside the gradient of a step.
+
+Vectors run over parameters in the network's order, each in its logical (row-major) order; a parameter without a
+gradient counts as zeros. Stored images are not augmented and the network is in eval mode, so the gradient of a
+memory is a function of the weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.memory.replay import item_logits, items_cross_entropy
+from core.learn.memory.reservoir import Items
+
+if TYPE_CHECKING:
+    from core.learn.context import Context
+    from core.learn.methods.base import Method
+
+Parameters = Sequence[nn.Parameter]
+
+PIXELS = 256 * 32 * 32  # of stored images in one forward pass, or a training batch where that is more
+
+
+def step_gradient(parameters: Parameters) -> Tensor:
+    """[d], what the parameters' `.grad` hold."""
+    return _flat([parameter.grad for parameter in parameters], parameters)
+
+
+def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
+    """[d], of the mean cross-entropy of the items, each under its own head or all seen classes."""
+    n = items.labels.shape[0]
+    size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
+    total: Tensor | None = None
+    with ctx.evaluation():
+        for rows in torch.arange(n, device=items.labels.device).split(size):  # type: ignore[no-untyped-call]
+            with ctx.autocast():
+                x = ctx.inputs(items.images.index_select(0, rows))
+                groups = item_logits(method, ctx, x, items.tasks.index_select(0, rows))
+                loss = items_cross_entropy(groups, items.labels.index_select(0, rows)) * (len(rows) / n)
+            part = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)
+            total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def add_to_step(vector: Tensor, parameters: Parameters) -> None:
+    """Add a vector [d] to the parameters' `.grad`."""
+    parts: Sequence[Tensor] = vector.split([p.numel() for p in parameters])  # type: ignore[no-untyped-call]
+    for parameter, part in zip(parameters, parts, strict=True):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        parameter.grad += part.view(parameter.shape)
+
+
+def _flat(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
+    pairs = zip(gradients, parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs])

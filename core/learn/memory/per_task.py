@@ -1,0 +1,79 @@
+"""A memory with a share of its own for every task: at most so many examples of each, chosen uniformly.
+
+The layout is the reservoir's (images, labels, tasks, counters), so that a method with one kind of memory can
+take over the other's. Examples come shuffled: the first ones of a task are a uniform sample of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from core.learn.memory.reservoir import Items, begin
+from core.learn.state import Section
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch
+
+
+class TaskMemory:
+    """A view of a state section as a memory of `share` examples per task. Holds no data itself."""
+
+    def __init__(self, section: Section, share: int) -> None:
+        self._section = section
+        self.share = share
+
+    @property
+    def tasks(self) -> list[int]:
+        """Tasks with at least one example, ascending: the oldest first."""
+        held = self._section.tensors.get("tasks")
+        return [] if held is None else sorted(set(held.tolist()))
+
+    def begin(self) -> None:
+        """Before a task: fit the buffer that was found, perhaps another method's, to the share."""
+        begin(self._section, offers=1, logits=False)
+        held = self._section.tensors
+        if not held:
+            return
+        left = dict.fromkeys(self.tasks, self.share)
+        keep = torch.zeros_like(held["tasks"], dtype=torch.bool)
+        for row, task in enumerate(held["tasks"].tolist()):
+            keep[row] = left[task] > 0
+            left[task] -= 1
+        self._keep(keep)
+
+    def fill(self, batches: Iterable[Batch], task: int) -> None:
+        """Take min(share, N) examples of a task's N. batches: all of them, in random order."""
+        held, room = self._section.tensors, self.share
+        for batch in batches:
+            self._section.json["seen"] += batch.y.shape[0]
+            labels = batch.y[:room]
+            room -= labels.shape[0]
+            if labels.shape[0] == 0:
+                continue
+            new = {
+                "images": batch.raw(torch.arange(labels.shape[0], device=labels.device)),
+                "labels": labels,
+                "tasks": torch.full_like(labels, task),
+            }
+            for name, value in new.items():
+                held[name] = torch.cat([held[name], value]) if name in held else value
+
+    def items(self, tasks: Iterable[int]) -> Items:
+        """All examples of these tasks."""
+        held = self._section.tensors["tasks"]
+        wanted = torch.isin(held, torch.tensor(list(tasks), device=held.device))
+        return Items.of(self._section, wanted.nonzero().squeeze(1))
+
+    def drop_tasks(self, tasks: set[int]) -> None:
+        """Remove all examples of these tasks."""
+        held = self._section.tensors.get("tasks")
+        if held is not None:
+            self._keep(~torch.isin(held, torch.tensor(list(tasks), device=held.device)))
+
+    def _keep(self, mask: Tensor) -> None:
+        for name, tensor in self._section.tensors.items():
+            self._section.tensors[name] = tensor[mask]

@@ -1,0 +1,74 @@
+"""Averaged GEM: no step may raise the loss on a random batch from the memory of earlier tasks.
+
+g_ref is the gradient on the batch; if g · g_ref < 0, the step's gradient becomes g - (g · g_ref / |g_ref|²) g_ref
+(Chaudhry et al. 2019, equation 11), else it stays as it is, bit for bit. The memory is a reservoir over all
+earlier tasks; the running task enters it at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from core.learn.augment import epoch_seed
+from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learn.memory.reservoir import Reservoir
+from core.learn.methods.base import Method
+from core.learn.recipe import Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+FLAT = 1e-12  # a reference gradient of a smaller squared norm says nothing
+
+
+class AGemHyper(Strict):
+    """`buffer`: examples kept of all tasks. `reference_batch`: examples of the reference gradient, 0 for none."""
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
+
+
+class AGem(Method):
+    """One linear constraint on the gradient, from a sample of all earlier tasks."""
+
+    name = "a-gem"
+    description = (
+        "Averaged GEM: projects each step so that a random batch of earlier examples does not get worse."
+    )
+    source = "Chaudhry et al. 2019, arXiv 1812.00420"
+    weak: ClassVar[Mapping[str, str]] = {
+        "class": "a step that does not hurt the average of old classes still forgets many of them"
+    }
+    Hyper = AGemHyper
+    neutral = AGemHyper(reference_batch=0)
+    takes = ("buffer",)
+    hyper: AGemHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        self._reservoir(ctx).begin()
+
+    def project(self, ctx: Context) -> None:
+        reservoir = self._reservoir(ctx)
+        if reservoir.size == 0 or self.hyper.reference_batch == 0:
+            return
+        items, _ = reservoir.draw(self.hyper.reference_batch)
+        parameters = list(ctx.trainable.values())
+        reference = memory_gradient(self, ctx, items, parameters)
+        conflict = float(step_gradient(parameters) @ reference)
+        norm = float(reference @ reference)
+        if conflict < 0 and norm >= FLAT:
+            add_to_step(-conflict / norm * reference, parameters)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+
+    def erase(self, tasks: set[int]) -> None:
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _reservoir(self, ctx: Context) -> Reservoir:
+        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))

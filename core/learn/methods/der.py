@@ -1,0 +1,128 @@
+"""Dark experience replay: keep examples with the logits they had, and match those logits later.
+
+L = CE(new) + alpha · MSE(z(buffer), z_stored), Buzzega et al. 2020. Stored logits are those of the forward
+pass that trained on the example, and examples are offered to the reservoir in every epoch, so the memory holds
+points of the whole trajectory. DER++ adds a term; it is a subclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from core.learn.augment import epoch_seed
+from core.learn.memory.replay import (
+    Groups,
+    item_logits,
+    items_cross_entropy,
+    items_distillation,
+    joint_logits,
+    replay_inputs,
+)
+from core.learn.memory.reservoir import Items, Reservoir
+from core.learn.methods.base import Method
+from core.learn.recipe import NotNegative, Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+ItemsLoss = Callable[[Groups, Items], Tensor]
+"""A scalar loss of items, given their logits now."""
+
+CHUNK = 256  # images of a forward pass without gradient
+
+
+def stored_logits_loss(groups: Groups, items: Items) -> Tensor:
+    """Mean squared difference to the logits that the items had."""
+    assert items.logits is not None and items.widths is not None
+    return items_distillation(groups, items.logits, items.widths)
+
+
+def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
+    """Mean cross-entropy."""
+    return items_cross_entropy(groups, items.labels)
+
+
+class DerHyper(Strict):
+    """`alpha` weighs stored logits; 0 skips the draw. `replay_batch` null: the batch size."""
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    alpha: NotNegative = 0.3
+    replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+
+
+class Der(Method):
+    """Replay of logits."""
+
+    name = "der"
+    description = "Dark experience replay: replays stored examples with the logits that they had."
+    source = "Buzzega et al. 2020, arXiv 2004.07211"
+    Hyper: ClassVar[type[Strict]] = DerHyper
+    neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
+    regularisers: ClassVar[tuple[str, ...]] = ("logits",)
+    takes = ("buffer",)
+    hyper: DerHyper
+
+    def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
+        """Name → (weight, loss) of each replayed term; every term has a draw of its own, in this order."""
+        return {"logits": (self.hyper.alpha, stored_logits_loss)}
+
+    def begin_task(self, ctx: Context) -> None:
+        reservoir = self._reservoir(ctx)
+        reservoir.begin(offers=ctx.recipe.epochs, logits=True)
+        if reservoir.size and "logits" not in self.state["buffer"].tensors:
+            self._fill_logits(ctx)
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        reservoir = self._reservoir(ctx)
+        wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
+        draws = [reservoir.draw(self.hyper.replay_batch or ctx.recipe.batch_size) for _ in wanted]
+        parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
+        if parts and ctx.rows_independent:
+            # One pass for all: small networks on a GPU cost per call, not per image.
+            current = (batch.x, torch.full_like(batch.y, ctx.task))
+            ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
+        else:
+            logits = self.forward(ctx.network, batch.x, batch.task)
+            with ctx.extra_forward():
+                groups = [item_logits(self, ctx, x, tasks) for x, tasks in parts]
+        ctx.scratch["logits"] = logits.detach()
+        terms = {"task": ctx.cross_entropy(logits, batch.y)}
+        for (name, (weight, loss)), (items, _), now in zip(wanted.items(), draws, groups, strict=True):
+            terms[name] = weight * loss(now, items)
+        return terms
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        self._reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
+
+    def erase(self, tasks: set[int]) -> None:
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _reservoir(self, ctx: Context) -> Reservoir:
+        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+
+    def _fill_logits(self, ctx: Context) -> None:
+        """Give items of a method that keeps no logits those that the network gives them now.
+
+        Without logits nothing would hold them. In the class scenario only units up to the highest label held
+        count: those above may have been added for this task.
+        """
+        held = self.state["buffer"].tensors
+        n, known = held["labels"].shape[0], int(held["labels"].max()) + 1
+        found: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad(), ctx.evaluation():
+            for index in torch.arange(n, device=ctx.device).split(CHUNK):  # type: ignore[no-untyped-call]
+                items = Items.of(self.state["buffer"], index)
+                for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
+                    logits = logits[:, :known] if ctx.scenario == "class" else logits
+                    found.append((index if rows is None else index[rows], logits))
+        held["logits"] = torch.zeros(n, max(logits.shape[1] for _, logits in found), device=ctx.device)
+        held["widths"] = torch.zeros(n, dtype=torch.int64, device=ctx.device)
+        for rows, logits in found:
+            held["logits"][rows, : logits.shape[1]] = logits
+            held["widths"][rows] = logits.shape[1]

@@ -1,0 +1,109 @@
+"""Gradient episodic memory: no step may raise the loss on the memory of an earlier task.
+
+Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If the step's
+gradient g opposes one of them, it becomes the closest vector that opposes none (Lopez-Paz & Ranzato 2017); else
+it stays as it is, bit for bit. Memories are never trained on. With more than 20 earlier tasks the oldest share
+one constraint, the mean over all of their examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learn.memory.per_task import TaskMemory
+from core.learn.methods.base import Method
+from core.learn.optim.gem_dual import products, solve
+from core.learn.recipe import NotNegative, Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+CONSTRAINTS = 20
+GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice
+
+
+class GemHyper(Strict):
+    """`memory`: examples kept of each task, 0 for none. `gamma`: lower bound of each past task's weight in a
+    projected step; larger values favour old tasks."""
+
+    memory: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+    gamma: NotNegative = 0.5
+
+
+class Gem(Method):
+    """One linear constraint on the gradient per earlier task."""
+
+    name = "gem"
+    description = (
+        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every step "
+        "costs a pass over all memories."
+    )
+    source = "Lopez-Paz & Ranzato 2017, arXiv 1706.08840"
+    Hyper = GemHyper
+    neutral = GemHyper(memory=0)
+    takes = ("buffer",)
+    hyper: GemHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        self._memory.begin()
+
+    def project(self, ctx: Context) -> None:
+        memory = self._memory
+        constraints = _merged(memory.tasks)
+        if not constraints:
+            return
+        parameters = list(ctx.trainable.values())
+        t = len(constraints)
+        gram = torch.zeros(t, t, dtype=torch.float64)
+        dots = torch.zeros(t, dtype=torch.float64)
+        blocks = _blocks(parameters, GRADIENT_BYTES // (4 * t))
+        for block in blocks:
+            rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
+            for row, tasks in zip(rows, constraints, strict=True):
+                row.copy_(memory_gradient(self, ctx, memory.items(tasks), block))
+            more_gram, more_dots = products(rows, step_gradient(block))
+            gram, dots = gram + more_gram, dots + more_dots
+        if not bool((dots < 0).any()):
+            return
+        v = solve(gram, dots, self.hyper.gamma)
+        if len(blocks) == 1:
+            add_to_step(v.to(rows) @ rows, parameters)
+            return
+        for weight, tasks in zip(v.tolist(), constraints, strict=True):
+            if weight != 0:
+                add_to_step(weight * memory_gradient(self, ctx, memory.items(tasks), parameters), parameters)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        self._memory.fill(batches, ctx.task)
+
+    def erase(self, tasks: set[int]) -> None:
+        self._memory.drop_tasks(tasks)
+
+    @property
+    def _memory(self) -> TaskMemory:
+        return TaskMemory(self.state["buffer"], self.hyper.memory)
+
+
+def _merged(tasks: list[int]) -> list[list[int]]:
+    """The tasks of each constraint: one each, and the oldest together where there are too many."""
+    spare = max(0, len(tasks) - CONSTRAINTS)
+    return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
+
+
+def _blocks(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
+    """The parameters in runs of at most so many numbers each; one parameter at least."""
+    out: list[list[nn.Parameter]] = [[]]
+    held = 0
+    for parameter in parameters:
+        if out[-1] and held + parameter.numel() > numbers:
+            out.append([])
+            held = 0
+        out[-1].append(parameter)
+        held += parameter.numel()
+    return out

@@ -1,0 +1,197 @@
+"""iCaRL: a few chosen images per class, distillation on all of them, and answers by the nearest class mean.
+
+Rebuffi et al. 2017, arXiv 1611.07725. Every class has a sigmoid output; the loss is the mean binary cross-entropy
+over all classes seen. The target is the label for this task's classes and the old network's sigmoid for the others,
+on new images and exemplars alike. `train_ce` changes nothing: labels of new images never train an old class.
+
+Each epoch takes the exemplars in an order of its own, drawn from (seed, task, epoch), and gives every batch of new
+images its share of them, so that all are seen once. No batch gets more exemplars than the recipe's batch size;
+where a task is that much smaller than the memory, an epoch sees a part, another in each. So epochs and steps
+mean what they mean for other methods, and how an epoch goes is a function of its number: nothing to save.
+
+At the end K exemplars are shared out, m = floor(K / classes) to each: older lists keep their first m, new classes
+are herded. An image is answered with the class whose mean of exemplar features is nearest, features and means both
+of length one. Until there are means (in training, or when some class has no exemplars) the head answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.augment import epoch_seed, epoch_table
+from core.learn.memory.exemplars import Exemplars
+from core.learn.memory.herding import herd
+from core.learn.methods.base import Method
+from core.learn.networks import Network
+from core.learn.recipe import Strict
+from core.learn.teacher import teacher
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+MEANS = "class_means"
+CHUNK = 256  # images per forward pass over the exemplars
+
+
+class IcarlHyper(Strict):
+    """`exemplars`: images kept in all, K."""
+
+    exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
+
+
+class Icarl(Method):
+    """Classes are numbered over all heads: `units`. With a single head they are its rows."""
+
+    name = "icarl"
+    description = (
+        "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class mean. Its "
+        "loss is a mean over classes, so it wants larger rates than cross-entropy (its authors use SGD at 2.0)."
+    )
+    source = (
+        "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, arXiv 1611.07725"
+    )
+    scenarios = ("task", "class")
+    Hyper = IcarlHyper
+    no_neutral = "its loss is binary cross-entropy and its answers are class means, whatever K is"
+    regularisers = ("distillation",)
+    takes = ("exemplars",)
+    predicts_with = ("own",)
+    hyper: IcarlHyper
+
+    def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """-‖φ(x) - μ_y‖² for each class of the head, φ and μ of length one; the head's logits without means."""
+        means = self.state["own"].tensors.get(MEANS)
+        if means is None:
+            return self.forward(network, x, task)
+        start = _offset(network, task)
+        means = means[start : start + len(network.classes_of(task))]
+        features = _features(network, x)
+        return 2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
+
+    def begin_task(self, ctx: Context) -> None:
+        self.state["own"].clear()  # means of weights that are about to change
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        offset = _offset(ctx.network, ctx.head_task)
+        x, labels = batch.x, batch.y + offset
+        if (share := self._share(ctx)) is not None:
+            x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
+        logits = _all_logits(ctx.network, x)
+        wanted = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+        part = ctx.units.numel() / logits.shape[1]
+        if part == 1:
+            return {"task": functional.binary_cross_entropy_with_logits(logits, wanted)}
+        with torch.no_grad():
+            soft = _all_logits(teacher(ctx), x).sigmoid()
+        new = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
+        new[ctx.units + offset] = True
+        # one mean over all classes, in two terms
+        terms = {"task": (new, wanted, part), "distillation": (~new, soft, 1 - part)}
+        return {
+            name: weight * functional.binary_cross_entropy_with_logits(logits[:, units], target[:, units])
+            for name, (units, target, weight) in terms.items()
+        }
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        ctx.derived.clear()
+        exemplars = Exemplars(self.state["exemplars"])
+        classes = sum(len(ctx.network.classes_of(task)) for task in _heads(ctx.network))
+        share = self.hyper.exemplars // classes
+        exemplars.cut(share)
+        if share == 0:
+            ctx.warn(
+                f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are kept, and the head "
+                "answers instead of class means; raise method.exemplars"
+            )
+            return
+        offset = _offset(ctx.network, ctx.head_task)
+        with ctx.evaluation(), torch.no_grad():
+            features, labels, images = _seen(ctx.network, batches)
+            for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
+                rows = (labels == label).nonzero().squeeze(1)
+                chosen = rows[herd(features[rows], share)]
+                exemplars.add(label + offset, images(chosen), ctx.task, share)
+            self._make_means(ctx, exemplars, classes)
+
+    def erase(self, tasks: set[int]) -> None:
+        """Means of what is left are made at the end of the next task."""
+        if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
+            self.state["own"].tensors.pop(MEANS, None)
+
+    def _share(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+        """The exemplars that this step's batch takes along: inputs [b, C, S, S] and units int64 [b]."""
+        exemplars = Exemplars(self.state["exemplars"])
+        size = exemplars.size
+        if size == 0:
+            return None
+        if ctx.derived.get("epoch") != ctx.epoch:
+            table = epoch_table(epoch_seed(ctx.recipe.seed, 2), ctx.task, ctx.epoch, size)
+            ctx.derived |= {"epoch": ctx.epoch, "table": table, "order": table[:, 0].argsort(stable=True)}
+        taken = min(size, ctx.batches * ctx.recipe.batch_size)
+        begin, end = taken * ctx.batch // ctx.batches, taken * (ctx.batch + 1) // ctx.batches
+        if begin == end:
+            return None
+        rows: Tensor = ctx.derived["order"][begin:end]
+        held = rows.to(exemplars.images.device)
+        images = ctx.augment(exemplars.images, held, ctx.derived["table"][rows, 1:])
+        return ctx.inputs(images), exemplars.labels[held]
+
+    def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
+        """float32 [C, D]: of each class, the mean of its exemplars' features, brought back to length one."""
+        missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]
+        if missing:
+            ctx.warn(
+                f"{missing} of {classes} classes have no exemplars (learned with another method, or their data was "
+                "deleted): the head answers instead of class means"
+            )
+            return
+        features = torch.cat(
+            [_features(ctx.network, ctx.inputs(part)) for part in exemplars.images.split(CHUNK)]  # type: ignore[no-untyped-call]
+        )
+        sums = features.new_zeros(classes, features.shape[1]).index_add_(0, exemplars.labels, features)
+        self.state["own"].tensors[MEANS] = functional.normalize(sums)
+
+
+def _heads(network: Network) -> list[int | None]:
+    """What names the heads: task numbers in the order of learning, or None for a single one."""
+    return list(network.head_classes) if network.scenario == "task" else [None]
+
+
+def _offset(network: Network, task: int | None) -> int:
+    """The first unit of a task's head."""
+    heads = _heads(network)
+    return sum(len(network.classes_of(head)) for head in heads[: heads.index(task)])
+
+
+def _all_logits(network: Network, x: Tensor) -> Tensor:
+    """[B, C] over all units, in float32."""
+    features = network.features(x)
+    return torch.cat([network.logits(features, task) for task in _heads(network)], dim=1).float()
+
+
+def _features(network: Network, x: Tensor) -> Tensor:
+    """[B, D] in float32, each of length one."""
+    return functional.normalize(network.features(x).float())
+
+
+def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Features [N, D] and labels int64 [N] of all batches, and their raw images by row."""
+    features: list[Tensor] = []
+    labels: list[Tensor] = []
+    raw: list[Callable[[Tensor], Tensor]] = []  # not the batches: they hold their inputs
+    for batch in batches:
+        features.append(_features(network, batch.x))
+        labels.append(batch.y)
+        raw.append(batch.raw)
+    size = len(labels[0])  # only the last batch may be shorter
+
+    def images(rows: Tensor) -> Tensor:
+        return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
+
+    return torch.cat(features), torch.cat(labels), images

@@ -1,0 +1,97 @@
+"""L2-SP: weight decay towards the starting point instead of towards zero.
+
+Penalty (alpha / 2) ‖w_S - w⁰_S‖² + (beta / 2) ‖w_N‖² (Li et al. 2018, arXiv 1802.01483): w_S is what the starting
+point has as well, w_N what is new since. In a first task w_N is the whole head, as in the paper; later on it is
+the rows for new classes alone, since decay to zero would wipe out the rows that earlier tasks have learned. Both
+gradients are added in closed form, so an adaptive optimizer rescales them; weight decay that is decoupled from the
+gradient is another method. Norms are sums over elements: means would be thousands of times weaker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.methods.base import Method
+from core.learn.recipe import NotNegative, StartingPoint, Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Context
+
+
+class L2SpHyper(Strict):
+    """`alpha` pulls to the starting point, `beta` pulls what is new to zero.
+
+    `anchor`: the starting point is the version that the task starts from, or version 0; that one has no head, so
+    all of the head counts as new and `beta` pulls the rows of old classes as well. `tensors`: "weights" leaves out
+    parameters of one dimension, which are biases and norms.
+    """
+
+    alpha: NotNegative = 0.01
+    beta: NotNegative = 0.01
+    anchor: StartingPoint = "update_start"
+    tensors: Literal["all", "weights"] = "all"
+
+
+class L2Sp(Method):
+    """A spherical Gaussian around the starting point."""
+
+    name = "l2-sp"
+    description = "Weight decay towards the weights that the task starts from. Keeps no data and no state."
+    source = "Li et al. 2018, Explicit Inductive Bias for Transfer Learning, arXiv 1802.01483"
+    weak: ClassVar[Mapping[str, str]] = {
+        "class": "a weight penalty alone does not separate classes that were never seen together"
+    }
+    Hyper = L2SpHyper
+    neutral = L2SpHyper(alpha=0.0, beta=0.0)
+    regularisers = ("penalty",)
+    hyper: L2SpHyper
+
+    def penalty_grads(self, ctx: Context) -> None:
+        anchors = self._anchors(ctx)
+        grads = {name: p.grad for name, p in self._pulled(ctx).items() if p.grad is not None}
+        values = {name: ctx.trainable[name].detach() for name in grads}
+        shared_grads, new_grads = _split(grads, anchors)
+        shared, new = _split(values, anchors)
+        if self.hyper.alpha > 0 and shared:
+            pull = torch._foreach_sub(shared, [anchors[name] for name in grads if name in anchors])
+            torch._foreach_add_(shared_grads, pull, alpha=self.hyper.alpha)
+        if self.hyper.beta > 0 and new:
+            torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
+
+    def penalty(self, ctx: Context) -> float:
+        anchors = self._anchors(ctx)
+        values = {name: p.detach() for name, p in self._pulled(ctx).items()}
+        shared, new = _split(values, anchors)
+        starts = [anchors[name] for name in values if name in anchors]
+        far = sum(float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True))
+        large = sum(float(t.square().sum()) for t in new)
+        return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
+
+    def _pulled(self, ctx: Context) -> dict[str, nn.Parameter]:
+        """The parameters of S that the penalty is about."""
+        whole = self.hyper.tensors == "all"
+        return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
+
+    def _anchors(self, ctx: Context) -> dict[str, Tensor]:
+        """The starting point of S, for each parameter the rows that there were, on the device."""
+        if "anchors" not in ctx.derived:
+            weights = ctx.weights_at(self.hyper.anchor)
+            ctx.derived["anchors"] = {
+                name: torch.empty_like(parameter.detach()[: len(weights[name])]).copy_(weights[name])
+                for name, parameter in ctx.trainable.items()
+                if name in weights and len(weights[name])
+            }
+        anchors: dict[str, Tensor] = ctx.derived["anchors"]
+        return anchors
+
+
+def _split(tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Views of the rows that have an anchor, and of those that have none."""
+    old = {name: len(anchors[name]) if name in anchors else 0 for name in tensors}
+    shared = [t[: old[name]] for name, t in tensors.items() if old[name]]
+    new = [t[old[name] :] for name, t in tensors.items() if old[name] < len(t)]
+    return shared, new

@@ -1,0 +1,105 @@
+"""Learning without forgetting: what the old network says about the new images is kept as a second target.
+
+L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network as the task found
+it and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is one such term per old
+head, else one over the units that existed before. Old data is neither kept nor seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.methods.base import Method, Stage
+from core.learn.recipe import NotNegative, Positive, Strict
+from core.learn.teacher import known_rows, teacher
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+WARM_UP = "warm-up"
+
+
+class LwfHyper(Strict):
+    """`lambda_o` weighs the distillation, `temperature` softens both sides.
+
+    `warmup_epochs`: epochs before the recipe's, in which only new rows of the head learn (the whole head, where a
+    task brings no new class). They have an optimizer of their own.
+    """
+
+    lambda_o: NotNegative = 1.0
+    temperature: Positive = 2.0
+    warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
+
+
+class Lwf(Method):
+    """Distils the previous version on the new images."""
+
+    name = "lwf"
+    description = (
+        "Learning without forgetting: distils the previous version on the new images. Keeps no data."
+    )
+    source = "Li and Hoiem 2016, Learning without Forgetting, arXiv 1606.09282"
+    weak: ClassVar[Mapping[str, str]] = {
+        "class": "new images say little about old classes, so the new ones crowd them out"
+    }
+    Hyper = LwfHyper
+    neutral = LwfHyper(lambda_o=0.0)
+    regularisers = ("distillation",)
+    hyper: LwfHyper
+
+    def stages(self) -> list[Stage]:
+        warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
+        return [*warm_up, Stage()]
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        if ctx.first or self.hyper.lambda_o == 0:
+            return super().loss_terms(ctx, batch)
+        network, old = ctx.network, teacher(ctx)
+        features = network.features(batch.x)
+        logits = network.logits(features, batch.task)
+        with torch.no_grad():
+            old_features = old.features(batch.x)
+        distances: list[Tensor] = []
+        if ctx.scenario == "task":
+            for task in network.head_classes:
+                if task != ctx.task:
+                    target = old.logits(old_features, task)
+                    distances.append(self._distance(network.logits(features, task), target))
+        else:
+            rows = known_rows(ctx, "head.weight")
+            target = old.logits(old_features)
+            distances.append(self._distance(logits[:, :rows], target[:, :rows]))
+        return {
+            "task": ctx.cross_entropy(logits, batch.y),
+            "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
+        }
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        if ctx.stage != WARM_UP or ctx.first:
+            return
+        old = {name: (known_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()}
+        if all(rows == parameter.shape[0] for rows, parameter in old.values()):
+            return  # nothing is new: the whole head warms up
+        for name, (rows, parameter) in old.items():
+            parameter[:rows].copy_(teacher(ctx).get_parameter(name)[:rows])
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        ctx.derived.pop("teacher", None)
+
+    def _distance(self, logits: Tensor, target: Tensor) -> Tensor:
+        return distillation(logits.float(), target.float(), self.hyper.temperature)
+
+
+def distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
+    """Mean over the batch of the cross-entropy between softened outputs; gradient (q' - p') / (T · B).
+
+    logits, target: [B, C] over the same units; nothing flows into `target`.
+    """
+    wanted = (target / temperature).softmax(1)
+    return functional.cross_entropy(logits / temperature, wanted)

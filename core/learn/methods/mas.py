@@ -1,0 +1,69 @@
+"""Memory aware synapses: weights matter by how much they move the network's outputs.
+
+Omega += mean over examples of |∂ ‖z(x)‖² / ∂θ|, z the logits, at the end of each task; labels are not used.
+Penalty lambda Σ Omega (θ - θ*)², without 1/2 (Aljundi et al. 2018), θ* the weights after the latest task. The
+absolute value is taken per example: that of a batch's mean gradient is smaller, since examples cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from pydantic import ConfigDict, Field
+
+from core.learn.curvature.per_sample import PerSample
+from core.learn.methods.quadratic import Quadratic, chunks, weights_now
+from core.learn.recipe import NotNegative, Strict
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+
+class MasHyper(Strict):
+    """`lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    lambda_: NotNegative = Field(default=1.0, alias="lambda")
+
+
+class Mas(Quadratic):
+    """Sensitivity of the squared norm of the logits."""
+
+    name = "mas"
+    description = (
+        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are sensitive. Keeps no "
+        "data and uses no labels. With SGD, weights that are held too steeply for lr take smaller steps."
+    )
+    source = "Aljundi et al. 2018, Memory Aware Synapses, arXiv 1711.09601"
+    weak: ClassVar[Mapping[str, str]] = {
+        "data": "it holds the outputs on old data as they are, and new data of the same classes must change them",
+        "class": "a weight penalty alone does not separate classes that were never seen together",
+    }
+    Hyper = MasHyper
+    neutral = MasHyper.model_validate({"lambda": 0.0})
+    section = "own"
+    importance = "importance"
+    hyper: MasHyper
+
+    @property
+    def stiffness(self) -> float:
+        return 2 * self.hyper.lambda_
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        tensors = self.tensors
+        found = PerSample(
+            ctx.network,
+            lambda x: self.forward(ctx.network, x, ctx.head_task),
+            list(ctx.trainable),
+            torch.abs,
+        )
+        with ctx.evaluation():
+            for x, _ in chunks(batches):
+                found.add(x, lambda logits: [2 * logits])
+        for name, fresh in found.mean().items():
+            held = tensors.get(self.key(name))
+            tensors[self.key(name)] = fresh if held is None else held + fresh
+            tensors[f"anchor.{name}"] = weights_now(ctx, name)

@@ -1,0 +1,34 @@
+"""Network families: what a method makes of a plain network, and how it is built again from a manifest.
+
+A family is a subclass of `Network` with its line here. Its `describe` goes into the manifest as `network`, its
+`part_names` say which parts hold what it adds; the plain family has neither. A model keeps its family for life,
+except that every family can start from version 0, which is plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.learn.networks.network import Network
+from core.learn.networks.prompts import PromptedNetwork
+
+FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
+    PromptedNetwork.family: PromptedNetwork.of,
+}
+
+
+def rebuild(plain: Network, description: Mapping[str, Any] | None) -> Network:
+    """The network that a manifest's `network` describes, from the plain one, for a strict load right after.
+
+    Raises ValueError for an unknown family, a missing field or a backbone that does not suit the family.
+    """
+    if description is None:
+        return plain
+    family = description.get("family")
+    if family not in FAMILIES:
+        raise ValueError(f"unknown network family {family!r}; known: plain, {', '.join(FAMILIES)}")
+    try:
+        return FAMILIES[family](plain, description)
+    except KeyError as error:
+        raise ValueError(f"the manifest's network lacks {error}") from error

@@ -1,0 +1,110 @@
+"""A vision transformer with learned prompt tokens: the network of visual prompt tuning.
+
+p tokens go in after the class token and before the patches, without positions (Jia et al. 2022, arXiv
+2203.12119). Shallow: before the first block only, and their outputs are carried on. Deep: before every block,
+in place of what the last one made of its own. Prompts are one set for all tasks, or one per task; a set is
+drawn when the network grows for the first task that needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.networks.network import Network
+from core.learn.networks.torchvision_vit import Vit
+
+SHARED = "shared"
+
+
+class PromptedNetwork(Network):
+    """`forward` as a plain network's; with a prompt set per task, `task` chooses the set as well as the head.
+
+    `prompts[set]` is float [blocks that take prompts, p, width]; p may be 0.
+    """
+
+    family: ClassVar[str] = "vpt"
+    backbone: Vit
+
+    def __init__(self, plain: Network, prompts: int, deep: bool, tasks: Sequence[int] | None = None) -> None:
+        """Takes over the modules of a plain network. Sets are uninitialised memory, for a strict load.
+
+        `prompts`: tokens per block. `tasks`: those with a set of their own; None: one set for all, which is
+        not there before the first task. Raises ValueError for a backbone that is no vision transformer.
+        """
+        if not isinstance(plain.backbone, Vit):
+            raise ValueError(f"prompts need a vision transformer, not {type(plain.backbone).__name__}")
+        super().__init__(plain.backbone, plain.scenario)
+        self.classes, self.head = plain.classes, plain.head
+        self.head_classes, self.heads = plain.head_classes, plain.heads
+        self.tokens = prompts
+        self.deep = deep
+        self.per_task = tasks is not None
+        self.prompts = nn.ParameterDict()
+        for task in tasks or ():
+            self._add(str(task))
+
+    @staticmethod
+    def of(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
+        """From a plain network and what `describe` said, for a strict load right after."""
+        network = PromptedNetwork(plain, description["prompts"], description["deep"], description["tasks"])
+        if not network.per_task:
+            network._add(SHARED)
+        return network
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest; `tasks` lists those with a prompt set of their own, null: one set for all."""
+        tasks = [int(name) for name in self.prompts] if self.per_task else None
+        return {"family": self.family, "prompts": self.tokens, "deep": self.deep, "tasks": tasks}
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to [B, width]: the backbone's own where the task has no prompts."""
+        name, encoder = self._name(task), self.backbone.encoder
+        # No tokens, no loop: even an empty tensor that requires gradients would take attention off its fast
+        # path, and so off the bits of a linear probe.
+        prompts = self.prompts[name] if self.tokens and name in self.prompts else ()
+        x = self.backbone.tokens(x)
+        x = encoder.dropout(x + encoder.pos_embedding)
+        for block, layer in enumerate(encoder.layers):
+            if block < len(prompts):
+                patches = x[:, 1 if block == 0 else 1 + self.tokens :]
+                x = torch.cat([x[:, :1], prompts[block].expand(len(x), -1, -1), patches], dim=1)
+            x = layer(x)
+        return encoder.ln(x)[:, 0]  # type: ignore[no-any-return]
+
+    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+        """As a plain network; draws the prompt set that the task needs when there is none, after the head."""
+        super().grow(task, classes, init, generator)
+        name = self._name(task)
+        if name not in self.prompts:
+            bound = self.bound
+            self._add(name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator))
+
+    @property
+    def bound(self) -> float:
+        """Prompts start as U(-v, v), v = sqrt(6 / (3 P² + D)), for patches of P pixels a side and width D."""
+        patch = self.backbone.conv_proj.weight.shape[-1]
+        return math.sqrt(6 / (3 * patch**2 + self.backbone.width))
+
+    def part_names(self) -> dict[str, list[str]]:
+        """As a plain network's, and a part of its own for each prompt set: `prompts` or `prompts.<task>`."""
+        names = super().part_names()
+        for name in self.prompts:
+            names["prompts" if name == SHARED else f"prompts.{name}"] = [f"prompts.{name}"]
+        return names
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return len(self.backbone.encoder.layers) if self.deep else 1, self.tokens, self.backbone.width
+
+    def _add(self, name: str, values: Tensor | None = None) -> None:
+        like = next(self.backbone.parameters())
+        values = torch.empty(self._shape) if values is None else values
+        self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
+
+    def _name(self, task: int | None) -> str:
+        return str(task) if self.per_task else SHARED

@@ -1,0 +1,110 @@
+"""How good the features are, whatever the head: leave-one-out k-nearest-neighbour accuracy.
+
+Each held-out image is classified by its nearest neighbours among the others: cosine similarity of the
+backbone's features and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), where the vote is weighted.
+Nothing is trained and no head is used, so the same number can be taken of a version that never saw the task:
+the difference to version 0 is forward transfer where a head cannot show it. A vote that is tied goes to the
+class that comes first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.dataset import Dataset
+from core.learn.evaluate import BATCH
+from core.learn.networks import Network
+from core.learn.precision import Inputs
+
+NEIGHBOURS = 20
+TASK_IMAGES = 2000  # of a task, evenly spaced over its held-out part
+ALL_IMAGES = 8000  # of all tasks together: the comparison is quadratic
+_ROWS = 1024  # compared at once
+
+
+class Probe:
+    """The probe of one version, task by task.
+
+    Args:
+        tasks: how many tasks will be measured; more tasks mean fewer images of each in `all`.
+    """
+
+    def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
+        self._classes: dict[tuple[int | None, str], int] = {}
+        self._pooled: list[tuple[Tensor, Tensor]] = []
+
+    def task(self, task: int, data: Dataset) -> list[int]:
+        """[correct, total] of a task's held-out part among its own images."""
+        at = spread(len(data), TASK_IMAGES)
+        head = task if self._network.scenario == "task" else None
+        found, labels = features(self._network, data.images[at], self._inputs, head), data.labels[at]
+        known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
+        some = spread(len(at), self._share)
+        self._pooled.append((found[some.to(found.device)], torch.tensor(known)[labels[some]]))
+        return _count(found, labels)
+
+    def all(self) -> list[int]:
+        """[correct, total] among the images of all tasks measured so far.
+
+        The same class of two tasks is one class, except with a head per task.
+        """
+        if not self._pooled:
+            return [0, 0]
+        return _count(torch.cat([f for f, _ in self._pooled]), torch.cat([y for _, y in self._pooled]))
+
+
+def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:
+    """float32 [N, width] of uint8 images, in eval mode; training modes are as before afterwards."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with torch.inference_mode():
+            parts = images.split(BATCH)  # type: ignore[no-untyped-call]
+            return torch.cat([network.features(inputs(part), head).float() for part in parts])
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def neighbours(labels: Tensor) -> int:
+    """k: half of what a class has on average, from 1 to 20.
+
+    Each image is missing among its own class, so with k near the size of a class the others would outvote it.
+    """
+    classes = max(1, len(set(labels.tolist())))
+    return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
+
+
+def leave_one_out(features: Tensor, labels: Tensor, k: int) -> Tensor:
+    """bool [N]: whether the k nearest others vote for an image's own class.
+
+    features: [N, width]; labels: int64 [N] on the CPU, from 0; k < N.
+    """
+    unit = functional.normalize(features, dim=1)
+    votes = functional.one_hot(labels).to(unit.device, torch.float32)
+    right: list[Tensor] = []
+    for start in range(0, unit.shape[0], _ROWS):
+        rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
+        near = unit[rows] @ unit.T
+        near[torch.arange(rows.numel(), device=unit.device), rows] = -torch.inf
+        found = near.topk(k, dim=1).indices
+        right.append(votes[found].sum(1).argmax(1).cpu())
+    return torch.cat(right) == labels
+
+
+def spread(n: int, most: int) -> Tensor:
+    """int64 [min(n, most)]: rows of n, evenly spaced, so that classes listed one by one keep their shares."""
+    kept = min(n, most)
+    return torch.arange(kept) * n // max(1, kept)
+
+
+def _count(features: Tensor, labels: Tensor) -> list[int]:
+    if labels.numel() < 2:
+        return [0, 0]
+    right = leave_one_out(features, labels, min(neighbours(labels), labels.numel() - 1))
+    return [int(right.sum()), labels.numel()]

@@ -1,0 +1,153 @@
+"""The download of a job that is still running: its best validated state, in the format of a version's download.
+
+The worker stores the state's parts and manifest; the zip is made of them on first request and kept beside
+them, so it goes when they go.
+"""
+
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from core.db.session import Database
+from core.db.states import State
+from core.db.tables import Job, Model
+from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
+from core.ids import is_id
+from core.requests.actor import Actor
+from core.requests.exports import write_zip
+from core.requests.jobs import missing
+from core.requests.versions import answering_types
+from core.store import Store
+from core.store.blobs import verified
+
+SOON_S = 5
+"""When to ask again for the first state of a job."""
+_MANIFEST = "manifest.json"
+_PAST = {
+    State.SUCCEEDED: "succeeded",
+    State.REJECTED: "been rejected",
+    State.CANCELLED: "been cancelled",
+}
+_building = threading.Lock()  # one at a time per process, as with the downloads of versions
+
+
+@dataclass(frozen=True)
+class AnytimeFile:
+    """A finished download: where it lies, its digest, its size in bytes, and a name to save it under."""
+
+    store: Store
+    key: str
+    sha256: str
+    size: int
+    filename: str
+
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Chunks of the file, as `Blobs.read` gives them. Raises Unavailable when it has just been replaced."""
+        chunks = _read(self.store, self.key, offset, length)
+        return verified(chunks, sha256) if offset == 0 and length is None else chunks
+
+
+def anytime_file(db: Database, store: Store, actor: Actor, job_id: str, spool: Path) -> AnytimeFile:
+    """The download of a job's best validated state, made when it is not stored.
+
+    Args:
+        spool: folder for unfinished files.
+
+    Raises:
+        NotFound: the caller sees no such job, or its model was deleted.
+        AnytimeUnavailable: there is none: not asked for, not yet, or the job is over.
+        StoreCorrupt: a part is damaged.
+        Unavailable: a better state has taken its place a moment ago.
+    """
+    model, state = _state(db, actor, job_id)
+    filename = f"{model}-{job_id}-step-{state['step']}.zip"
+    found = _stored(store, state["key"], filename)
+    if found is None:
+        with _building:
+            found = _stored(store, state["key"], filename) or _build(store, state, filename, spool)
+    return found
+
+
+def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, dict[str, Any]]:
+    """The model's name and the registered state."""
+    with db.read() as session:
+        job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        if job is None or not actor.sees(job.owner_id):
+            raise missing(job_id)
+        model = session.get_one(Model, job.model_id)
+        if model.deleted_at is not None:
+            raise missing(job_id)
+        state = State(job.state)
+        if state in _PAST:
+            what = (
+                "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
+            )
+            raise _none(f"The job has {_PAST[state]}: {what}.", state)
+        if not job.recipe.get("anytime"):
+            raise _none(
+                "The recipe of this job has no anytime states: submit with `anytime` true and `validation` "
+                "above 0, or with the preset fast.",
+                state,
+            )
+        if job.anytime is None:
+            if state is State.FAILED:
+                raise _none("The job failed and no state of it is kept: retry it.", state)
+            raise _none("The job has no validated state yet; ask again soon.", state, retry_after_s=SOON_S)
+        return model.name, job.anytime
+
+
+def _none(detail: str, state: State, *, retry_after_s: int | None = None) -> AnytimeUnavailable:
+    return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
+
+
+def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
+    """The zip beside the parts; its name is its digest."""
+    for info in store.list(key):
+        name = PurePosixPath(info.key)
+        if name.suffix == ".zip":
+            return AnytimeFile(store, info.key, name.stem, info.size, filename)
+    return None
+
+
+def _build(store: Store, state: dict[str, Any], filename: str, spool: Path) -> AnytimeFile:
+    stem = f"anytime-{secrets.token_hex(8)}"
+    target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
+    parts: list[tuple[str, Path]] = []
+    try:
+        _fetch(store, state, _MANIFEST, copy)
+        manifest = json.loads(copy.read_text())
+        for part in manifest["parts"]:
+            if part["type"] in answering_types(manifest):
+                parts.append((part["name"], spool / f"{stem}-{part['name']}"))
+                _fetch(store, state, f"{part['name']}.safetensors", parts[-1][1])
+        write_zip(target, manifest, parts)
+        with target.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        key, size = f"{state['key']}{sha256}.zip", target.stat().st_size
+        store.put_file(key, target, move=True)
+    finally:
+        for path in (target, copy, *(path for _, path in parts)):
+            path.unlink(missing_ok=True)
+    return AnytimeFile(store, key, sha256, size, filename)
+
+
+def _fetch(store: Store, state: dict[str, Any], name: str, target: Path) -> None:
+    """Copy a file of the state. Raises StoreCorrupt when it is damaged."""
+    sha256, _ = state["files"][name]
+    with target.open("wb") as file:
+        for chunk in verified(_read(store, state["key"] + name), sha256):
+            file.write(chunk)
+
+
+def _read(store: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+    try:
+        return store.read(key, offset, length)
+    except StoreCorrupt:  # it is not there
+        raise Unavailable(
+            "A better state has just taken the place of this one; ask again.", retry_after_s=1
+        ) from None

@@ -1,0 +1,130 @@
+"""Whether a model's next task can be learned with a recipe, given what it will start from.
+
+That is the version which the last unfinished job will leave (one that is being cancelled leaves none), else the
+one that `production` names. Its network family is fixed, and so are the hyper-parameters that shaped the network;
+version 0 is plain, and every family can start from it. Another method of the same family takes over the memory
+that it can use, and for the rest there is a warning. The learning code checks the family again, since an alias
+may move before the job runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.states import UNFINISHED, State
+from core.db.tables import Alias, Job, Model, Part, Version
+from core.errors import InvalidRecipe
+
+Json = dict[str, Any]
+_PLAIN = "plain"
+_MEMORY = {
+    "buffer": "the replay buffer",
+    "curvature": "the curvature",
+    "exemplars": "the exemplars",
+    "own": "its other memory",
+}
+"""Types of a method's state, and what people call them."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the next task starts from: the method's block, its network's family and types of memory.
+
+    `name` is for people, and so is `instead`: what they can do to start from something else.
+    """
+
+    name: str
+    instead: str
+    method: Mapping[str, Any]
+    family: str
+    memory: frozenset[str]
+
+
+def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Json) -> list[str]:
+    """Warnings about learning the model's next task with this resolved recipe.
+
+    Raises:
+        InvalidRecipe: its method makes another kind of network than the task starts from.
+    """
+    start = _start(session, catalogue, model)
+    if start is None:
+        return []
+    method = recipe["method"]
+    entry = catalogue["methods"][method["name"]]
+    family = entry.get("family", _PLAIN)
+    if family != start.family:
+        fitting = [
+            n
+            for n, e in sorted(catalogue["methods"].items())
+            if e.get("family") == start.family and model.scenario in e["scenarios"]
+        ]
+        raise _refused(
+            "recipe.method.name",
+            f"{method['name']} trains a {family} network, but the next task starts from {start.name}, a "
+            f"{start.family} network: a model keeps its family. Use one of {', '.join(fitting) or 'none'}, "
+            f"start a new model, or {start.instead}",
+        )
+    for name in entry.get("structure", []):
+        if name in start.method and start.method[name] != method[name]:
+            was = start.method[name]
+            raise _refused(
+                f"recipe.method.{name}", f"is {was} in {start.name}, and shapes the network: leave it"
+            )
+    return _handover(start, method["name"], frozenset(entry.get("takes", [])))
+
+
+def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
+    """What the next task starts from, or None: version 0, with nothing to keep."""
+    last = session.scalars(
+        select(Job)
+        .where(Job.model_id == model.id, Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})))
+        .order_by(Job.place.desc())
+        .limit(1)
+    ).one_or_none()
+    if last is not None:
+        method = last.recipe["method"]
+        entry = catalogue["methods"].get(method["name"], {})
+        memory = frozenset(entry.get("takes", []))  # what it keeps is not known before it has run
+        name, family = f"the result of task {last.task_number}", entry.get("family", _PLAIN)
+        return _Start(name, f"cancel job {last.id}", method, family, memory)
+    version = session.scalars(
+        select(Version)
+        .join(Alias, (Alias.model_id == Version.model_id) & (Alias.version == Version.number))
+        .where(Version.model_id == model.id, Alias.name == "production")
+    ).one_or_none()
+    if version is None or version.number == 0:
+        return None
+    network = version.manifest.get("network") or {}
+    kept = select(Part.type).where(Part.version_id == version.id, Part.deleted_at.is_(None))
+    types = set(session.scalars(kept))
+    method = (version.manifest.get("recipe") or {}).get("method") or {}
+    memory = frozenset(types & _MEMORY.keys())
+    name, instead = f"version {version.number}", "move production back to version 0"
+    return _Start(name, instead, method, network.get("family", _PLAIN), memory)
+
+
+def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
+    """By the rule of the learning code: memory is left behind, or none was found where some could be used."""
+    before = start.method.get("name")
+    taken, left = start.memory & takes, start.memory - takes
+    if before is None or before == after or not (left or (takes and not taken)):
+        return []
+    kept = f"only {_listed(taken)} is taken over" if taken else "nothing is taken over"
+    lost = f", {_listed(left)} is not used" if left else ""
+    return [
+        f"The method changes from {before} to {after}: {kept}{lost}. "
+        "Earlier tasks are unprotected where nothing is taken over."
+    ]
+
+
+def _listed(types: frozenset[str]) -> str:
+    return " and ".join(_MEMORY[kind] for kind in sorted(types))
+
+
+def _refused(field: str, message: str) -> InvalidRecipe:
+    return InvalidRecipe(
+        f"The recipe cannot be used: {field}: {message}.", fields=[{"field": field, "message": message}]
+    )

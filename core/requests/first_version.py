@@ -1,0 +1,130 @@
+"""Version 0 of a model: what its first task starts from, and what `latest` and `production` name at first.
+
+Random weights are a pure function of architecture, image and seed and need no bytes; an uploaded base or the
+backbone of another model's version is named by its blobs.
+"""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db import references
+from core.db.tables import Alias, AliasMove, Base, Model, Part, Version
+from core.errors import Invalid
+from core.ids import new_id
+from core.requests.actor import Actor, find_model
+from core.store import Blobs
+
+Json = dict[str, Any]
+_BACKBONE = ("backbone", "base")
+"""Part types that another model can start from; heads, prompts, buffers and the like stay behind."""
+
+
+def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float) -> None:
+    """Add version 0 of a new model, with its parts and aliases.
+
+    A base that was named by its model's name is named by id from here on.
+
+    Raises:
+        Invalid: the base does not exist, does not fit the model, or its bytes are gone.
+        NotFound: the caller sees no model of the base's name.
+    """
+    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed)
+    manifest = {
+        "format": 1,
+        "model": model.id,
+        "version": 0,
+        "parent": None,
+        "task": None,
+        "scenario": model.scenario,
+        "architecture": model.architecture,
+        "image": model.image,
+        "normalise": normalise,
+        "classes": model.classes or [],
+        "heads": [],
+        "seed": seed,
+        "parts": [{k: part[k] for k in ("name", "type", "sha256", "bytes")} for part in parts],
+        **origin,
+    }
+    size = sum(part["bytes"] for part in parts)
+    version = Version(
+        id=new_id("ver"),
+        model_id=model.id,
+        number=0,
+        parent=None,
+        task_number=None,
+        job_id=None,
+        status="published",
+        gate={"passed": True, "checks": []},
+        manifest=manifest,
+        bytes=size,
+        bytes_new=0,
+        created_at=now,
+    )
+    session.add(version)
+    session.flush()
+    for position, part in enumerate(parts):
+        session.add(Part(version_id=version.id, position=position, **part))
+    for alias in ("latest", "production"):
+        session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
+        session.add(
+            AliasMove(
+                model_id=model.id,
+                alias=alias,
+                version=0,
+                previous=None,
+                cause="create",
+                actor=actor.key_id,
+                reason=None,
+                at=now,
+            )
+        )
+
+
+def _base_parts(
+    session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int
+) -> tuple[list[Json], Json, Json | None]:
+    """Parts of version 0, how the manifest names its origin, and the base's pixel statistics."""
+    if model.base == "random":
+        return [], {"init": {"kind": "random", "seed": seed}}, None
+    references.share(session)
+    normalise: Json | None = None
+    if isinstance(model.base, str):
+        row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
+        if row is None:
+            raise _bad_base(f"There is no base {model.base!r}.")
+        if row.architecture != {**model.architecture, "image": model.image}:
+            raise _bad_base(
+                f"The base was uploaded for {row.architecture}, the model has {model.architecture} with images "
+                f"of {model.image}. Upload it for these (?architecture=&image_size=&channels=)."
+            )
+        parts: list[Json] = [{"name": "base", "type": "base", "sha256": row.sha256, "bytes": row.bytes}]
+        origin: Json = {"base": {"id": row.id, "sha256": row.sha256}}
+    else:
+        source = find_model(session, actor, model.base["model"])
+        number = model.base["version"]
+        found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
+        if found is None:
+            raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
+        if source.architecture != model.architecture or source.image != model.image:
+            raise _bad_base("The base must have the model's architecture and image.")
+        rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
+        parts = [
+            {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+            for p in rows
+            if p.type in _BACKBONE
+        ]
+        origin = {"base": {"model": source.id, "version": number}}
+        if not parts:  # a version 0 of random weights: the same function gives them again
+            origin["init"] = found.manifest.get("init")
+        normalise = found.manifest.get("normalise")
+        model.base = {"model": source.id, "version": number}
+    for part in parts:
+        if not blobs.has(part["sha256"]):
+            raise _bad_base("The base's bytes are gone from the store; upload it again.")
+    return parts, origin, normalise
+
+
+def _bad_base(message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": "base", "message": message}])

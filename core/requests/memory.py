@@ -1,0 +1,170 @@
+"""What a model remembers of its training images: replay buffer and exemplars, and their deletion.
+
+Versions are immutable, but a person may ask for stored images to go at once. So the parts that hold images
+lose their bytes in every version of the model, and their rows say when; weights stay, and versions can be
+downloaded and predict as before. The next version starts with an empty memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from core.db.jobs import move
+from core.db.session import Database
+from core.db.states import LEASED, Action, State
+from core.db.tables import Job, Part, Version
+from core.requests.actor import Actor, find_model
+from core.requests.audit import record
+from core.requests.tensors import Tensor, parse_header
+from core.requests.times import rfc3339
+from core.requests.unused import delete_unused
+from core.requests.versions import PRIVATE_TYPES, find_version
+from core.store import Blobs, Store
+
+Json = dict[str, Any]
+PRODUCTION = "production"
+TYPES = (*sorted(PRIVATE_TYPES), "own")
+"""Shown: images, and what else the method keeps for itself. Only images are deleted."""
+_STOPPED = frozenset({State.RUNNING, State.PAUSING})
+"""States in which a job holds the memory of its parent and may still write it into a version or snapshot."""
+
+
+def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
+    """The memory of the version that `production` names, by type of part.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        StoreCorrupt: a part is missing or damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        version = find_version(session, owner, PRODUCTION)
+        query = select(Part).where(Part.version_id == version.id, Part.type.in_(TYPES))
+        parts = list(session.scalars(query.order_by(Part.position, Part.name)))
+        number, manifest, scenario = version.number, version.manifest, owner.scenario
+    shown = [_show(blobs, part, _labeller(manifest, scenario, part.type)) for part in parts]
+    return {
+        "version": number,
+        "bytes": sum(part["bytes"] for part in shown),
+        "items": sum(part["items"] or 0 for part in shown),
+        "parts": shown,
+    }
+
+
+def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+    """Delete the stored images of every version of a model. A second call changes nothing.
+
+    A job that runs on from such a version is given back and starts again without them, and snapshots of such
+    jobs are deleted: they hold the same images. Images of the batch that is being learned are not concerned.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _emptied(db, session, actor, model)
+    keys, digests = done
+    for key in keys:
+        store.delete(key)
+    delete_unused(db, blobs, digests)
+
+
+def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
+    """Mark the parts as deleted; returns store keys and digests that go, or None: do it again.
+
+    Locks are taken in the order of a publish (job, model), or each could wait for the other.
+    """
+    found = find_model(session, actor, model)
+    holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
+    query = select(Job).where(Job.model_id == found.id, holding).order_by(Job.id)
+    held = list(session.scalars(query.with_for_update().execution_options(populate_existing=True)))
+    row = find_model(session, actor, found.id, lock=True)
+    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in held}:
+        return None  # claimed since: hold it too
+    stored = session.execute(
+        select(Part, Version.number)
+        .join(Version, Version.id == Part.version_id)
+        .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)), Part.deleted_at.is_(None))
+    ).all()
+    if not stored:
+        return [], []
+    now = db.now(session)
+    digests = {part.sha256: part.bytes for part, _ in stored}
+    for part, _ in stored:
+        part.deleted_at = now
+    versions = {number for _, number in stored}
+    keys = [key for job in held if job.parent_version in versions for key in _restarted(session, job, now)]
+    data = {"versions": sorted(versions), "bytes": sum(digests.values())}
+    record(session, actor, "memory.delete", row.id, data, now=now)
+    return keys, sorted(digests)
+
+
+def _restarted(session: Session, job: Job, now: float) -> list[str]:
+    """Take a job off the images that it remembers; returns the store keys of its snapshot."""
+    snapshot, job.snapshot = job.snapshot, None
+    if State(job.state) in _STOPPED:
+        move(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
+    return [] if snapshot is None else [snapshot["key"] + name for name in snapshot["files"]]
+
+
+def _labeller(manifest: Json, scenario: str, kind: str) -> Callable[[int, int], str]:
+    """(task, number) → label, of what a part calls `labels`.
+
+    A buffer numbers the rows of the task's head; exemplars number the classes of all heads, in their order.
+    """
+    heads = {int(head["task"]): list(head["classes"]) for head in manifest.get("heads") or []}
+    together = [label for head in heads.values() for label in head]
+    single = list(manifest.get("classes") or [])
+
+    def label(task: int, number: int) -> str:
+        rows = single if scenario != "task" else together if kind == "exemplars" else heads[task]
+        return str(rows[number])
+
+    return label
+
+
+def _show(blobs: Blobs, part: Part, label_of: Callable[[int, int], str]) -> Json:
+    shown: Json = {
+        "type": part.type,
+        "bytes": part.bytes,
+        "items": None,
+        "per_task": [],
+        "per_class": {},
+        "deleted_at": rfc3339(part.deleted_at),
+    }
+    if part.deleted_at is not None:
+        return {**shown, "bytes": 0, "items": 0}
+    counts = _counts(blobs, part)
+    if counts is None:
+        return shown
+    per_class: Counter[str] = Counter()
+    per_task: dict[int, Counter[str]] = {}
+    for (task, row), n in sorted(counts.items()):
+        label = label_of(task, row)
+        per_class[label] += n
+        per_task.setdefault(task, Counter())[label] += n
+    tasks = [{"task": task, "items": c.total(), "per_class": dict(c)} for task, c in per_task.items()]
+    return {**shown, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
+
+
+def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+    """(task, row of the head) → images; None for a part without images. Reads little of the blob."""
+
+    def read(offset: int, length: int) -> bytes:
+        return b"".join(blobs.read(part.sha256, offset, length))
+
+    tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
+    if not {"images", "labels", "tasks"} <= tensors.keys():
+        return None
+
+    def column(tensor: Tensor) -> NDArray[np.int64]:
+        return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")
+
+    tasks, rows = column(tensors["tasks"]), column(tensors["labels"])
+    return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))

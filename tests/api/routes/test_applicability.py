@@ -1,0 +1,222 @@
+"""What a model's next task may be learned with: architectures, network families, and memory that is lost."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from httpx import Response
+from starlette.testclient import TestClient
+
+from core.db.jobs import locked, move
+from core.db.session import Database
+from core.db.states import Action
+
+PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
+VPT = {"name": "vpt", "prompts": 10, "deep": True, "per_task": False}
+
+
+@pytest.fixture
+def vit(client: TestClient) -> str:
+    answer = client.post("/v1/models", json={"name": "vit", "scenario": "class", "architecture": "vit"})
+    assert answer.status_code == 201, answer.text
+    return "vit"
+
+
+@pytest.fixture
+def submit(client: TestClient, archive: Callable[..., bytes]) -> Callable[..., Response]:
+    def send(model: str, recipe: dict[str, Any] | None = None, query: str = "") -> Response:
+        headers = {"Perennial-Recipe": json.dumps(recipe or {})}
+        return client.post(f"/v1/models/{model}/tasks{query}", content=archive(cat=2, dog=2), headers=headers)
+
+    return send
+
+
+def refused(answer: Response, field: str, *words: str) -> None:
+    assert answer.status_code == 422, answer.text
+    problem = answer.json()
+    assert problem["type"] == "/problems/invalid-recipe"
+    assert [e["field"] for e in problem["errors"]] == [field]
+    for word in words:
+        assert word in problem["detail"], problem["detail"]
+
+
+def change(client: TestClient, model: str, recipe: dict[str, Any]) -> Response:
+    return client.patch(f"/v1/models/{model}", json={"recipe": recipe})
+
+
+def learned_by(method: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"recipe": {"method": method}, "method": {"name": method["name"]}, **more}
+
+
+def test_a_method_needs_an_architecture_that_it_accepts(client: TestClient, model: str, submit: Any) -> None:
+    body = {"name": "x", "scenario": "class", "recipe": {"method": "vpt"}}
+    for answer in (
+        client.post("/v1/models", json=body),
+        change(client, model, {"method": "vpt"}),
+        submit(model, {"method": "vpt"}),
+        submit(model, {"method": "vpt"}, "?validate=only"),
+    ):
+        refused(answer, "recipe.method.name", "vpt", "not on small-cnn", "vit_b_16")
+    made = client.post("/v1/models", json={**body, "architecture": "vit"})
+    assert made.status_code == 201
+    assert made.json()["recipe"]["depth"] == 1
+
+
+def test_only_the_depth_of_the_method_is_accepted(client: TestClient, vit: str) -> None:
+    refused(change(client, vit, {"method": "vpt", "depth": 3}), "recipe.depth", "vpt accepts 1")
+
+
+def test_prompts_per_task_are_for_the_task_scenario(client: TestClient, vit: str) -> None:
+    own = {"method": {"name": "vpt", "per_task": True}}
+    refused(change(client, vit, own), "recipe.method.per_task", "task scenario")
+    body = {"name": "x", "scenario": "task", "architecture": "vit", "recipe": own}
+    assert client.post("/v1/models", json=body).status_code == 201
+
+
+def test_any_family_can_start_from_version_0(client: TestClient, vit: str, submit: Any) -> None:
+    for method in ("vpt", "er", "vpt"):
+        assert change(client, vit, {"method": method}).status_code == 200
+    assert submit(vit).status_code == 202
+
+
+def test_the_family_of_production_is_kept(client: TestClient, vit: str, publish: Any, submit: Any) -> None:
+    publish(vit, manifest=learned_by({"name": "er"}))
+    for answer in (
+        change(client, vit, {"method": "vpt"}),
+        submit(vit, {"method": "vpt"}),
+        submit(vit, {"method": "vpt"}, "?validate=only"),
+    ):
+        refused(
+            answer, "recipe.method.name", "vpt", "version 1, a plain network", "finetune", "back to version 0"
+        )
+    assert client.get(f"/v1/models/{vit}").json()["recipe"]["method"]["name"] == "der++"
+    assert client.get(f"/v1/models/{vit}/tasks").json()["items"][-1]["number"] == 1
+    assert submit(vit, {"method": "finetune"}).status_code == 202
+
+
+def test_a_prompted_model_keeps_its_family_and_the_shape_of_its_prompts(
+    client: TestClient, vit: str, publish: Any
+) -> None:
+    assert change(client, vit, {"method": "vpt"}).status_code == 200
+    publish(vit, manifest=learned_by(VPT, **PROMPTED))
+    refused(change(client, vit, {"method": "er"}), "recipe.method.name", "a vpt network", "Use one of vpt")
+    shorter = change(client, vit, {"method": {"prompts": 5}})
+    refused(shorter, "recipe.method.prompts", "is 10 in version 1")
+    refused(change(client, vit, {"method": {"deep": False}}), "recipe.method.deep")
+    assert change(client, vit, {"epochs": 3}).status_code == 200
+
+
+def test_the_family_may_change_after_a_rollback_to_version_0(
+    client: TestClient, vit: str, publish: Any
+) -> None:
+    publish(vit, manifest=learned_by({"name": "er"}))
+    assert change(client, vit, {"method": "vpt"}).status_code == 422
+    rolled = client.post(f"/v1/models/{vit}/aliases/production/rollback", json={"reason": "again"})
+    assert rolled.status_code == 200, rolled.text
+    assert change(client, vit, {"method": "vpt"}).status_code == 200
+
+
+def test_a_prompted_version_lends_its_backbone_alone(client: TestClient, vit: str, publish: Any) -> None:
+    ones = np.ones(1, np.float32)
+    parts = {"backbone.1": {"w": ones}, "head": {"b": ones}, "prompts": {"prompts.shared": ones}}
+    publish(vit, parts, manifest=learned_by(VPT, **PROMPTED))
+    body = {"name": "x", "scenario": "class", "architecture": "vit", "base": {"model": vit, "version": 1}}
+    assert client.post("/v1/models", json=body).status_code == 201
+    first = client.get("/v1/models/x/versions/0").json()
+    assert [part["name"] for part in first["parts"]] == ["backbone.1"]
+    assert "network" not in first["manifest"]
+
+
+def test_what_jobs_in_the_line_will_leave_counts_before_production(
+    client: TestClient, vit: str, submit: Any
+) -> None:
+    first = submit(vit, {"method": "vpt"})
+    assert first.status_code == 202
+    way_out = f"cancel job {first.json()['job']['id']}"
+    refused(submit(vit), "recipe.method.name", "the result of task 1, a vpt network", way_out)
+    refused(submit(vit, {"method": {"name": "vpt", "prompts": 3}}), "recipe.method.prompts")
+    assert submit(vit, {"method": "vpt"}).status_code == 202
+    for job in client.get("/v1/jobs").json()["items"]:
+        assert client.post(f"/v1/jobs/{job['id']}/cancel").status_code == 200
+    assert submit(vit).status_code == 202
+
+
+def test_a_job_that_is_being_cancelled_leaves_nothing_to_start_from(
+    client: TestClient, vit: str, submit: Any
+) -> None:
+    job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        row = locked(session, job)
+        assert row is not None
+        for action in (Action.VALIDATE, Action.CANCEL):
+            move(session, row, action, db.now(session))
+    assert client.get(f"/v1/jobs/{job}").json()["state"] == "cancelling"
+    assert submit(vit, {"method": "er"}).status_code == 202
+
+
+def test_a_retry_is_checked_against_what_it_would_start_from_now(
+    client: TestClient, vit: str, submit: Any, publish: Any
+) -> None:
+    job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        row = locked(session, job)
+        assert row is not None
+        for action in (Action.VALIDATE, Action.FAIL):
+            move(session, row, action, db.now(session))
+    publish(vit, manifest=learned_by({"name": "er"}))
+    refused(client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network")
+    again = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"method": "er"}})
+    assert again.status_code == 202
+    assert again.json()["recipe"]["method"]["name"] == "er"
+
+
+BUFFER = {"buffer": {"images": np.zeros(1, np.uint8)}}
+
+
+@pytest.mark.parametrize(
+    ("before", "parts", "after", "said"),
+    [
+        ("er", BUFFER, "er", None),
+        ("er", BUFFER, "der++", None),
+        ("er", BUFFER, "ewc-online", "nothing is taken over, the replay buffer is not used"),
+        ("finetune", {}, "er", "nothing is taken over. "),
+        ("ewc-online", {}, "finetune", None),
+        (
+            "er",
+            {**BUFFER, "own": {"x": np.zeros(1, np.float32)}},
+            "der++",
+            "only the replay buffer is taken over, its other memory is not used",
+        ),
+    ],
+)
+def test_a_change_of_method_warns_of_memory_that_is_lost(
+    client: TestClient, model: str, publish: Any, submit: Any, before: str, parts: Any, after: str, said: str
+) -> None:
+    publish(model, {"head": {"w": np.zeros(1, np.float32)}, **parts}, manifest=learned_by({"name": before}))
+    recipe = {"method": after}
+    answers = [
+        change(client, model, recipe).json()["warnings"],
+        submit(model, recipe, "?validate=only").json()["warnings"],
+        submit(model, recipe).json()["task"]["warnings"],
+    ]
+    for warnings in answers:
+        found = [w for w in warnings if w.startswith(f"The method changes from {before} to {after}: ")]
+        assert len(found) == (said is not None)
+        assert all(said in w and "Earlier tasks are unprotected" in w for w in found)
+    assert not [w for w in client.get(f"/v1/models/{model}").json()["warnings"] if "changes" in w]
+
+
+def test_a_first_task_loses_no_memory_and_a_queued_one_counts(
+    client: TestClient, model: str, submit: Any
+) -> None:
+    def changes(answer: Response) -> list[str]:
+        return [w for w in answer.json()["task"]["warnings"] if "The method changes" in w]
+
+    assert changes(submit(model, {"method": "er"})) == []
+    assert changes(submit(model, {"method": "der++"})) == []
+    lost = changes(submit(model, {"method": "ewc-online"}))
+    assert len(lost) == 1 and "the replay buffer is not used" in lost[0]

@@ -1,0 +1,141 @@
+"""What a model remembers of its training images, over HTTP: counts, and deletion."""
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from api.schemas.memory import MemoryOut
+from core.db.tables import Audit, Part
+from core.requests.versions import PRIVATE_TYPES
+
+
+def stored(tasks, labels, **more):
+    """The tensors of a buffer."""
+    n = len(labels)
+    return {
+        "images": np.full((n, 8, 8, 3), 7, np.uint8),
+        "labels": np.array(labels, np.int64),
+        "tasks": np.array(tasks, np.int64),
+        **more,
+    }
+
+
+@pytest.fixture
+def remembering(model, publish):
+    """Two versions with buffers, the second also with something of the method's own."""
+    weights = {"head": {"head.weight": np.ones((2, 5), np.float32), "head.bias": np.zeros(2, np.float32)}}
+    publish(model, {**weights, "buffer": stored([1, 1], [0, 1])}, types={"buffer": "buffer"})
+    own = {"means": np.zeros((2, 5), np.float32)}
+    buffer = stored([1, 2, 2], [0, 1, 1], logits=np.zeros((3, 2), np.float32))
+    publish(model, {**weights, "buffer": buffer, "own": own})
+    return model
+
+
+def blobs_of(client, model, version):
+    blobs = client.app.state.blobs
+    with client.app.state.database.read() as session:
+        parts = client.get(f"/v1/models/{model}/versions/{version}").json()["parts"]
+        rows = [session.scalars(select(Part).where(Part.sha256 == p["sha256"])).first() for p in parts]
+    return {row.type: blobs.has(row.sha256) for row in rows if row is not None}
+
+
+def test_the_memory_is_counted_by_task_and_class(client, remembering):
+    found = client.get(f"/v1/models/{remembering}/memory").json()
+    assert (found["version"], found["items"]) == (2, 3)
+    buffer, own = found["parts"]
+    assert (buffer["type"], buffer["items"], buffer["deleted_at"]) == ("buffer", 3, None)
+    assert buffer["per_class"] == {"cat": 1, "dog": 2}
+    assert buffer["per_task"] == [
+        {"task": 1, "items": 1, "per_class": {"cat": 1}},
+        {"task": 2, "items": 2, "per_class": {"dog": 2}},
+    ]
+    assert (own["type"], own["items"]) == ("own", None)
+    assert found["bytes"] == buffer["bytes"] + own["bytes"] > 3 * 8 * 8 * 3
+    assert MemoryOut.model_validate(found).model_dump() == found  # the documented shape, nothing beside it
+
+
+def test_a_head_per_task_names_its_own_classes(client, publish):
+    client.post("/v1/models", json={"name": "heads", "scenario": "task"})
+    heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["ant", "dog"]}]
+    # A buffer has rows of the task's head, exemplars have classes counted through all heads.
+    parts = {"buffer": stored([1, 2, 2], [1, 0, 1]), "exemplars": stored([1, 2, 2], [1, 2, 3])}
+    publish("heads", parts, manifest={"classes": [], "heads": heads})
+    for part in client.get("/v1/models/heads/memory").json()["parts"]:
+        assert part["per_class"] == {"ant": 1, "dog": 2}
+        assert part["per_task"][1] == {"task": 2, "items": 2, "per_class": {"ant": 1, "dog": 1}}
+
+
+def test_a_model_without_memory_has_none(client, model, publish):
+    publish(model)
+    assert client.get(f"/v1/models/{model}/memory").json() == {
+        "version": 1,
+        "bytes": 0,
+        "items": 0,
+        "parts": [],
+    }
+
+
+def test_deleting_takes_the_images_of_all_versions_out_of_the_store(client, remembering):
+    assert client.delete(f"/v1/models/{remembering}/memory").status_code == 204
+    for version in (1, 2):
+        kept = blobs_of(client, remembering, version)
+        assert not kept.pop("buffer") and all(kept.values())
+    found = client.get(f"/v1/models/{remembering}/memory").json()
+    buffer, own = found["parts"]
+    assert (buffer["bytes"], buffer["items"], buffer["per_class"]) == (0, 0, {})
+    assert buffer["deleted_at"] is not None and own["deleted_at"] is None and own["bytes"] > 0
+
+
+def test_versions_stay_and_say_what_was_deleted(client, remembering):
+    before = client.get(f"/v1/models/{remembering}/versions/2").json()
+    client.delete(f"/v1/models/{remembering}/memory")
+    after = client.get(f"/v1/models/{remembering}/versions/2").json()
+    gone = {part["name"]: part.pop("deleted_at") is not None for part in after["parts"]}
+    assert gone == {"head": False, "buffer": True, "own": False}
+    for part in before["parts"]:
+        del part["deleted_at"]
+    assert after == before
+    assert client.get(f"/v1/models/{remembering}/versions/2/download").status_code == 200
+
+
+def test_a_second_deletion_changes_nothing(client, remembering):
+    client.delete(f"/v1/models/{remembering}/memory")
+    first = client.get(f"/v1/models/{remembering}/memory").json()
+    assert client.delete(f"/v1/models/{remembering}/memory").status_code == 204
+    assert client.get(f"/v1/models/{remembering}/memory").json() == first
+    with client.app.state.database.read() as session:
+        rows = session.scalars(select(Audit).where(Audit.action == "memory.delete")).all()
+    assert [row.data["versions"] for row in rows] == [[1, 2]] and rows[0].data["bytes"] > 0
+
+
+def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publish):
+    client.post("/v1/models", json={"name": "twin", "scenario": "class"})
+    publish("twin", {"buffer": stored([1, 1], [0, 1])})
+    client.delete(f"/v1/models/{remembering}/memory")
+    assert blobs_of(client, "twin", 1) == {"buffer": True}
+    assert client.get("/v1/models/twin/memory").json()["items"] == 2
+
+
+def test_deleted_bytes_no_longer_count_as_used(client, remembering):
+    before = client.get("/v1/usage").json()["items"][0]["bytes"]["versions"]
+    sizes = [
+        part["bytes"]
+        for version in (1, 2)
+        for part in client.get(f"/v1/models/{remembering}/versions/{version}").json()["parts"]
+        if part["type"] in PRIVATE_TYPES
+    ]
+    client.delete(f"/v1/models/{remembering}/memory")
+    assert client.get("/v1/usage").json()["items"][0]["bytes"]["versions"] == before - sum(sizes)
+
+
+def test_another_owner_sees_and_deletes_nothing(client, remembering, key_of):
+    stranger = key_of("stranger", "write")
+    assert client.get(f"/v1/models/{remembering}/memory", headers=stranger).status_code == 404
+    assert client.delete(f"/v1/models/{remembering}/memory", headers=stranger).status_code == 404
+    assert client.get(f"/v1/models/{remembering}/memory").json()["items"] == 3
+
+
+def test_deleting_needs_a_key_that_may_write(client, remembering, key_of):
+    reader = key_of("admin", "read")
+    assert client.get(f"/v1/models/{remembering}/memory", headers=reader).status_code == 200
+    assert client.delete(f"/v1/models/{remembering}/memory", headers=reader).status_code == 403

@@ -1,0 +1,46 @@
+"""A folder of idx files with scikit-learn's digits, plans over it, and the command line on them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from bench.experiment.plan import Plan, read
+
+sys.path.append(str(Path(__file__).parent / "kit"))
+
+from experiments import Runner, Server, plan_file, write_idx
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What --data names: `digits`, with 1,000 training and 797 test images of 8 × 8 pixels."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "digits").mkdir()
+    images, labels = load_digits(return_X_y=True)
+    images = (images.reshape(-1, 8, 8) * 15).astype(np.uint8)
+    for part, rows in (("train", slice(1000)), ("t10k", slice(1000, None))):
+        write_idx(folder / "digits" / f"{part}-images-idx3-ubyte.gz", images[rows])
+        write_idx(folder / "digits" / f"{part}-labels-idx1-ubyte.gz", labels[rows].astype(np.uint8))
+    return folder
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Callable[..., Plan]:
+    """A plan over the digits with these TOML lines besides."""
+    return lambda extra: read(plan_file(tmp_path / "plan.toml", extra))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def runner(server: Server, data: Path, tmp_path: Path) -> Runner:
+    return Runner(server, data, tmp_path)

@@ -1,0 +1,124 @@
+"""Plans over a few digits, and a process that runs plans."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bench.experiment.__main__ import ENVIRONMENT
+
+ROOT = Path(__file__).parents[4]
+PLAN = """
+name = "digits"
+description = "Four digits, two at a time."
+scenarios = ["class"]
+architecture = { name = "mlp", hidden = [8] }
+recipe = { epochs = 1, batch_size = 8, augment = "none", optimizer = { lr = 0.05, schedule = "constant" } }
+data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2, train_per_class = 12, test_per_class = 20 }]
+"""
+
+
+def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:
+    """An idx file, gzipped when its name says so."""
+    shape = np.array(values.shape, ">i4").tobytes()
+    raw = bytes([0, 0, kind, values.ndim]) + shape + values.tobytes()
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def plan_file(path: Path, extra: str) -> Path:
+    """A file with `PLAN` and more; what `extra` sets anew replaces PLAN's line."""
+    extra = textwrap.dedent(extra)
+    anew = {line.partition("=")[0].strip() for line in extra.partition("[[")[0].splitlines() if "=" in line}
+    kept = [line for line in PLAN.splitlines() if line.partition("=")[0].strip() not in anew]
+    path.write_text("\n".join([*kept, extra]))
+    return path
+
+
+class Server:
+    """Runs `python -m bench.experiment …` in children of one process that has loaded everything."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("experiment_server.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        )
+
+    def start(self, *arguments: object, log: Path, figures: bool) -> int:
+        """Start a run with its output in `log`; its process."""
+        assert self._process.stdin and self._process.stdout
+        request = {"argv": [str(a) for a in arguments], "log": str(log), "figures": figures}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def wait(self) -> int:
+        """The exit status of the run that was started, negative for a signal."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("wait\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(20)
+
+
+class Runner:
+    """The command line on one plan and one folder of results."""
+
+    def __init__(self, server: Server, data: Path, folder: Path) -> None:
+        self._server, self._data, self._folder = server, data, folder
+        self.out = folder / "out"
+
+    def arguments(self, extra: str, jobs: int) -> list[object]:
+        path = plan_file(self._folder / "plan.toml", extra)
+        return [path, "--data", self._data, "--out", self.out, "--jobs", jobs]
+
+    def __call__(self, extra: str, *, figures: bool = False) -> tuple[int, str]:
+        """Run to the end: (exit status, output)."""
+        log = self._folder / "log.txt"
+        self._server.start(*self.arguments(extra, 2), log=log, figures=figures)
+        return self._server.wait(), log.read_text()
+
+    def killed_after(self, extra: str, results: int) -> None:
+        """kill -9 the runner when so many runs have results, and wait until its children are gone too."""
+        pid = self._server.start(*self.arguments(extra, 1), log=self._folder / "log.txt", figures=False)
+        until(lambda: len(self.records()) >= results)
+        os.kill(pid, signal.SIGKILL)
+        assert self._server.wait() == -signal.SIGKILL
+        until(lambda: not _group_alive(pid))
+
+    def records(self) -> dict[str, dict]:
+        """File name → content of every result."""
+        return {p.name: json.loads(p.read_text()) for p in sorted((self.out / "runs").glob("*.json"))}
+
+    def times(self) -> dict[str, int]:
+        """When each result was written, in ns."""
+        return {p.name: p.stat().st_mtime_ns for p in (self.out / "runs").glob("*.json")}
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def _group_alive(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

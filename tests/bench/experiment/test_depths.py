@@ -1,0 +1,105 @@
+"""The three questions about depth, on made-up outcomes."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bench.experiment import statistics
+from bench.experiment.depths import DepthStudy, findings
+from bench.experiment.grid import Run
+from bench.experiment.outcomes import Outcome
+
+
+def outcome(method, depth, order, acc, forgetting, norm, reference=False):
+    run = Run("d", "class", method, depth, order, 0, False, reference, None, {}, [])
+    figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
+    return Outcome(run, "class", [], figures, [], [], None, {})
+
+
+def study(value, methods="abc", depths=(1, 5), orders=6):
+    """A study whose runs have value(method's index, depth, order) = (acc, forgetting, norm)."""
+    cells = itertools.product(enumerate(methods), depths, range(orders))
+    return DepthStudy([outcome(m, d, o, *value(i, d, o)) for (i, m), d, o in cells])
+
+
+def noise(*seed):
+    return float(np.random.default_rng(seed).normal())
+
+
+def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
+    turned = study(lambda m, d, o: ((m if d == 1 else -m) + 0.01 * noise(m, d, o), 0.1, 1.0))
+    assert turned.agreement(0, 1) == (-1.0, (-1.0, -1.0))
+    assert (
+        "not preserved across depths**: Kendall's tau-b of mean ACC is 1 for 0 of 1 pairs"
+        in findings(turned)[0]
+    )
+    kept = study(lambda m, d, o: (m + 0.01 * noise(m, d, o), 0.1, 1.0))
+    assert kept.agreement(0, 1)[0] == 1
+    assert "are preserved across depths**" in findings(kept)[0]
+
+
+def test_ranks_are_those_of_the_mean_over_orders():
+    # Method a wins five orders narrowly and loses one by far.
+    lopsided = study(
+        lambda m, d, o: ((-1.0 if (d, o) == (5, 0) else 0.1) if m == 0 else 0.0 - m, 0.1, 1.0), "ab"
+    )
+    assert lopsided.agreement(0, 1)[0] == 1
+    far = study(lambda m, d, o: ((-9.0 if (d, o) == (5, 0) else 0.1) if m == 0 else 0.0 - m, 0.1, 1.0), "ab")
+    assert far.agreement(0, 1)[0] == -1
+
+
+def test_growth_of_updates_is_paired_by_order():
+    # Orders differ by far more than depths; only within an order is the growth visible.
+    grown = study(lambda m, d, o: (m, 0.1, 100.0 * o + d + 0.01 * noise(m, d, o)), depths=(1, 2, 3))
+    value, (low, high) = grown.update_growth(0)
+    assert value == pytest.approx(1.0, abs=0.05)
+    assert 0.9 < low < high < 1.1
+    low, high = grown.updates(0)[1]
+    assert high - low > 100
+    assert "**Updates grow with depth: yes.**" in findings(grown)[1]
+    flat = study(lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + noise(m, d, o) * 0.01), depths=(1, 2, 3))
+    assert "shown for 1 of 2 steps" in findings(flat)[1]
+
+
+def test_the_correlation_takes_every_run_of_a_depth_and_nothing_else():
+    made = study(lambda m, d, o: (0.5, noise(m, d, o), noise(m, d, o, 1)), orders=5)
+    points = [(noise(m, 5, o, 1), noise(m, 5, o)) for m in range(3) for o in range(5)]
+    expected = stats.spearmanr(*zip(*points, strict=True))[0]
+    value, (low, high) = made.correlation(1, statistics.spearman)
+    assert value == pytest.approx(expected, abs=1e-12)
+    assert low < value < high
+    assert made.points(1) == 15
+
+
+def test_a_closer_tie_at_the_greatest_depth_is_found():
+    def value(m, d, o):
+        norm = noise(m, d, o)
+        return 0.5, norm + (0.01 if d == 5 else 5.0) * noise(m, d, o, 1), norm
+
+    close = study(value, orders=11)
+    assert "at the greatest depth than at the smallest: yes.**" in findings(close)[2]
+    same = study(lambda m, d, o: (0.5, noise(m, o), noise(m, o, 1)), orders=11)
+    assert "not shown, the interval includes 0.**" in findings(same)[2]
+
+
+def test_head_only_runs_without_forgetting_have_no_correlation():
+    still = study(lambda m, d, o: (0.5, 0.0 if d == 1 else noise(m, o), noise(m, o, d)))
+    assert still.correlation(0, statistics.pearson) == (None, None)
+    assert "cannot be told" in findings(still)[2]
+
+
+def test_references_take_no_part_and_missing_runs_leave_a_gap():
+    rows = [outcome("a", 5, o, 0.5 + o, 0.1 * o, float(o)) for o in range(4)]
+    rows += [outcome("b", 5, o, 0.4 + o, 0.1, 1.0) for o in (0, 2)]
+    rows += [outcome("finetune", 5, o, 0.0, 9.0, 9.0, reference=True) for o in range(4)]
+    made = DepthStudy(rows)
+    assert made.methods == ["a", "b"]
+    assert np.isnan(made.accuracy[:, 0, 1]).tolist() == [False, True, False, True]
+    assert made.points(0) == 6
+
+
+def test_an_undefined_figure_is_a_gap():
+    made = DepthStudy([outcome("a", 5, 0, 0.5, None, 1.0), outcome("a", 5, 1, 0.5, 0.2, 1.0)])
+    assert made.points(0) == 1

@@ -1,0 +1,109 @@
+"""The joint upper bound: what it equals, and what it does not depend on."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from bench.experiment import runs as runs_module
+from bench.experiment.data import Files
+from bench.experiment.grid import class_tasks, expand
+from bench.experiment.joint import Groups, JointHeads
+from bench.experiment.outcomes import collect
+from bench.experiment.runs import Store, execute
+from core.learn.control import NoControl
+from core.learn.state import State
+
+ORDERS = 2
+"""Order 1 has the tasks of order 0 the other way round."""
+METHODS = """
+[[methods]]
+name = "finetune"
+
+[[methods]]
+name = "joint"
+joint = true
+"""
+
+
+@pytest.fixture
+def learned(plan, data, tmp_path, monkeypatch):
+    """(method, order) → the tensors of the network after each stage, for a plan with these lines."""
+    kept = []
+    original = runs_module.learn
+
+    def keeping(*arguments):
+        folder, facts = original(*arguments)
+        files = [p for p in (folder / "parts").iterdir() if p.name.startswith(("backbone", "head"))]
+        kept.append({name: t for file in sorted(files) for name, t in load_file(file).items()})
+        return folder, facts
+
+    monkeypatch.setattr(runs_module, "learn", keeping)
+
+    def run(extra):
+        found = {}
+        for one in expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1]:
+            kept.clear()
+            execute(one, Store(tmp_path / "out"), NoControl(), [])
+            found[one.method, one.order] = list(kept)
+        return found
+
+    return run
+
+
+def values(tensors):
+    """By role: the heads of a network with one per task, and of one with one in all, in one order."""
+    heads = [t for name, t in sorted(tensors.items()) if name.startswith("head")]
+    return [t for name, t in sorted(tensors.items()) if name.startswith("backbone")] + heads
+
+
+@pytest.mark.parametrize("extra", ['scenarios = ["task"]\n', "", "recipe = { train_ce = 'masked' }\n"])
+def test_the_first_stage_is_full_fine_tuning_bit_for_bit(learned, extra):
+    found = learned(extra + METHODS)
+    ours, theirs = values(found["joint", 0][0]), values(found["finetune", 0][0])
+    assert len(ours) == len(theirs) == 4
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert not torch.equal(values(found["joint", 0][1])[0], values(found["finetune", 0][1])[0])
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_the_last_stage_does_not_depend_on_the_order_of_the_tasks(learned, scenario):
+    found = learned(
+        f'scenarios = ["{scenario}"]\norders = {ORDERS}\n[[methods]]\nname = "joint"\njoint = true\n'
+    )
+    tasks = {order: class_tasks([0, 1, 2, 3], 2, order, "digits") for order in range(ORDERS)}
+    turned = next(order for order in tasks if tasks[order] == tasks[0][::-1])
+    ours, theirs = found["joint", 0], found["joint", turned]
+    assert not torch.equal(values(ours[0])[0], values(theirs[0])[0])
+    assert all(torch.equal(a, b) for a, b in zip(values(ours[1]), values(theirs[1]), strict=True))
+
+
+def test_every_image_competes_within_its_task_only():
+    logits = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).float()
+    y = torch.tensor([0, 1, 2, 3, 1, 2])
+    method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), State())
+    network = type("Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits})()
+    ctx = type("Ctx", (), {"network": network, "derived": {}, "device": torch.device("cpu")})()
+    batch = type("Batch", (), {"x": None, "y": y, "task": None})()
+    loss = method.loss_terms(ctx, batch)["task"]
+    rivals = {0: [0, 2], 2: [0, 2], 1: [1, 3], 3: [1, 3]}
+    alone = [
+        functional.cross_entropy(
+            logits[i, rivals[int(c)]][None], torch.tensor([rivals[int(c)].index(int(c))])
+        )
+        for i, c in enumerate(y)
+    ]
+    assert float(loss) == pytest.approx(float(torch.stack(alone).mean()), abs=1e-6)
+
+
+def test_the_gap_of_joint_to_itself_is_zero(plan, data, tmp_path):
+    _, runs = expand(plan(METHODS), Files(data, tmp_path / "cache"), "cpu")
+    store = Store(tmp_path / "out")
+    for run in runs:
+        store.write(run.key, execute(run, store, NoControl(), []))
+    outcomes, failed = collect(runs, store)
+    assert not failed
+    gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
+    last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
+    assert gaps["joint", "class"] == gaps["joint", "task"] == 0
+    assert gaps["finetune", "class"] == pytest.approx(last["joint", "class"] - last["finetune", "class"])

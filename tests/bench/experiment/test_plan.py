@@ -1,0 +1,85 @@
+"""What a plan may say, and how errors name what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.experiment.plan import Images, PlanError, read
+
+PLANS = sorted((Path(__file__).parents[3] / "bench" / "plans").glob("*.toml"))
+ONE = '[[methods]]\nname = "finetune"\n'
+
+
+def test_defaults_are_one_order_one_seed_and_everything_moving(plan):
+    made = plan(ONE)
+    assert (made.orders, made.seeds, made.depths, made.scenarios) == (1, (0,), (5,), ("class",))
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("epochs = 3\n" + ONE, "epochs: Extra inputs are not permitted"),
+        ("depths = [0, 5]\n" + ONE, "depths.0: Input should be greater than or equal to 1"),
+        ('seeds = ["0"]\n' + ONE, "seeds.0: Input should be a valid integer"),
+        ('scenarios = ["data"]\n' + ONE, "scenarios.0: Input should be 'task' or 'class'"),
+        (ONE + ONE, "methods: something is named twice in finetune, finetune"),
+        ("seeds = [1, 1]\n" + ONE, "seeds: something is named twice in 1, 1"),
+        ('[[methods]]\nname = "a b"', "methods.0.name: String should match pattern"),
+        (ONE + 'base = "x"', "methods: finetune names the base 'x', which is not in bases"),
+        (ONE + 'joint = true\nrecipe.method = "er"', "methods: finetune is joint: its recipe names no method"),
+        (
+            ONE + '[published]\nsource = "x"\nvalues = [{ method = "a", scenario = "task", mean = 1, sd = 1 }]',
+            "published: no method is named 'a'",
+        ),
+        ("orders = = 1", "Invalid value"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(plan, extra, message):
+    with pytest.raises(PlanError, match=r"plan\.toml: ") as error:
+        plan(extra)
+    assert message in str(error.value)
+
+
+def test_every_wrong_field_has_a_line(plan):
+    with pytest.raises(PlanError) as error:
+        plan("orders = 0\nepochs = 9\n" + ONE)
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_a_base_gives_its_architecture_and_must_have_the_images_of_the_stream(plan):
+    base = """
+        [[methods]]
+        name = "full"
+        base = "old"
+        [[bases]]
+        name = "old"
+        images = { path = "digits"%s }
+        architecture = { name = "mlp", hidden = [9] }
+        [[methods]]
+        name = "other"
+        """
+    made = plan(base % "")
+    assert [made.architecture_of(method)["hidden"] for method in made.methods] == [[9], [8]]
+    with pytest.raises(PlanError, match="digits and the base old differ in pad"):
+        plan(base % ", pad = 1")
+
+
+def test_classes_are_numbers_and_ranges_in_the_order_written():
+    assert Images(path="x", classes="7, 0-2").chosen(10) == [7, 0, 1, 2]
+    assert Images(path="x").chosen(3) == [0, 1, 2]
+    for wrong in ("3-1", "a", "1,,2", "-1"):
+        with pytest.raises(ValueError, match="is not a number or a range"):
+            Images(path="x", classes=wrong)
+    for wrong in ("0-3", "1,1"):
+        with pytest.raises(PlanError, match="repeat or go beyond the 3 there are"):
+            Images(path="x", classes=wrong).chosen(3)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(PlanError, match=r"no\.toml: No such file"):
+        read(tmp_path / "no.toml")
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_a_shipped_plan_is_named_as_its_file(path):
+    assert read(path).name == path.stem

@@ -1,0 +1,117 @@
+"""Statistics against slow, obvious versions and scipy's."""
+
+import math
+import statistics as stdlib
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bench.experiment import statistics
+
+
+def random(n, seed=0, ties=False):
+    values = np.random.default_rng(seed).normal(size=n)
+    return values.round(0) if ties else values
+
+
+def slow_pearson(x, y):
+    mx, my = stdlib.fmean(x), stdlib.fmean(y)
+    top = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+    return top / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+
+def slow_ranks(x):
+    return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
+
+
+def slow_tau(x, y):
+    pairs = [(i, j) for i in range(len(x)) for j in range(i)]
+    agree = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs)
+    return agree / math.sqrt(sum(x[i] != x[j] for i, j in pairs) * sum(y[i] != y[j] for i, j in pairs))
+
+
+def test_the_t_interval_of_a_textbook_sample():
+    # n = 4, sd = sqrt(5/3), t(0.975, 3) = 3.182446
+    low, high = statistics.t_interval([1.0, 2.0, 3.0, 4.0])
+    half = 3.182446305284263 * math.sqrt(5 / 3) / 2
+    assert (low, high) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-12)
+    assert (low, high) == pytest.approx(stats.ttest_1samp([1, 2, 3, 4], 0).confidence_interval(0.95))
+
+
+def test_one_value_has_neither_deviation_nor_interval():
+    assert statistics.sd([1.0]) is None
+    assert statistics.t_interval([1.0]) is None
+    assert statistics.mean([math.nan, 2.0]) == (2.0, None)
+    assert statistics.mean([math.nan]) == (None, None)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_correlations_equal_their_definitions(ties):
+    x, y = random(12, 1, ties), random(12, 2, ties) + 0.5 * random(12, 1, ties)
+    assert statistics.pearson(x, y) == pytest.approx(slow_pearson(x, y), abs=1e-12)
+    assert statistics.spearman(x, y) == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-12)
+    assert statistics.kendall(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
+    assert statistics.pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
+    assert statistics.spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
+    assert statistics.kendall(x, y) == pytest.approx(stats.kendalltau(x, y)[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", [statistics.pearson, statistics.spearman, statistics.kendall])
+def test_missing_points_count_for_nothing(coefficient):
+    x, y = random(9, 1), random(9, 2)
+    x_gap, y_gap = x.copy(), y.copy()
+    x_gap[2] = y_gap[5] = np.nan
+    there = [0, 1, 3, 4, 6, 7, 8]
+    assert coefficient(x_gap, y_gap) == pytest.approx(coefficient(x[there], y[there]), abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", [statistics.pearson, statistics.spearman, statistics.kendall])
+def test_rows_are_independent_of_each_other(coefficient):
+    x, y = random(30, 1).reshape(3, 10), random(30, 2).reshape(3, 10)
+    x[1] = 4.0
+    found = coefficient(x, y)
+    assert np.isnan(found[1])
+    for row in (0, 2):
+        assert found[row] == coefficient(x[row], y[row])
+
+
+def test_two_points_or_no_variation_have_no_correlation():
+    for coefficient in (statistics.pearson, statistics.spearman):
+        assert np.isnan(coefficient(np.array([1.0, 2.0]), np.array([1.0, 2.0])))
+        assert np.isnan(coefficient(np.full(5, 0.1), random(5)))
+        assert np.isnan(coefficient(random(5), np.full(5, 0.1)))
+    assert np.isnan(statistics.kendall(np.ones(4), random(4)))
+
+
+def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
+    values = random(200, 3)
+    value, (low, high) = statistics.bootstrapped(200, lambda draws: values[draws].mean(1))
+    assert value == pytest.approx(values.mean())
+    error = values.std(ddof=1) / math.sqrt(200)
+    assert (low, high) == pytest.approx((value - 1.96 * error, value + 1.96 * error), abs=0.15 * error)
+
+
+def test_the_bootstrap_is_the_same_every_time_and_draws_whole_repetitions():
+    seen = []
+
+    def statistic(draws):
+        seen.append(draws)
+        return draws.mean(1)
+
+    assert statistics.bootstrapped(5, statistic) == statistics.bootstrapped(5, statistic)
+    assert seen[0].tolist() == [[0, 1, 2, 3, 4]]
+    assert seen[1].shape == (statistics.RESAMPLES, 5)
+    assert (seen[1] == seen[3]).all()
+
+
+def test_a_statistic_that_is_mostly_undefined_has_no_interval():
+    def undefined(share):
+        return lambda draws: np.where(np.arange(len(draws)) < share * len(draws), np.nan, 1.0)
+
+    assert statistics.bootstrapped(3, lambda draws: np.full(len(draws), np.nan)) == (None, None)
+    half = lambda draws: undefined(0.5)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
+    some = lambda draws: undefined(0.4)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
+    assert statistics.bootstrapped(3, half) == (1.0, None)
+    assert statistics.bootstrapped(3, some) == (1.0, (1.0, 1.0))
+    assert statistics.bootstrapped(1, lambda draws: np.ones(len(draws))) == (1.0, None)

@@ -1,0 +1,59 @@
+"""Exemplars: lists per class whose order is kept, cut from the end, merged and erased."""
+
+import torch
+
+from core.learn.memory.exemplars import Exemplars
+from core.learn.state import Section
+
+
+def images(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
+
+
+def of(section: Section, label: int) -> list[int]:
+    held = section.tensors
+    return held["images"][held["labels"] == label][:, 0, 0, 0].tolist()
+
+
+def filled() -> Section:
+    section = Section()
+    Exemplars(section).add(0, images(5, 3, 9), task=1, count=10)
+    Exemplars(section).add(1, images(7, 8), task=1, count=10)
+    return section
+
+
+def test_a_cut_keeps_the_first_of_every_class_in_their_order() -> None:
+    section = filled()
+    Exemplars(section).cut(2)
+    assert (of(section, 0), of(section, 1)) == ([5, 3], [7, 8])
+    Exemplars(section).cut(1)
+    assert (of(section, 0), of(section, 1), Exemplars(section).size) == ([5], [7], 2)
+
+
+def test_a_class_takes_no_more_than_its_count() -> None:
+    section = filled()
+    Exemplars(section).add(2, images(1, 2, 4), task=2, count=2)
+    assert of(section, 2) == [1, 2]
+    assert section.tensors["tasks"].tolist() == [1, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_class_that_reappears_takes_turns_between_old_and_new() -> None:
+    section = filled()
+    Exemplars(section).add(0, images(20, 21, 22, 23), task=2, count=6)
+    assert of(section, 0) == [5, 20, 3, 21, 9, 22]
+    assert of(section, 1) == [7, 8]
+
+
+def test_items_of_erased_tasks_go_and_nothing_else() -> None:
+    section = filled()
+    Exemplars(section).add(1, images(20, 21), task=2, count=10)
+    assert Exemplars(section).drop_tasks({1})
+    assert (of(section, 0), of(section, 1)) == ([], [20, 21])
+    assert not Exemplars(section).drop_tasks({1})
+
+
+def test_nothing_left_is_an_empty_section() -> None:
+    section = filled()
+    Exemplars(section).cut(0)
+    assert not section and Exemplars(section).size == 0
+    assert not Exemplars(section).drop_tasks({1})

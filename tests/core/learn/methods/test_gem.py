@@ -1,0 +1,195 @@
+"""GEM: what its constraints are, when it changes a gradient, and what its memory holds."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from streams import Bench
+from torch.nn import functional
+
+from core.learn.methods import gem
+from core.learn.methods.gem import Gem
+from core.learn.state import State, load_tensors
+
+
+class Ctx:
+    """The part of a context that a projection looks at."""
+
+    def __init__(self, **gradients) -> None:
+        self.device = torch.device("cpu")
+        self.trainable = {}
+        for name, gradient in gradients.items():
+            value = torch.as_tensor(gradient)
+            self.trainable[name] = torch.nn.Parameter(torch.zeros_like(value))
+            self.trainable[name].grad = value
+
+    def grads(self):
+        return torch.cat([p.grad.flatten() for p in self.trainable.values()])
+
+
+def remembering(monkeypatch, rows, **hyper) -> Gem:
+    """A method whose memory of task k has the gradient rows[k - 1]; memories of several tasks their mean."""
+    rows = torch.as_tensor(rows)
+    method = Gem(Gem.Hyper(**hyper), State())
+    tasks = torch.arange(1, len(rows) + 1)
+    method.state["buffer"].tensors |= {"images": tasks, "labels": tasks, "tasks": tasks}
+
+    def memory_gradient(method, ctx, items, parameters):
+        names = {id(p): name for name, p in ctx.trainable.items()}
+        at, spans = 0, {}
+        for name, p in ctx.trainable.items():
+            spans[name] = slice(at, at + p.numel())
+            at += p.numel()
+        mean = rows[items.tasks - 1].mean(0)
+        return torch.cat([mean[spans[names[id(p)]]] for p in parameters])
+
+    monkeypatch.setattr(gem, "memory_gradient", memory_gradient)
+    return method
+
+
+@pytest.mark.parametrize(("gamma", "wanted"), [(0.0, [1.5, 1.5]), (0.5, [1.75, 1.75])])
+def test_a_gradient_that_opposes_a_memory_is_projected(monkeypatch, gamma, wanted) -> None:
+    method = remembering(monkeypatch, [[-1.0, 1.0], [1.0, 0.0]], gamma=gamma)
+    ctx = Ctx(w=[2.0, 1.0])
+    method.project(ctx)
+    assert torch.allclose(ctx.grads(), torch.tensor(wanted))
+
+
+def test_a_gradient_that_opposes_no_memory_is_left_bit_for_bit(monkeypatch) -> None:
+    method = remembering(monkeypatch, [[1.0, 1.0], [1.0, 0.0]], gamma=0.5)
+    ctx = Ctx(w=[0.1, 0.3])
+    before = ctx.trainable["w"].grad
+    method.project(ctx)
+    assert ctx.trainable["w"].grad is before and before.tolist() == torch.tensor([0.1, 0.3]).tolist()
+
+
+def test_a_parameter_without_a_gradient_counts_as_zero_and_may_get_one(monkeypatch) -> None:
+    method = remembering(monkeypatch, [[-1.0, 1.0, 2.0]], gamma=0.0)
+    ctx = Ctx(w=[2.0, 1.0], old_head=[0.0])
+    ctx.trainable["old_head"].grad = None
+    method.project(ctx)
+    g, row = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([-1.0, 1.0, 2.0])
+    assert torch.allclose(ctx.grads(), g - (g @ row) / (row @ row) * row)
+
+
+@pytest.mark.parametrize("numbers", [1, 3, 4, 100])
+def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(monkeypatch, numbers) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, 10)
+    shapes = {"a": (2, 2), "b": (3,), "c": (3, 1)}
+    values = {name: torch.randn(shape) for name, shape in shapes.items()}
+    method = remembering(monkeypatch, rows)
+    one = Ctx(**{name: value.clone() for name, value in values.items()})
+    method.project(one)
+    monkeypatch.setattr(gem, "GRADIENT_BYTES", 4 * 3 * numbers)
+    many = Ctx(**{name: value.clone() for name, value in values.items()})
+    method.project(many)
+    assert torch.allclose(one.grads(), many.grads(), atol=1e-6)
+    assert not torch.equal(one.grads(), torch.cat([v.flatten() for v in values.values()]))
+
+
+def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
+    assert gem._merged(list(range(1, 21))) == [[k] for k in range(1, 21)]
+    merged = gem._merged([*range(1, 24), 30])
+    assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
+    assert gem._merged([]) == []
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
+    tmp_path, monkeypatch, scenario
+) -> None:
+    monkeypatch.setattr("core.learn.memory.gradient.PIXELS", 1)  # passes of a batch
+    checked, original = [], gem.products
+
+    def project(self, ctx):
+        held = self.state["buffer"].tensors
+
+        def products(rows, gradient):
+            for row, task in zip(rows, (1, 2), strict=True):
+                mine = held["tasks"] == task
+                logits = ctx.network(ctx.inputs(held["images"][mine]), task if scenario == "task" else None)
+                loss = functional.cross_entropy(logits, held["labels"][mine])
+                parameters = list(ctx.trainable.values())
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                flat = [
+                    torch.zeros(p.numel()) if g is None else g.flatten()
+                    for g, p in zip(gradients, parameters, strict=True)
+                ]
+                checked.append(torch.allclose(row, torch.cat(flat), atol=1e-6))
+            return original(rows, gradient)
+
+        monkeypatch.setattr(gem, "products", products)
+        projected(self, ctx)
+
+    bench = Bench(tmp_path, scenario)
+    second = bench.stream(2, method={"name": "gem", "memory": 10})
+    projected = Gem.project
+    monkeypatch.setattr(Gem, "project", project)
+    bench.learn(bench.spec(3, second, method={"name": "gem", "memory": 10}))
+    assert len(checked) == 2 * 12 and all(checked)
+
+
+def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(tmp_path, monkeypatch) -> None:
+    bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
+    plain = bench.stream(2, method="finetune", epochs=1)
+    monkeypatch.setattr(gem, "add_to_step", lambda vector, parameters: None)
+    assert bench.stream(2, method="gem", epochs=1).network_digests == plain.network_digests
+
+
+def test_the_loss_sees_no_row_of_the_memory(bench, monkeypatch) -> None:
+    sizes, terms_of = [], Gem.loss_terms
+
+    def loss_terms(self, ctx, batch):
+        with monkeypatch.context() as patch:
+            patch.setattr(Gem, "forward", lambda self, net, x, task: sizes.append(len(x)) or net(x, task))
+            return terms_of(self, ctx, batch)
+
+    first = bench.learn(bench.spec(1, None, method="gem"))
+    monkeypatch.setattr(Gem, "loss_terms", loss_terms)
+    bench.learn(bench.spec(2, first, method="gem"))
+    assert sizes == [4, 4, 4, 4, 4, 2] * 2
+
+
+@pytest.mark.parametrize("share", [1, 7, 100])
+def test_the_memory_holds_the_smaller_of_its_share_and_the_task_for_every_task(bench, share) -> None:
+    last = bench.stream(3, method={"name": "gem", "memory": share})
+    tasks = last.tensors("buffer")["tasks"].tolist()
+    assert [tasks.count(k) for k in (1, 2, 3)] == [min(share, bench.n)] * 3
+    assert last.result["method"]["state"]["buffer"]["seen"] == 3 * bench.n
+
+
+def test_every_example_of_a_task_may_be_chosen_once(bench) -> None:
+    chosen = torch.zeros(bench.n)
+    for seed in range(12):
+        learned = bench.learn(bench.spec(1, None, method={"name": "gem", "memory": 7}, epochs=1, seed=seed))
+        originals = load_tensors(Path(learned.spec["task"]["train"]))["images"].flatten(1)
+        held = learned.tensors("buffer")["images"].flatten(1)
+        rows = (held[:, None] == originals).all(2).nonzero()[:, 1]
+        assert len(rows.unique()) == 7
+        chosen[rows] += 1
+    assert int((chosen > 0).sum()) > 18  # 22 on average keep (1 - 15/22)^12 = 1 % of them out
+
+
+def test_a_smaller_share_shrinks_every_task_and_none_erases_all(bench) -> None:
+    second = bench.stream(2, method={"name": "gem", "memory": 10})
+    third = bench.learn(bench.spec(3, second, method={"name": "gem", "memory": 4}))
+    assert third.tensors("buffer")["tasks"].tolist() == [1] * 4 + [2] * 4 + [3] * 4
+    none = bench.learn(bench.spec(3, second, method={"name": "gem", "memory": 0}))
+    assert none.tensors("buffer")["tasks"].numel() == 0
+
+
+def test_examples_of_erased_tasks_are_gone(bench) -> None:
+    second = bench.stream(2, method="gem")
+    third = bench.learn({**bench.spec(3, second, method="gem"), "erased_tasks": [1]})
+    assert set(third.tensors("buffer")["tasks"].tolist()) == {2, 3}
+
+
+@pytest.mark.parametrize("name", ["gem", "a-gem"])
+def test_with_the_head_alone_and_a_head_per_task_nothing_is_forgotten(tmp_path, name) -> None:
+    bench = Bench(tmp_path, "task")
+    last = None
+    for task in (1, 2):
+        plain = bench.learn(bench.spec(task, last, method="finetune", depth=1))
+        last = bench.learn(bench.spec(task, last, method=name, depth=1))
+        assert last.network_digests == plain.network_digests

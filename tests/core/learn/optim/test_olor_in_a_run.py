@@ -1,0 +1,134 @@
+"""OLOR in the training loop: what it holds, what it leaves free, and that a killed run ends the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from streams import Script
+
+from core.learn.networks import HeadSpec, ImageSpec, build_network
+
+HOLD = {"iota1": 1.0, "iota2": 1.0}
+
+
+def recipe(olor=None, method="finetune", **optimizer):
+    return {"method": method, "optimizer": {"lr": 0.02, "schedule": "constant", "olor": olor, **optimizer}}
+
+
+def weights(learned):
+    return {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
+
+
+@pytest.fixture
+def deep(bench):
+    bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
+    return bench
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer) -> None:
+    plain = deep.stream(2, **recipe(name=optimizer))
+    rolled = deep.stream(2, **recipe({"iota1": 0.0, "iota2": 0.0}, name=optimizer))
+    assert rolled.network_digests == plain.network_digests
+
+
+def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics_nor_head(deep) -> None:
+    learned = weights(deep.learn(deep.spec(1, None, **recipe(HOLD))))
+    start = build_network(deep.architecture, ImageSpec(8, 1), "class", HeadSpec(), 5)
+    parameters = {name for name, _ in start.named_parameters() if name.startswith("backbone.")}
+    for name, old in start.state_dict().items():
+        if name.startswith("backbone."):
+            assert torch.equal(learned[name], old) is (name in parameters), name
+    assert learned["head.weight"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("anchor", ["update_start", "pretrained"])
+def test_the_anchor_is_the_version_before_or_version_zero(bench, anchor) -> None:
+    first = bench.learn(bench.spec(1, None, **recipe()))
+    second = weights(bench.learn(bench.spec(2, first, **recipe({**HOLD, "anchor": anchor}))))
+    zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
+    wanted = weights(first) if anchor == "update_start" else zero
+    assert torch.equal(second["backbone.fc1.weight"], wanted["backbone.fc1.weight"])
+    assert not torch.equal(weights(first)["backbone.fc1.weight"], zero["backbone.fc1.weight"])
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_old_rows_of_the_head_are_held_on_request_and_new_ones_never(bench, held) -> None:
+    first = bench.learn(bench.spec(1, None, **recipe()))
+    olor = {"iota1": 1.0, "anchor": "pretrained", "anchor_old_head_rows": held}
+    rows = weights(bench.learn(bench.spec(2, first, **recipe(olor))))["head.weight"]
+    assert torch.equal(rows[:2], weights(first)["head.weight"]) is held
+    assert rows[2:].abs().min() > 0
+
+
+def test_what_the_depth_freezes_is_not_touched(deep) -> None:
+    first = deep.learn(deep.spec(1, None, **recipe()))
+    olor = {"iota1": 0.5, "iota2": 0.5, "anchor": "pretrained"}
+    second = deep.learn(deep.spec(2, first, depth=2, **recipe(olor)))
+    before, after = weights(first), weights(second)
+    body = [name for name in before if name.startswith("backbone.")]
+    moved = [name for name in body if not torch.equal(after[name], before[name])]
+    assert moved and all(name.startswith("backbone.layer3") for name in moved)
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_a_run_with_replay_moves_less_the_stronger_the_rollback(bench, scenario) -> None:
+    """Three tasks, so that heads grow and old ones get gradients in some steps only."""
+    bench.scenario = scenario
+    moved = []
+    for iota in (0.0, 0.05, 0.5):
+        olor = {"iota1": iota, "iota2": iota, "anchor_old_head_rows": True}
+        moved.append(bench.stream(3, **recipe(olor, "er")).result["update_norm"]["backbone"])
+    assert moved[0] > moved[1] > moved[2] > 0
+
+
+def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(bench, tmp_path) -> None:
+    lender = bench.learn(bench.spec(1, None, **recipe()))
+    wanted = lender.tensors("backbone.1")
+    upload = tmp_path / "base.safetensors"
+    save_file({name.removeprefix("backbone."): t for name, t in wanted.items()}, upload)
+    lent = [part for part in lender.as_parent()["parts"] if part["type"] == "backbone"]
+    for parts in ([{"name": "base", "type": "base", "path": str(upload)}], lent):
+        base = {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
+        spec = {**bench.spec(1, None, **recipe()), "parent": base, "base": base}
+        spec = {**bench.spec(2, bench.learn(spec), **recipe({**HOLD, "anchor": "pretrained"})), "base": base}
+        held = bench.learn(spec).tensors("backbone.1")
+        assert all(torch.equal(held[name], tensor) for name, tensor in wanted.items())
+
+
+@pytest.mark.parametrize(
+    ("depth", "olor", "idle"),
+    [
+        (1, {}, True),
+        (1, {"anchor_old_head_rows": True}, False),
+        (2, {}, True),  # the last layer alone, whose share is iota2
+        (2, {"iota2": 0.1}, False),
+        (3, {}, False),
+    ],
+)
+def test_olor_says_when_it_rolls_nothing_back(bench, depth, olor, idle) -> None:
+    bench.architecture = {"name": "mlp", "hidden": [6, 6]}
+    first = bench.learn(bench.spec(1, None, **recipe()))
+    learned = bench.learn(bench.spec(2, first, depth=depth, **recipe(olor)))
+    plain = bench.learn(bench.spec(2, first, depth=depth, **recipe()))
+    said = [text for text in learned.result["warnings"] if "OLOR rolls nothing back" in text]
+    assert len(said) == idle and all(f"depth {depth}" in text for text in said)
+    assert (learned.network_digests == plain.network_digests) is idle
+
+
+def test_a_warm_up_of_the_head_alone_is_not_taken_for_idle(bench) -> None:
+    learned = bench.learn(bench.spec(1, None, **recipe({}, {"name": "lwf", "warmup_epochs": 1})))
+    assert not [text for text in learned.result["warnings"] if "OLOR" in text]
+
+
+@pytest.mark.parametrize("anchor", ["update_start", "pretrained"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(bench, anchor, optimizer) -> None:
+    olor = {"iota1": 0.1, "iota2": 0.05, "anchor": anchor, "anchor_old_head_rows": True}
+    rolled = recipe(olor, "er", name=optimizer, schedule="cosine", warmup_steps=3)
+    first = bench.learn(bench.spec(1, None, **recipe(method="er")))
+    undisturbed = bench.learn(bench.spec(2, first, **rolled))
+    again = bench.killed(bench.spec(2, first, **rolled), Script([5], 7))
+    torch.manual_seed(999)  # nothing of this process may matter
+    assert bench.learn(again).digests == undisturbed.digests

@@ -1,0 +1,158 @@
+"""Deleting a model's memory beside its jobs, on both databases."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from core.db.session import Database
+from core.db.tables import Event, Job, Model, Owner, Part, Task, Version
+from core.ids import new_id
+from core.requests import memory
+from core.requests.actor import Actor
+from core.store import Blobs
+from core.store.folder import FolderStore
+
+
+class Desk:
+    """A model whose versions 1 … n have a buffer, and jobs that start from one of them."""
+
+    def __init__(self, db: Database, folder: Path) -> None:
+        self.db = db
+        self.store = FolderStore(folder / "store")
+        self.store.prepare()
+        self.blobs = Blobs(self.store, folder / "cache")
+        self._folder = folder
+        self.actor = Actor(new_id("own"), None, "write")
+        self.model = new_id("mdl")
+        with db.write() as session:
+            session.add(Owner(id=self.actor.owner_id, name=self.actor.owner_id, created_at=0.0))
+            session.flush()
+            session.add(
+                Model(
+                    id=self.model, owner_id=self.actor.owner_id, name="birds", scenario="class",
+                    architecture={}, image={}, base="random", recipe={}, gate={}, keep_training_data=False,
+                    held_out="keep", warnings=[], created_at=0.0,
+                )
+            )  # fmt: skip
+
+    def version(self, number: int) -> str:
+        """Publish a version with a buffer of its own; returns the buffer's digest."""
+        path = self._folder / "blob"
+        path.write_text(f"buffer {number}")
+        sha256, size = self.blobs.put_file(path)
+        version = new_id("ver")
+        with self.db.write() as session:
+            session.add(
+                Version(
+                    id=version, model_id=self.model, number=number, status="published", gate={}, manifest={},
+                    bytes=size, bytes_new=size, created_at=0.0,
+                )
+            )  # fmt: skip
+            session.flush()
+            session.add(
+                Part(
+                    version_id=version, name="buffer", position=0, type="buffer", sha256=sha256, bytes=size
+                )
+            )  # fmt: skip
+        return sha256
+
+    def job(self, state: str, parent: int, *, snapshot: bool = False) -> str:
+        with self.db.write() as session:
+            place = session.query(Job).count() + 1
+            task = new_id("tsk")
+            session.add(
+                Task(
+                    id=task, model_id=self.model, number=place, sha256="", bytes=0, media_type="zip",
+                    classes={}, report={}, warnings=[], created_at=0.0,
+                )
+            )  # fmt: skip
+            session.flush()
+            job = Job(
+                id=new_id("job"), model_id=self.model, owner_id=self.actor.owner_id, task_id=task,
+                task_number=place, place=place, state=state, recipe_override={}, recipe={}, progress={},
+                fence=7 if state in ("running", "pausing", "cancelling") else None, parent_version=parent,
+                created_at=0.0,
+            )  # fmt: skip
+            if snapshot:
+                key = f"snapshots/{job.id}/00000007-000001/"
+                self.store.put_bytes(f"{key}tensors", b"images")
+                job.snapshot = {"key": key, "files": {"tensors": ["", 6]}, "fence": 7, "number": 1}
+            session.add(job)
+            return job.id
+
+    def read(self, job: str) -> Job:
+        with self.db.read() as session:
+            return session.get_one(Job, job)
+
+    def delete(self) -> None:
+        memory.delete(self.db, self.store, self.blobs, self.actor, self.model)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+def desk(request: pytest.FixtureRequest, emptied: Callable[[str], Database], tmp_path: Path) -> Desk:
+    return Desk(emptied(request.param), tmp_path)
+
+
+def keys(desk: Desk, prefix: str) -> list[str]:
+    return [info.key for info in desk.store.list(prefix)]
+
+
+@pytest.mark.parametrize(("state", "after"), [("running", "queued"), ("pausing", "paused")])
+def test_a_job_that_holds_the_memory_is_given_back_without_its_snapshot(
+    desk: Desk, state: str, after: str
+) -> None:
+    desk.version(1)
+    job = desk.job(state, 1, snapshot=True)
+    desk.delete()
+    row = desk.read(job)
+    assert (row.state, row.fence, row.snapshot, row.strikes) == (after, None, None, 0)
+    assert not keys(desk, "snapshots/")
+    with desk.db.read() as session:
+        events = session.scalars(select(Event).where(Event.job_id == job)).all()
+    assert [e.data for e in events] == [{"state": after, "reason": "the memory of the model was deleted"}]
+
+
+@pytest.mark.parametrize("state", ["queued", "paused", "failed"])
+def test_snapshots_of_waiting_jobs_go_too(desk: Desk, state: str) -> None:
+    desk.version(1)
+    job = desk.job(state, 1, snapshot=True)
+    desk.delete()
+    assert (desk.read(job).state, desk.read(job).snapshot) == (state, None)
+    assert not keys(desk, "snapshots/")
+
+
+def test_a_job_whose_parent_remembers_nothing_goes_on(desk: Desk) -> None:
+    desk.version(1)
+    job = desk.job("running", 0, snapshot=True)
+    desk.delete()
+    assert desk.read(job).state == "running" and desk.read(job).snapshot is not None
+    assert len(keys(desk, "snapshots/")) == 1
+
+
+def test_a_job_that_started_after_the_deletion_is_left_alone_by_a_second_one(desk: Desk) -> None:
+    desk.version(1)
+    desk.delete()
+    job = desk.job("running", 1, snapshot=True)
+    desk.delete()
+    assert desk.read(job).state == "running" and desk.read(job).snapshot is not None
+
+
+def test_a_version_published_since_is_deleted_by_a_second_call(desk: Desk) -> None:
+    first = desk.version(1)
+    desk.delete()
+    second = desk.version(2)
+    desk.delete()
+    assert not desk.blobs.has(first) and not desk.blobs.has(second)
+
+
+def test_two_deletions_at_once_end_as_one(desk: Desk) -> None:
+    digests = [desk.version(n) for n in range(1, 4)]
+    job = desk.job("running", 3, snapshot=True)
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(desk.delete) for _ in range(3)]:
+            done.result()
+    assert not any(desk.blobs.has(digest) for digest in digests)
+    assert desk.read(job).state == "queued"

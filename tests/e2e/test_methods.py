@@ -1,0 +1,99 @@
+"""Every registered method through HTTP, and what the service says about recipes that do not fit well."""
+
+import pytest
+
+from bench.methods_http import learn_all, table
+from tools import digits
+from tools.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+MLP = {"name": "mlp", "hidden": [40]}
+QUICK = {"epochs": 2, "augment": "none"}
+
+
+@pytest.fixture(scope="module")
+def learned(running):
+    """(model, metrics) of each method after two tasks."""
+    return learn_all(Client(running.url, running.key), tasks=2, recipe=QUICK, usual=MLP)
+
+
+def learn(client, model, task, **options):
+    name, archive = digits.archives()[task - 1]
+    job = client.wait(client.submit(model, archive, name, **options))
+    assert job["state"] == "succeeded", job
+    return client.get(f"/v1/models/{model}/tasks/{task}")
+
+
+def test_every_method_learns_and_is_measured(client, learned):
+    print("\n" + table(learned))
+    assert {m["recipe"]["method"]["name"] for m, _ in learned} == {
+        m["name"] for m in client.items("/v1/methods")
+    }
+    for model, metrics in learned:
+        name, figures = model["name"], metrics["summary"]
+        assert all(cell is not None for cell in metrics["accuracy_matrix"][2]), name
+        assert figures["learning_accuracy"] > 0.3, name
+        assert figures["bwt"] == pytest.approx(-figures["forgetting"]), name  # two tasks: the same difference
+        assert figures["knn_probe"]["accuracy"] > 0.3, name  # of four classes
+        assert figures["drift"][0] == pytest.approx(figures["update_norm"][0], rel=1e-5), name
+
+
+def test_replay_forgets_less_than_fine_tuning(learned):
+    lost = {model["name"]: metrics["summary"]["forgetting"] for model, metrics in learned}
+    assert max(lost["er"], lost["derpp"]) < lost["finetune"]
+
+
+def test_regression_and_improvement_explain_the_change_of_accuracy(client, learned):
+    """On the first task, which both versions of each model can answer."""
+    for model, metrics in learned:
+        figures, matrix = metrics["summary"], metrics["accuracy_matrix"]
+        if model["scenario"] == "data":
+            continue
+        gained = figures["improvement_rate"] - figures["regression_rate"]
+        assert gained == pytest.approx(matrix[2][0] - matrix[1][0], abs=1e-9), model["name"]
+
+
+def test_a_weak_combination_is_accepted_with_the_reason(learned):
+    warned = {model["name"]: model["warnings"] for model, _ in learned}
+    assert any("weak in the class scenario" in text for text in warned["finetune"])
+    assert warned["er"] == []
+
+
+def test_an_impossible_combination_is_refused_with_the_field(client):
+    body = {"name": "never", "scenario": "data", "recipe": {"method": "icarl"}}
+    answer = client.http.post("/v1/models", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "recipe.method.name"
+    assert "does not work in the data scenario" in answer.json()["detail"]
+
+
+def test_a_new_method_takes_over_the_buffer_of_the_old_one(client):
+    client.create_model(
+        "handover", architecture=MLP, recipe={**QUICK, "method": {"name": "er", "buffer": 60}}
+    )
+    learn(client, "handover", 1)
+    before = client.get("/v1/models/handover/memory")["parts"][0]
+    assert before["items"] == 60 and [t["task"] for t in before["per_task"]] == [1]
+    client.call("PATCH", "/v1/models/handover", json={"recipe": {"method": {"name": "der++", "buffer": 60}}})
+    assert learn(client, "handover", 2)["warnings"] == []
+    after = client.get("/v1/models/handover/memory")["parts"][0]
+    assert after["items"] == 60 and {t["task"] for t in after["per_task"]} == {1, 2}
+
+
+def test_a_new_method_without_a_use_for_the_old_memory_warns(client):
+    client.create_model("unprotected", architecture=MLP, recipe={**QUICK, "method": "ewc-online"})
+    learn(client, "unprotected", 1)
+    task = learn(client, "unprotected", 2, recipe='{"method": "gem"}')
+    assert any("unprotected" in text for text in task["warnings"])
+
+
+def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client):
+    client.create_model("cleared", architecture=MLP, recipe={**QUICK, "method": {"name": "er", "buffer": 60}})
+    learn(client, "cleared", 1)
+    client.call("DELETE", "/v1/models/cleared/memory")
+    assert client.get("/v1/models/cleared/memory")["items"] == 0
+    task = learn(client, "cleared", 2)
+    assert any("were deleted" in text for text in task["warnings"])
+    part = client.get("/v1/models/cleared/memory")["parts"][0]
+    assert [t["task"] for t in part["per_task"]] == [2] and part["items"] == 60

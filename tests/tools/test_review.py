@@ -1,0 +1,157 @@
+"""The review walks from a version to an older one and measures on the way."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.requests.exports import write_zip
+from tools import review
+
+RESNET = {"name": "resnet20"}
+MLP = {"name": "mlp", "hidden": [8]}
+SIZE = 8
+
+
+def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Network:
+    """Random weights, rows and statistics."""
+    built = build_network(architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.of(heads), seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in built.state_dict().items():
+            if tensor.is_floating_point() and not name.startswith("backbone.fc"):
+                tensor.add_(torch.rand(tensor.shape, generator=generator))
+    return built
+
+
+def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) -> Path:
+    parts = []
+    for part, tensors in of.parts().items():
+        save_file(tensors, folder / f"{name}-{part}")
+        parts.append((part, folder / f"{name}-{part}"))
+    manifest = {
+        "model": "mdl_x", "version": 1, "scenario": of.scenario, "architecture": architecture,
+        "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
+        "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
+    }  # fmt: skip
+    write_zip(folder / name, manifest, parts)
+    return folder / name
+
+
+def archive(folder: Path, *classes: str, top: str = "", name: str = "set.zip") -> Path:
+    with zipfile.ZipFile(folder / name, "a") as file:
+        for i, label in enumerate(classes * 6):
+            pixels = np.random.default_rng([i, len(top)]).integers(0, 256, (SIZE, SIZE), np.uint8)
+            png = io.BytesIO()
+            Image.fromarray(pixels).save(png, "PNG")
+            file.writestr(f"{top}{label}/{i}.png", png.getvalue())
+    return folder / name
+
+
+def read(*paths: Path):
+    return [review.read_version(path) for path in paths]
+
+
+def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path: Path) -> None:
+    """Statistics of BatchNorm go along; the row of a class that only the newer version knows stays."""
+    before, after = (
+        network(1, architecture=RESNET, classes=["b", "a"]),
+        network(2, architecture=RESNET, classes=["a", "c", "b"]),
+    )
+    old, new = read(
+        download(tmp_path, "old.zip", before, RESNET), download(tmp_path, "new.zip", after, RESNET)
+    )
+    built = review.build(new)
+    walked = []
+    for point in review.walk(built, new.tensors, review.far_end(old, new), [], None):
+        walked.append({name: t.clone() for name, t in built.state_dict().items()})
+        assert point.share == point.k / 50
+    assert len(walked) == 51
+    first, last = before.state_dict(), after.state_dict()
+    for name, tensor in last.items():
+        assert torch.equal(walked[0][name], tensor), name
+        if name.startswith("backbone.") and tensor.is_floating_point():
+            assert torch.equal(walked[50][name], first[name]), name
+            torch.testing.assert_close(walked[10][name], 0.8 * tensor + 0.2 * first[name])
+    assert torch.equal(walked[50]["head.weight"][[0, 2]], first["head.weight"][[1, 0]])
+    assert torch.equal(walked[50]["head.weight"][1], last["head.weight"][1])
+
+
+def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
+    before, after = network(1), network(2, classes=["a", "b"])
+    save_file(before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors")
+    old, new = read(tmp_path / "base.safetensors", download(tmp_path, "new.zip", after))
+    end = review.far_end(old, new)
+    assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
+    assert torch.equal(end["backbone.fc1.weight"], before.state_dict()["backbone.fc1.weight"])
+
+
+def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, capsys) -> None:
+    before, after = network(1, classes=["a"]), network(2, classes=["a", "b"])
+    old, new = download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after)
+    images = archive(tmp_path, "a", "b")
+    review.main([str(old), str(new), str(images)])
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in table[1:-1]] == [str(k) for k in range(51)]
+
+    measured = review.read_archive(str(images), after, ImageSpec(SIZE, 1), tmp_path / "again").data
+    x = ((measured.images.float() / 255 - 0.5) / 0.25).permute(0, 3, 1, 2)
+    for k in (0, 25, 50):
+        middle = network(2, classes=["a", "b"])
+        for name, tensor in middle.named_parameters():
+            rows = slice(1) if name.startswith("head.") else slice(None)
+            tensor.data[rows] = tensor.data[rows].lerp(before.state_dict()[name], k / 50)
+        right = (middle(x).argmax(1) == measured.labels).double().mean().item()
+        assert float(table[1 + k][2]) == pytest.approx(right, abs=1e-4)
+    best = max(float(row[-1]) for row in table[1:-1])
+    assert table[-1][2] == f"{best:.4f}"
+
+
+def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:
+    archive(tmp_path, "a", "b", top="train/")
+    images = archive(tmp_path, "b", top="test/")
+    found = review.read_archive(
+        str(images), network(1, classes=["a", "b"]), ImageSpec(SIZE, 1), tmp_path / "out"
+    )
+    assert found.data.labels.tolist() == [1] * 6
+
+
+def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None:
+    heads = [{"task": 1, "classes": ["a", "b"]}, {"task": 3, "classes": ["c", "d"]}]
+    after = network(2, "task", heads=heads)
+    before = network(1, "task", heads=heads[:1])
+    old, new = read(download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after))
+    end = review.far_end(old, new)
+    assert "heads.1.weight" in end and "heads.3.weight" not in end
+    images = archive(tmp_path, "c", "d")
+    found = review.read_archive(f"3={images}", after, ImageSpec(SIZE, 1), tmp_path / "out")
+    assert (found.task, found.data.names) == (3, ["c", "d"])
+    with pytest.raises(ValueError, match="there are 1, 3"):
+        review.read_archive(str(images), after, ImageSpec(SIZE, 1), tmp_path / "out")
+
+
+def test_what_cannot_be_reviewed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    version = download(tmp_path, "v.zip", network(1, classes=["a"]))
+    other = download(tmp_path, "o.zip", network(1, classes=["a"], architecture=RESNET), RESNET)
+    nothing = download(tmp_path, "n.zip", network(1))
+    images = archive(tmp_path, "a")
+    strangers = archive(tmp_path, "z", name="strangers.zip")
+    save_file({"fc1.bias": torch.zeros(8)}, tmp_path / "part.safetensors")
+    for old, new, file, sentence in (
+        (other, version, images, "differ in architecture"),
+        (version, nothing, images, "learned no classes"),
+        (images, version, images, "no download of a version"),
+        (tmp_path / "part.safetensors", version, images, "lacks the tensor backbone.fc1.weight"),
+        (version, version, strangers, "z"),
+        (version, version, tmp_path / "missing.zip", "No such file"),
+    ):
+        with pytest.raises(SystemExit, match=sentence):
+            review.main([str(old), str(new), str(file)])

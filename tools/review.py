@@ -1,0 +1,228 @@
+"""How a version answers on the straight line back to an older one: OLOR's zero-shot review.
+
+    python -m tools.review OLD NEW ARCHIVE [ARCHIVE …]
+
+NEW is the download of a version; OLD that of an earlier version of the same model, or a base (.safetensors).
+Prints the accuracy on each archive at θ_new + k/50 (θ_old - θ_new) for k = 0 … 50 (Huang et al. 2024, arXiv
+2401.10962). An archive is one that could be uploaded; where it has a test part, that part is what counts. In the
+task scenario its head is named as well: `2=week-31.zip`. A k that is chosen here is fitted to these archives.
+
+What lies on the line: parameters that both versions have, rows of a head by class label, and BatchNorm's running
+means and variances, so that k = 50 is the older backbone exactly. What only NEW has stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file
+from torch import Tensor
+
+from core.errors import PerennialError
+from core.ingest.ingest import ingest
+from core.ingest.limits import Limits
+from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.learn.dataset import Dataset
+from core.learn.evaluate import answers
+from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
+from core.learn.networks.families import rebuild
+from core.learn.precision import Inputs, choose_device, place
+
+STEPS = 50
+
+
+@dataclass(frozen=True)
+class Version:
+    """A download. `config`: its config.json; `tensors`: its weights by name."""
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """Images to measure on. `task`: the head's task in the task scenario, else 0, which no network looks at."""
+
+    name: str
+    task: int
+    data: Dataset
+
+
+@dataclass(frozen=True)
+class Point:
+    """Accuracies (0 to 1), one for each set, at `share` of the way to the older version."""
+
+    k: int
+    share: float
+    accuracies: list[float]
+
+    @property
+    def mean(self) -> float:
+        """The sets count alike, whatever their sizes."""
+        return sum(self.accuracies) / len(self.accuracies)
+
+
+def read_version(path: Path) -> Version:
+    """A downloaded zip, or a base as a version without classes. ValueError: neither."""
+    if not zipfile.is_zipfile(path):
+        try:
+            return Version({}, {f"backbone.{name}": t for name, t in load_file(path).items()})
+        except SafetensorError as error:
+            raise ValueError(f"{path} is neither a version's zip nor a safetensors file") from error
+    with zipfile.ZipFile(path) as archive:
+        try:
+            return Version(json.loads(archive.read("config.json")), load(archive.read("model.safetensors")))
+        except KeyError as error:
+            raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
+
+
+def build(version: Version) -> Network:
+    """The version's network in eval mode. ValueError: a base, a version without classes, other tensors."""
+    config = version.config
+    if not (config.get("classes") or config.get("heads")):
+        raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
+    plain = empty_network(
+        config["architecture"], ImageSpec.of(config["image"]), config["scenario"], HeadSpec.of(config)
+    )
+    network = rebuild(plain, config.get("network"))
+    if strange := version.tensors.keys() ^ network.state_dict().keys():
+        raise ValueError(
+            f"{sorted(strange)[0]} is not shared by the file and its network: only versions that answer by their "
+            "heads can be reviewed"
+        )
+    network.load_state_dict(version.tensors)
+    return network.eval()
+
+
+def far_end(old: Version, new: Version) -> dict[str, Tensor]:
+    """Where the line ends, by the names of `new` that lie on it. ValueError: the two share no backbone."""
+    for key in ("architecture", "image", "scenario"):
+        if key in old.config and old.config[key] != new.config[key]:
+            raise ValueError(f"the versions differ in {key}: {old.config[key]} and {new.config[key]}")
+    rows_of = {"head": (old.config.get("classes") or [], new.config.get("classes") or [])}
+    labels = {head["task"]: head["classes"] for head in old.config.get("heads") or []}
+    for head in new.config.get("heads") or []:
+        rows_of[f"heads.{head['task']}"] = (labels.get(head["task"], []), head["classes"])
+    end: dict[str, Tensor] = {}
+    for name, tensor in new.tensors.items():
+        owner, before = name.rpartition(".")[0], old.tensors.get(name)
+        if not tensor.is_floating_point() or (before is None and not name.startswith("backbone.")):
+            continue
+        if before is None:
+            raise ValueError(f"the older version lacks the tensor {name}")
+        if owner in rows_of:
+            end[name] = _rows(before, tensor, *rows_of[owner])
+        elif before.shape == tensor.shape:
+            end[name] = before
+        else:
+            shapes = f"{tuple(before.shape)} and {tuple(tensor.shape)}"
+            raise ValueError(f"the versions differ in the shape of {name}: {shapes}")
+    return end
+
+
+def _rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:
+    """`now` with the older version's rows for the labels that it knew."""
+    row_of = {label: row for row, label in enumerate(old_labels)}
+    rows = now.clone()
+    for i, label in enumerate(labels):
+        if label in row_of:
+            rows[i] = before[row_of[label]]
+    return rows
+
+
+def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path) -> LabelledSet:
+    """`ARCHIVE` or `TASK=ARCHIVE`, decoded into `folder`. Raises ValueError, OSError or ingest's errors."""
+    task, file = 0, argument
+    if network.scenario == "task":
+        number, _, file = argument.partition("=")
+        if number not in map(str, network.head_classes) or not file:
+            heads = ", ".join(map(str, network.head_classes))
+            raise ValueError(f"{argument}: name the head, as TASK=ARCHIVE; there are {heads}")
+        task = int(number)
+    path = Path(file)
+    with path.open("rb") as opened:
+        kind = sniff(opened.read(SNIFF_BYTES), None)
+    done = ingest(
+        path,
+        kind,
+        folder,
+        image.size,
+        image.channels,
+        Limits(),
+        allowed_classes=network.classes_of(task),
+        held_out_share=0.0,
+    )
+    data = Dataset.read(done.held_out if done.n_held_out else done.train, done.class_list)
+    return LabelledSet(path.name, task, data)
+
+
+def walk(
+    network: Network,
+    start: Mapping[str, Tensor],
+    end: Mapping[str, Tensor],
+    sets: Sequence[LabelledSet],
+    inputs: Inputs,
+) -> Iterator[Point]:
+    """The points k = 0 … 50, measured one by one with the network's memory."""
+    for k in range(STEPS + 1):
+        share = k / STEPS
+        network.load_state_dict({n: t.lerp(end[n], share) if n in end else t for n, t in start.items()})
+        right = [answers(network, each.data, each.task, Network.forward, inputs) for each in sets]
+        yield Point(k, share, [float(r.double().mean()) for r in right])
+
+
+def main(arguments: list[str]) -> None:
+    """Prints the table, or raises SystemExit with a sentence."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "old", type=Path, metavar="OLD", help="an earlier version (.zip) or a base (.safetensors)"
+    )
+    parser.add_argument("new", type=Path, metavar="NEW", help="a version (.zip)")
+    parser.add_argument(
+        "archives", nargs="+", metavar="ARCHIVE", help="labelled images: zip, tar, tar.gz or npz"
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        old, new = read_version(chosen.old), read_version(chosen.new)
+        network = build(new)
+        end = far_end(old, new)
+        image = ImageSpec.of(new.config["image"])
+        with tempfile.TemporaryDirectory() as folder:
+            sets = [
+                read_archive(argument, network, image, Path(folder) / str(i))
+                for i, argument in enumerate(chosen.archives)
+            ]
+            device = choose_device("auto")
+            place(network, device)
+            inputs = Inputs(new.config["normalise"], image.channels, device)
+            _print(sets, walk(network, new.tensors, end, sets, inputs))
+    except (PerennialError, OSError, ValueError) as error:
+        raise SystemExit(f"cannot review: {error}") from error
+
+
+def _print(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
+    names = [each.name[-20:] for each in sets]
+    widths = [max(8, len(name)) for name in names]
+    print(" ".join([" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]))
+    best: Point | None = None
+    for point in points:
+        cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
+        print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
+        best = point if best is None or point.mean > best.mean else best
+    assert best is not None
+    print(f"highest mean {best.mean:.4f} at k = {best.k}, {best.share:.0%} of the way to the older version")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
