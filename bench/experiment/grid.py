@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from bench.experiment import joint
 from bench.experiment.data import Files
-from bench.experiment.joint import method_of
 from bench.experiment.plan import Base, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
 from core.code_version import code_version
@@ -92,6 +92,7 @@ class Run:
         return f"{self.data} {self.scenario} {self.method} depth {self.depth} order {self.order} seed {self.seed}"
 
 
+@joint.registered()
 def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
     """Bases and runs; orders and seeds come last, so that an early look sees every method.
 
@@ -117,7 +118,7 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                 labels = [[names[c] for c in task] for task in tasks]
                 recipe = recipe_of(plan, method, scenario, depth, seed)
                 if method.joint:
-                    recipe = recipe.model_copy(update={"method": method_of(recipe, scenario, labels)})
+                    recipe = recipe.model_copy(update={"method": joint.method_of(recipe, scenario, labels)})
                 base = bases[method.base] if method.base else None
                 config = {
                     **_config(data, files, plan.architecture_of(method), recipe, device),

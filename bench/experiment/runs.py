@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.experiment import joint
 from bench.experiment.grid import BaseRun, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
 from core.learn import job
@@ -104,6 +105,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
     store.write(run.key, {**record, "name": run.name, "config": run.config})
 
 
+@joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: list[dict[str, Any]]) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as `job.run`."""
     base = store.base(run.base.key) if run.base else None
