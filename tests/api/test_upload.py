@@ -80,14 +80,15 @@ def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
 
 
 def test_a_form_with_file_and_recipe_is_taken(client: TestClient, archive: Make) -> None:
+    content = archive(a=2, b=2)
     answer = client.post(
         TASKS,
-        files={"file": ("batch.zip", archive(a=2, b=2), "application/zip")},
+        files={"file": ("batch.zip", content, "application/zip")},
         data={"recipe": '{"epochs": 3}'},
     )
     assert answer.status_code == 202, answer.text
     assert answer.json()["job"]["recipe"]["epochs"] == 3
-    assert answer.json()["task"]["sha256"] == hashlib.sha256(archive(a=2, b=2)).hexdigest()
+    assert answer.json()["task"]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
