@@ -60,6 +60,7 @@ def _run(test: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so() -> None:
     done = _run("test_a_database_has_all_tables")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,6 +69,7 @@ def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so() -> 
     assert "docker compose -f tests/services/docker-compose.yml up -d" in done.stdout
 
 
+@pytest.mark.slow
 def test_in_ci_a_missing_service_fails_its_tests_with_a_clear_sentence() -> None:
     done = _run("test_a_database_has_all_tables", CI="true")
     assert done.returncode == 1

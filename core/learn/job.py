@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learn import methods, predicting
-from core.learn.anytime import Accuracy
+from core.learn import methods
+from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
-from core.learn.comparison import changed_answers, drift, present, probed, update_norm
+from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
-from core.learn.evaluate import Predict, answers, can_answer, counted
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
+from core.learn.measuring import Measuring
 from core.learn.methods.base import Method
 from core.learn.networks import Network, architectures
 from core.learn.networks.network import part_type
@@ -72,10 +72,11 @@ class Job:
         self._judge = judge
         self._recipe: Recipe = resolve(spec["recipe"], spec["scenario"])
         self._device = choose_device(spec.get("device") or "auto")
-        self._normalise = spec.get("normalise") or spec["parent"]["manifest"].get("normalise")
-        self._inputs = Inputs(self._normalise, spec["image"]["channels"], self._device)
+        normalise = spec.get("normalise") or spec["parent"]["manifest"].get("normalise")
+        self._inputs = Inputs(normalise, spec["image"]["channels"], self._device)
+        self._ancestors = Ancestors(spec, self._device)
+        self._measuring = Measuring(spec, self._ancestors, self._inputs, emit)
         self._warnings: list[str] = []
-        self._rows: list[dict[str, Any]] = []
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
@@ -87,24 +88,25 @@ class Job:
         """All phases; resumes when the spec names a snapshot."""
         spec, recipe = self._spec, self._recipe
         torch.manual_seed(epoch_seed(recipe.seed, self._number, 0))
-        data = Dataset.read(Path(spec["task"]["train"]), self._names(self._classes))
+        data = Dataset.read(Path(spec["task"]["train"]), self._ancestors.names(self._classes))
         if len(data) == 0:
             raise DataError("the task has no training images")
-        network = self._network("parent")
+        network = self._ancestors.network("parent")
         method_type = methods.get(recipe.method["name"])
         hyper = method_type.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
         method = method_type(hyper, State())
         self._check_fit(network, method)
         snapshot = self._read_snapshot()
         if snapshot is not None:
-            self._rows = list(snapshot.json["results"])
+            self._measuring.rows = list(snapshot.json["results"])
             self._warnings = list(snapshot.json["warnings"])
             self._numbers = itertools.count(snapshot.json["number"] + 1)
         else:
-            self._measure_before(network)
+            self._emit({"event": "phase", "phase": "measure"})
+            self._measuring.before(network)
         if spec["scenario"] == "data" and int(spec["parent"]["version"]) == 0:
             # Version 0 answers by zero rows; training starts from rows of the recipe's init.
-            network = self._network("parent", untaught=True)
+            network = self._ancestors.network("parent", untaught=True)
         self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
         self._grow(network)
@@ -118,10 +120,10 @@ class Job:
             self._control,
             save=self._write_snapshot,
             save_best=lambda best: self._write_best(network, method, best),
-            test=lambda: self._test(network, method),
+            test=lambda: self._measuring.during(network, method),
         )
         if recipe.optimizer.carry_state:
-            loop.carry(self._parent_tensors(OPTIMIZER_PART))
+            loop.carry(self._ancestors.tensors("parent", OPTIMIZER_PART))
         if snapshot is not None:
             loop.resume(snapshot.tensors, snapshot.json)
             self._erase(method)  # deleted since the snapshot
@@ -148,35 +150,13 @@ class Job:
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
         self._emit({"event": "phase", "phase": "evaluate"})
-        compared = self._measure_after(network, method)
+        compared = self._measuring.after(network, method)
         if self._judge is not None:
             self._judge(network, method, self._inputs)
         path = self._write_result(network, method, loop, ctx, compared)
         self._emit({"event": "done", "path": str(path)})
 
-    # Networks and state.
-
-    def _manifest(self, which: str) -> dict[str, Any]:
-        spec, source = self._spec, self._spec[which]
-        known = {"architecture": spec["architecture"], "image": spec["image"], "scenario": spec["scenario"]}
-        manifest = {**known, **source["manifest"], "version": source["version"]}
-        if spec["scenario"] == "data" and not manifest.get("classes"):
-            manifest["classes"] = self._names(self._classes)
-        return manifest
-
-    def _paths(self, which: str) -> dict[str, Path]:
-        return {part["name"]: Path(part["path"]) for part in self._spec[which]["parts"]}
-
-    def _network(self, which: str, *, untaught: bool = False) -> Network:
-        manifest = self._manifest(which)
-        if untaught:
-            manifest["classes"] = []
-        return predicting.load(manifest, self._paths(which))
-
-    def _answers_of(self, which: str) -> Predict:
-        """How a version answers as it was deployed: by its own method and state, not by those of this task."""
-        made_by = predicting.method_of(self._manifest(which), self._paths(which), self._device)
-        return made_by.predict_logits
+    # Network and state.
 
     def _check_fit(self, network: Network, method: Method) -> None:
         """DataError when the method cannot train a network of this architecture or family."""
@@ -191,14 +171,9 @@ class Job:
                 "use a method of that family, or move production to version 0, which every family can start from"
             )
 
-    def _names(self, classes: list[str]) -> list[str]:
-        """What labels in a dataset file index: the model's classes in the data scenario, else the task's."""
-        fixed = self._spec.get("classes")
-        return list(fixed) if self._spec["scenario"] == "data" and fixed else list(classes)
-
     def _grow(self, network: Network) -> None:
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
-        network.grow(self._number, self._names(self._classes), self._recipe.head.init, generator)
+        network.grow(self._number, self._ancestors.names(self._classes), self._recipe.head.init, generator)
 
     def _context(self, network: Network) -> Context:
         known = network.classes_of(self._number if network.scenario == "task" else None)
@@ -224,7 +199,7 @@ class Job:
         """Parameters as the task found them, or version 0's: its backbone, since it has no learned head."""
         if point == "update_start":
             return self._start
-        network = self._network("base")
+        network = self._ancestors.network("base")
         return {name: p.detach() for name, p in network.named_parameters() if name.startswith("backbone.")}
 
     def _load_state(self, method: Method) -> None:
@@ -263,89 +238,6 @@ class Job:
         if erased:
             method.erase(erased)
 
-    def _parent_tensors(self, kind: str) -> dict[str, Tensor]:
-        for part in self._spec["parent"]["parts"]:
-            if part["type"] == kind:
-                return load_tensors(Path(part["path"]))
-        return {}
-
-    # Measuring.
-
-    def _measure_before(self, network: Network) -> None:
-        """Base and parent, as they are, on the new task's held-out part."""
-        self._emit({"event": "phase", "phase": "measure"})
-        path = self._spec["task"].get("held_out")
-        if not path:
-            return
-        held_out = Dataset.read(Path(path), self._names(self._classes))
-        names = present(held_out)
-        same = self._spec["base"]["version"] == self._spec["parent"]["version"]
-        for version in ("parent",) if same else ("base", "parent"):
-            manifest = self._manifest(version)
-            if not _may_answer(manifest, self._number, names):
-                continue
-            measured = network if version == "parent" else self._network("base")
-            place(measured, self._device)
-            self._result(version, measured, held_out, self._number, self._answers_of(version))
-        if same:
-            self._rows += [{**row, "version": "base"} for row in self._rows]
-        network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-    def _measure_after(self, network: Network, method: Method) -> dict[str, Any]:
-        """The new version on every task that it can answer; what changed since its parent, for the result."""
-        spec = self._spec
-        parts = self._held_out()
-        right: dict[int, Tensor] = {}
-        for task, data in parts.items():
-            known = self._result("new", network, data, task, method.predict_logits)
-            if known is not None:
-                right[task] = known
-        older = {"parent": self._network("parent")}
-        if spec["base"]["version"] != spec["parent"]["version"]:
-            older["base"] = self._network("base")
-        for other in older.values():
-            place(other, self._device)
-        base = dict(older.get("base", older["parent"]).named_parameters())
-        predict = self._answers_of("parent")
-        return {
-            "changes": changed_answers(older["parent"], predict, parts, right, self._inputs, self._metric),
-            "knn_probe": probed(network, older, parts, self._number, self._inputs, self._metric),
-            "drift": drift(network, base),
-        }
-
-    def _metric(self, name: str, data: Mapping[str, Any], value: float | None = None) -> None:
-        self._emit({"event": "metric", "name": name, "step": None, "value": value, "data": dict(data)})
-
-    def _result(
-        self, version: str, network: Network, data: Dataset, task: int, predict: Any
-    ) -> Tensor | None:
-        """Measure one cell and report it; its `answers`, or None when the version cannot answer."""
-        if len(data) == 0 or not can_answer(network, task, present(data)):
-            return None
-        right = answers(network, data, task, predict, self._inputs)
-        row = {"version": version, "task": task, **vars(counted(data, right))}
-        self._rows.append(row)
-        self._metric("result", row)
-        return right
-
-    def _test(self, network: Network, method: Method) -> Accuracy:
-        """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""
-        found: Accuracy = {}
-        for task, data in self._held_out().items():
-            if len(data) and can_answer(network, task, present(data)):
-                right = answers(network, data, task, method.predict_logits, self._inputs)
-                found[str(task)] = int(right.sum()) / len(data)
-                self._emit({"event": "alive"})  # many tasks take long together
-        return found
-
-    def _held_out(self) -> dict[int, Dataset]:
-        """Held-out parts by task: those of earlier tasks that are still there, and the new one."""
-        return {
-            int(task["number"]): Dataset.read(Path(task["held_out"]), self._names(list(task["classes"])))
-            for task in (*self._spec.get("history", []), self._spec["task"])
-            if task.get("held_out")
-        }
-
     # Files.
 
     def _read_snapshot(self) -> Snapshot | None:
@@ -362,7 +254,7 @@ class Job:
         facts = {
             "task": self._number,
             "recipe": self._recipe.model_dump(by_alias=True),
-            "results": self._rows,
+            "results": self._measuring.rows,
             "warnings": self._warnings,
         }
         path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
@@ -386,7 +278,7 @@ class Job:
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         facts = {
             **self._describe(network, method),
-            "results": self._rows,
+            "results": self._measuring.rows,
             "adp": loop.validation.adp(),
             "update_norm": update_norm(network, self._start, set(ctx.trainable)),
             "trainable": sum(p.numel() for p in ctx.trainable.values()),
@@ -481,13 +373,6 @@ def kind_of(error: Exception) -> str:
     if out_of_memory or "can't allocate memory" in str(error):
         return "memory"
     return "code"
-
-
-def _may_answer(manifest: Mapping[str, Any], task: int, names: list[str]) -> bool:
-    """As evaluate.can_answer, from a manifest alone, so that no network is built in vain."""
-    if manifest["scenario"] == "task":
-        return any(int(head["task"]) == task for head in manifest.get("heads") or [])
-    return bool(names) and set(names) <= set(manifest.get("classes") or [])
 
 
 if __name__ == "__main__":

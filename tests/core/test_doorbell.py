@@ -150,6 +150,7 @@ def test_the_message_carries_no_work(db: Database, tmp_path: Path, redis_url: st
     assert JOB.encode() not in message
 
 
+@pytest.mark.slow
 def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, silent_broker: str) -> None:
     bell = Doorbell(settings(tmp_path, silent_broker), db)
     begin = time.monotonic()

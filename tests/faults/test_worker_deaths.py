@@ -29,6 +29,7 @@ def test_a_killed_job_process_is_resumed_and_ends_bit_identical(
     assert house.left_over() == []
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:

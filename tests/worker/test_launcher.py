@@ -84,6 +84,7 @@ def test_a_part_that_dies_is_started_again(
     assert launcher.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
     launch: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_best_state_is_not_asked_for_before_its_time(watch: Any) -> None:
     assert kept.best == []
 
 
+@pytest.mark.slow
 def test_a_child_that_finished_but_lingers_is_ended(watch: Any) -> None:
     outcome, took = watch(
         ("emit", {"event": "done", "path": "/r"}), ("sleep", 60), beat=Answers(), kept=Kept()

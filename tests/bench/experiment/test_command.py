@@ -4,7 +4,10 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from experiments import Runner
+
+pytestmark = pytest.mark.slow
 
 METHODS = """
 scenarios = ["task"]

@@ -241,6 +241,7 @@ def test_an_image_that_ends_its_decoder_is_one_row(take: Take, poisonable: None,
     assert result.train.read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

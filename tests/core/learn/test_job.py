@@ -206,12 +206,31 @@ def test_a_closed_control_pipe_ends_the_process(bench) -> None:
     events.close()
 
 
+VIT = {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
+FAMILIES = {
+    "fine-tuning": "finetune",
+    "with OLOR": {"preset": "olor-sgd"},
+    "FAST": {"preset": "fast"},
+    "importance of weights": "ewc-online",
+    "importance along the path": "si",
+    "distillation": "lwf",
+    "replay": "er",
+    "replay of logits": "der++",
+    "projection": "gem",
+    "exemplars": "icarl",
+    "prompts": "vpt",
+}
+"""A method, or a whole recipe, of each family."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["finetune", "ewc-online", "er", "der++"])
-def test_a_real_kill_9_changes_no_bit(bench, method) -> None:
-    recipe = {"method": method, "epochs": 400}
-    undisturbed = bench.learn(bench.spec(1, None, **recipe))
-    spec = bench.spec(1, None, **recipe)
+@pytest.mark.parametrize("recipe", FAMILIES.values(), ids=FAMILIES)
+def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
+    recipe = {"epochs": 200, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
+    bench = Bench(tmp_path, **({"architecture": VIT} if recipe.get("method") == "vpt" else {}))
+    first = bench.learn(bench.spec(1, None, **{**recipe, "epochs": 2}))
+    undisturbed = bench.learn(bench.spec(2, first, **recipe))
+    spec = bench.spec(2, first, **recipe)
     process, events, control = start(spec)
     snapshot = None
     for line in events:
@@ -225,6 +244,7 @@ def test_a_real_kill_9_changes_no_bit(bench, method) -> None:
     assert process.wait(60) == -signal.SIGKILL
     events.close()
     os.close(control)
+    assert snapshot is not None
     assert bench.learn({**spec, "snapshot": snapshot}).digests == undisturbed.digests
 
 

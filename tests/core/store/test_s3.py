@@ -59,6 +59,7 @@ def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent", "closed"])
 def test_an_outage_ends_every_call_in_bounded_time(
     kind: str, silent_port: int, closed_port: int, tmp_path: Path

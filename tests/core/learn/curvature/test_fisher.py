@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from core.learn.curvature import fisher, per_sample
+from core.learn.networks import HeadSpec, ImageSpec, build_network
 
 
 def of(network, inputs, names=None, kind="exact", labels=None, seed=0):
@@ -38,23 +39,33 @@ def test_the_exact_fisher_of_a_linear_softmax_is_its_formula() -> None:
     network, x = linear(4), torch.randn(9, 3, dtype=torch.float64)
     p = network(x).softmax(1).detach()
     wanted = (p * (1 - p)).T @ x.square() / 9
-    assert torch.allclose(of(network, [x])["0.weight"].double(), wanted, atol=1e-7)
+    assert torch.allclose(of(network, [x])["0.weight"], wanted, rtol=0, atol=1e-15)
 
 
 def test_the_exact_fisher_at_probabilities_of_three_quarters_is_three_sixteenths() -> None:
     network = linear(2, 1)
     with torch.no_grad():
         network[0].weight.zero_()
-        network[0].bias.copy_(torch.tensor([3.0, 1.0]).log())
+        network[0].bias.copy_(torch.tensor([3.0, 1.0]).double().log())
     value = of(network, [torch.ones(1, 1, dtype=torch.float64)])
-    assert value["0.weight"].flatten().tolist() == pytest.approx([0.1875, 0.1875])
+    assert value["0.weight"].flatten().tolist() == pytest.approx([0.1875, 0.1875], abs=1e-15)
 
 
 def test_a_mean_over_three_examples_in_two_batches_is_the_mean_over_three() -> None:
     network, x = linear(), torch.randn(3, 3, dtype=torch.float64)
     value, wanted = of(network, [x[:2], x[2:]]), slow(network, x)
     for name in wanted:
-        assert torch.allclose(value[name].double(), wanted[name], atol=1e-7)
+        assert torch.allclose(value[name], wanted[name], rtol=0, atol=1e-15)
+
+
+def of_batch_means(network, x):
+    """What the Fisher is not: squared gradients of a batch's mean, whose examples have equal probabilities."""
+    log_p = network(x).log_softmax(1).mean(0)
+    total = torch.zeros_like(network[0].weight)
+    for c in range(log_p.numel()):
+        (gradient,) = torch.autograd.grad(log_p[c], network[0].weight, retain_graph=True)
+        total += network(x).softmax(1)[0, c].detach() * gradient.square()
+    return total.detach()
 
 
 def test_examples_with_opposite_gradients_do_not_cancel() -> None:
@@ -63,13 +74,21 @@ def test_examples_with_opposite_gradients_do_not_cancel() -> None:
         for p in network.parameters():
             p.zero_()
     x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    assert float(of(network, [x])["0.weight"].min()) > 0.2
+    assert float(of_batch_means(network, x).abs().max()) == 0
+    assert of(network, [x])["0.weight"].flatten().tolist() == pytest.approx([0.25, 0.25], abs=1e-15)
 
 
 def test_repeating_an_example_does_not_change_the_fisher() -> None:
     network, x = linear(), torch.randn(1, 3, dtype=torch.float64)
     once, often = of(network, [x]), of(network, [x.repeat(5, 1)])
-    assert torch.allclose(once["0.weight"], often["0.weight"])
+    assert torch.allclose(once["0.weight"], often["0.weight"], rtol=1e-13)
+    assert torch.allclose(of_batch_means(network, x.repeat(5, 1)), often["0.weight"], rtol=1e-13)
+
+
+def test_every_parameter_has_importances_of_its_own_shape() -> None:
+    network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(("a", "b")), 1).eval()
+    value = of(network, [torch.randn(3, 1, 8, 8)])
+    assert {n: f.shape for n, f in value.items()} == {n: p.shape for n, p in network.named_parameters()}
 
 
 def quarter(p=(0.75, 0.25)):
@@ -77,7 +96,7 @@ def quarter(p=(0.75, 0.25)):
     network = linear(2, 1)
     with torch.no_grad():
         network[0].weight.zero_()
-        network[0].bias.copy_(torch.tensor(p).log())
+        network[0].bias.copy_(torch.tensor(p).double().log())
     return network, torch.ones(1, 1, dtype=torch.float64)
 
 
@@ -85,7 +104,7 @@ def quarter(p=(0.75, 0.25)):
 def test_the_empirical_fisher_takes_the_label(y, wanted) -> None:
     network, x = quarter()
     value = of(network, [x], kind="empirical", labels=[torch.tensor([y])])
-    assert value["0.weight"].flatten().tolist() == pytest.approx([wanted, wanted])
+    assert value["0.weight"].flatten().tolist() == pytest.approx([wanted, wanted], abs=1e-15)
 
 
 def test_the_empirical_fisher_of_a_linear_softmax_is_its_formula() -> None:
@@ -100,7 +119,7 @@ def test_the_empirical_fisher_of_a_linear_softmax_is_its_formula() -> None:
 def test_the_predicted_fisher_takes_the_likeliest_class_whatever_the_label() -> None:
     network, x = quarter()
     value = of(network, [x], kind="predicted", labels=[torch.tensor([1])])
-    assert value["0.weight"].flatten().tolist() == pytest.approx([0.0625, 0.0625])
+    assert value["0.weight"].flatten().tolist() == pytest.approx([0.0625, 0.0625], abs=1e-15)
 
 
 def test_the_sampled_fisher_is_the_exact_one_on_average() -> None:

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from streams import Bench, Learned, Script
 from torch import nn
 
 from core.learn import methods
+from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.state import State
 
 # task → (snapshot step, kill step) of 12: after the first step, in the second epoch, before the very last
@@ -175,6 +177,39 @@ def growth_keeps_the_old_rows(case: Case) -> None:
         assert torch.equal(found[name][: old.shape[0]], old)
 
 
+def keeps_what_the_depth_freezes(case: Case) -> None:
+    """Statistics included, also in a first task, whose other statistics move."""
+    bench = case.bench("small-resnet", size=8, n=9)
+    last = bench.stream(2, method=case.name, depth=min(case.method.accepts.depths), epochs=1)
+    start = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5).state_dict()
+    for part in last.network_digests:
+        for name, tensor in last.tensors(part).items():
+            same = name.startswith("backbone.") and torch.equal(tensor, start[name])
+            assert same or (name.startswith("head") and tensor.any()), name
+
+
+def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
+    """As if no loss had reached it: no method fails, and it stays unless the method itself gives it a gradient."""
+    bench, method, seen = case.bench(drift=True), case.method, []
+    grads, after = method.penalty_grads, method.after_step
+
+    def penalty_grads(self: Any, ctx: Any) -> None:
+        next(iter(ctx.trainable.values())).grad = None
+        grads(self, ctx)
+
+    def after_step(self: Any, ctx: Any, batch: Any) -> None:
+        parameter = next(iter(ctx.trainable.values()))
+        seen.append((parameter.grad is None, parameter.detach().clone()))
+        after(self, ctx, batch)
+
+    first = bench.learn(bench.spec(1, None, method=case.name))
+    with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
+        bench.learn(bench.spec(2, first, method=case.name))
+    assert seen[-1][0] or method.project is not methods.Method.project
+    for (_, before), (missing, now) in pairwise(seen):
+        assert torch.equal(now, before) or not missing
+
+
 def refuses_tensors_outside_its_state(case: Case) -> None:
     method = case.method(case.method.Hyper(), State())
     for value in (torch.zeros(1), nn.Linear(1, 1), [torch.zeros(1)], {"a": torch.zeros(1)}):
@@ -198,6 +233,8 @@ CHECKS = (
     its_regularisers_act_from_the_second_task,
     takes_a_class_that_reappears,
     growth_keeps_the_old_rows,
+    keeps_what_the_depth_freezes,
+    manages_without_the_gradient_of_a_parameter,
     refuses_tensors_outside_its_state,
     stores_only_safetensors_without_metadata,
 )

@@ -24,6 +24,15 @@ def test_gamma_zero_keeps_the_last_tasks_importance_alone(bench) -> None:
         assert torch.allclose(found[gamma][name], wanted, atol=1e-7)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(gamma, monkeypatch) -> None:
+    old, new = torch.tensor([2.0, 3.0]).double(), torch.tensor([5.0, 0.0]).double()
+    method, ctx = held("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
+    monkeypatch.setattr(EwcOnline, "_fisher", lambda self, ctx, batches: {"w": new})
+    method.end_task(ctx, [])
+    assert torch.equal(method.tensors["fisher.w"], gamma * old + new)
+
+
 @pytest.mark.parametrize("gamma", [None, -0.1, 1.1])
 def test_a_gamma_that_is_no_share_is_refused(gamma) -> None:
     with pytest.raises(ValidationError, match="gamma"):

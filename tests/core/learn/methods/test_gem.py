@@ -185,6 +185,18 @@ def test_examples_of_erased_tasks_are_gone(bench) -> None:
     assert set(third.tensors("buffer")["tasks"].tolist()) == {2, 3}
 
 
+def test_with_one_earlier_task_and_no_bound_it_is_averaged_gem_on_the_whole_memory(bench) -> None:
+    bench.drift = True  # so that gradients conflict
+    first = bench.learn(bench.spec(1, None, method="gem"))
+    found = {}
+    for method in ({"name": "gem", "gamma": 0.0}, {"name": "a-gem"}, {"name": "finetune"}):
+        learned = bench.learn(bench.spec(2, first, method=method))
+        parts = {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
+        found[method["name"]] = torch.cat([t.flatten() for _, t in sorted(parts.items())])
+    assert torch.allclose(found["gem"], found["a-gem"], rtol=0, atol=1e-6)
+    assert float((found["gem"] - found["finetune"]).abs().max()) > 1e-3
+
+
 @pytest.mark.parametrize("name", ["gem", "a-gem"])
 def test_with_the_head_alone_and_a_head_per_task_nothing_is_forgotten(tmp_path, name) -> None:
     bench = Bench(tmp_path, "task")

@@ -88,9 +88,12 @@ def test_labels_are_not_used(bench, monkeypatch) -> None:
         end(self, ctx, batches)
         first = {key: t.clone() for key, t in self.tensors.items()}
         self.tensors.clear()
+        moved = []
         for batch in batches:
+            moved.append(int((batch.y != batch.y.flip(0)).sum()))
             batch.y = batch.y.flip(0)
         end(self, ctx, batches)
+        assert sum(moved) > 0 and any(bool(t.any()) for t in first.values())
         found.append(all(torch.equal(t, self.tensors[key]) for key, t in first.items()))
 
     monkeypatch.setattr(Mas, "end_task", end_task)

@@ -142,7 +142,7 @@ def test_stages_beyond_the_fourth_join_the_deepest_group(make: Make) -> None:
     assert sum(name.startswith("backbone") for name in network.parts()) == 6
 
 
-# Parameters that may move at depths 1 to 5 with ten classes (design table; millions where rounded there).
+# Parameters that may move at depths 1 to 5 with ten classes (in millions where rounded).
 COUNTS = {
     "resnet18": [5_130, 8_398_858, 10_498_570, 11_024_138, 11_181_642],
     "vit_b_16": [7_690, 21.27e6, 42.54e6, 63.80e6, 85.81e6],

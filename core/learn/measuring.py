@@ -1,0 +1,112 @@
+"""What a job measures: base and parent on the new task before it, the new version on every task after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learn.ancestors import Ancestors, Which
+from core.learn.anytime import Accuracy
+from core.learn.comparison import changed_answers, drift, present, probed
+from core.learn.dataset import Dataset
+from core.learn.evaluate import Predict, answers, can_answer, counted
+from core.learn.methods.base import Method
+from core.learn.networks import Network
+from core.learn.precision import Inputs, place
+
+
+class Measuring:
+    """Rows of counts, `rows`, each also reported as a metric."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        ancestors: Ancestors,
+        inputs: Inputs,
+        emit: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._spec = spec
+        self._ancestors = ancestors
+        self._inputs = inputs
+        self._emit = emit
+        self._number = int(spec["task"]["number"])
+
+    def before(self, network: Network) -> None:
+        """Base and parent (`network`, back on the CPU afterwards), as they are, on the new task's held-out part."""
+        if not self._spec["task"].get("held_out"):
+            return
+        held_out = self._held_out_of(self._spec["task"])
+        names = present(held_out)
+        same = self._ancestors.same
+        versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
+        for version in versions:
+            if not self._ancestors.may_answer(version, self._number, names):
+                continue
+            measured = network if version == "parent" else self._ancestors.network("base")
+            place(measured, self._inputs.device)
+            self._result(version, measured, held_out, self._number, self._ancestors.answers_of(version))
+        if same:
+            self.rows += [{**row, "version": "base"} for row in self.rows]
+        network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def after(self, network: Network, method: Method) -> dict[str, Any]:
+        """The new version on every task that it can answer; what changed since its parent, for the result."""
+        parts = self._held_out()
+        right: dict[int, Tensor] = {}
+        for task, data in parts.items():
+            known = self._result("new", network, data, task, method.predict_logits)
+            if known is not None:
+                right[task] = known
+        older = {"parent": self._ancestors.network("parent")}
+        if not self._ancestors.same:
+            older["base"] = self._ancestors.network("base")
+        for other in older.values():
+            place(other, self._inputs.device)
+        base = dict(older.get("base", older["parent"]).named_parameters())
+        predict = self._ancestors.answers_of("parent")
+        return {
+            "changes": changed_answers(older["parent"], predict, parts, right, self._inputs, self._metric),
+            "knn_probe": probed(network, older, parts, self._number, self._inputs, self._metric),
+            "drift": drift(network, base),
+        }
+
+    def during(self, network: Network, method: Method) -> Accuracy:
+        """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""
+        found: Accuracy = {}
+        for task, data in self._held_out().items():
+            if len(data) and can_answer(network, task, present(data)):
+                right = answers(network, data, task, method.predict_logits, self._inputs)
+                found[str(task)] = int(right.sum()) / len(data)
+                self._emit({"event": "alive"})  # many tasks take long together
+        return found
+
+    def _metric(self, name: str, data: Mapping[str, Any], value: float | None = None) -> None:
+        self._emit({"event": "metric", "name": name, "step": None, "value": value, "data": dict(data)})
+
+    def _result(
+        self, version: str, network: Network, data: Dataset, task: int, predict: Predict
+    ) -> Tensor | None:
+        """Measure one cell and report it; its `answers`, or None when the version cannot answer."""
+        if len(data) == 0 or not can_answer(network, task, present(data)):
+            return None
+        right = answers(network, data, task, predict, self._inputs)
+        row = {"version": version, "task": task, **vars(counted(data, right))}
+        self.rows.append(row)
+        self._metric("result", row)
+        return right
+
+    def _held_out(self) -> dict[int, Dataset]:
+        """Held-out parts by task: those of earlier tasks that are still there, and the new one."""
+        return {
+            int(task["number"]): self._held_out_of(task)
+            for task in (*self._spec.get("history", []), self._spec["task"])
+            if task.get("held_out")
+        }
+
+    def _held_out_of(self, task: Mapping[str, Any]) -> Dataset:
+        return Dataset.read(Path(task["held_out"]), self._ancestors.names(list(task["classes"])))
