@@ -51,7 +51,7 @@ class Icarl(Method):
     name = "icarl"
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class mean. Its "
-        "loss is a mean over classes, so it wants larger rates than cross-entropy (its authors use SGD at 2.0)."
+        "loss is a mean over classes: rates above those of cross-entropy may suit it (its authors use SGD at 2.0)."
     )
     source = (
         "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, arXiv 1611.07725"
