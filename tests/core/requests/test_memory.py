@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from core.db.session import Database
 from core.db.tables import Event, Job, Model, Owner, Part, Task, Version
+from core.errors import Unavailable
 from core.ids import new_id
 from core.requests import memory
 from core.requests.actor import Actor
@@ -156,3 +157,27 @@ def test_two_deletions_at_once_end_as_one(desk: Desk) -> None:
             done.result()
     assert not any(desk.blobs.has(digest) for digest in digests)
     assert desk.read(job).state == "queued"
+
+
+@pytest.mark.parametrize("state", ["validating", "cancelling"])
+def test_a_job_that_has_not_read_the_memory_or_will_not_use_it_is_left_alone(desk: Desk, state: str) -> None:
+    desk.version(1)
+    job = desk.job(state, 1)
+    desk.delete()
+    assert desk.read(job).state == state
+
+
+def test_a_second_call_deletes_what_an_outage_left_of_the_first(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(*_: object) -> None:
+        raise Unavailable("The store does not answer.")
+
+    digest = desk.version(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "delete_unused", out)
+        with pytest.raises(Unavailable):
+            desk.delete()
+    assert desk.blobs.has(digest)
+    desk.delete()
+    assert not desk.blobs.has(digest)

@@ -226,3 +226,48 @@ def test_a_crash_between_marking_and_deleting_is_repaired(desk: Any, monkeypatch
     os.utime(desk.folder / "store" / desk.blobs.key(train), (1.0, 1.0))
     run(desk)
     assert not desk.blobs.has(train)
+
+
+@pytest.mark.parametrize("prefix", ["snapshots", "anytime"])
+def test_what_a_lost_attempt_left_unregistered_goes_while_the_job_waits(desk: Any, prefix: str) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
+    claims.release(desk.db, claim)
+    run(desk)
+    assert not desk.keys(f"{prefix}/")
+
+
+def test_what_a_failed_job_never_registered_goes_at_once(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    desk.store.put_bytes(f"snapshots/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
+    claims.fail(desk.db, claim, "code", "x")
+    run(desk)
+    assert not desk.keys("snapshots/")
+
+
+def test_an_attempt_keeps_what_it_has_not_registered_yet(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claims.release(desk.db, desk.claim())
+    claim = desk.claim()
+    for fence in (claim.fence - 1, claim.fence):
+        desk.store.put_bytes(f"snapshots/{job_id}/{fence:08d}-000001/tensors", b"x")
+    run(desk)
+    assert desk.keys("snapshots/") == [f"snapshots/{job_id}/{claim.fence:08d}-000001/tensors"]
+
+
+def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.submit(desk.model())
+    parts = {"head": "h", "buffer": "images"}
+    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", 1, 1, 2)]))
+    head, buffer = desk.all(Part)
+    with monkeypatch.context() as hidden:  # as if the store had no files here
+        hidden.setattr(desk.store, "local_path", lambda key: None)
+        copies = [desk.blobs.fetch(part.sha256) for part in (head, buffer)]
+    with desk.db.write() as session:
+        session.get_one(Part, (buffer.version_id, buffer.name)).deleted_at = 1.0
+    run(desk)
+    assert [path.exists() for path in copies] == [True, False]

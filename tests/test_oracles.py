@@ -1,0 +1,52 @@
+"""The table of oracles names tests that exist."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROW = re.compile(r"^\| (?P<what>.+) \| (?P<tests>[^|]+) \|$")
+NAMED = re.compile(r"`(?P<path>[\w/]+\.py)::(?P<name>\w+)(?:\[[^`]*\])?`")
+
+
+def rows() -> list[tuple[str, list[tuple[str, str]]]]:
+    """(what is checked, [(path, name)]) of every row; a cell of tests holds nothing else."""
+    found = []
+    for line in (TESTS / "ORACLES.md").read_text().splitlines():
+        row = ROW.match(line)
+        if row and row["what"] != "What is checked":
+            named = [
+                (test["path"], test["name"]) for test in map(NAMED.fullmatch, cells(row["tests"])) if test
+            ]
+            found.append((row["what"], named if len(named) == len(cells(row["tests"])) else []))
+    return found
+
+
+def cells(tests: str) -> list[str]:
+    return tests.split("<br>")
+
+
+@cache
+def run(path: str) -> set[str]:
+    """The functions of a file that pytest runs: its tests, or the checks that the conformance tests are made of."""
+    tree = ast.parse((TESTS / path).read_text())
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    if Path(path).name.startswith("test_"):
+        return {name for name in functions if name.startswith("test_")}
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    (checks,) = [node.value for node in assigned if ast.unparse(node.targets[0]) == "CHECKS"]
+    return functions & {node.id for node in ast.walk(checks) if isinstance(node, ast.Name)}
+
+
+def test_the_table_is_not_empty_and_every_row_names_tests() -> None:
+    assert rows()
+    assert [what for what, named in rows() if not named] == []
+
+
+@pytest.mark.parametrize(("path", "name"), sorted({test for _, named in rows() for test in named}))
+def test_a_named_test_exists(path, name) -> None:
+    assert (TESTS / path).is_file()
+    assert name in run(path)
