@@ -5,7 +5,8 @@
 One model per method of `GET /v1/methods`, on the demo's stream of two new digits per task and with the
 demo's recipe, in the class scenario where the method accepts it: there methods differ most. Networks are
 small-cnn on 16 pixels, or the smallest of the family that a method asks for. The table is Markdown; it takes
-some minutes on two cores.
+some minutes on two cores. Below it are the whole accuracy matrices, and what the service says about a weak
+combination, an impossible one, and a change of method in mid-life.
 """
 
 import argparse
@@ -46,8 +47,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
         client = Client(running.url, running.key)
         found = learn_all(client, tasks=options.tasks, recipe={"epochs": options.epochs})
-    print(table(found))
-    print(f"\n{len(found)} methods in {time.monotonic() - begun:.0f} s")
+        seconds = time.monotonic() - begun
+        said = remarks(client, recipe={"epochs": options.epochs})
+    print(table(found), matrices(found), said, sep="\n\n")
+    print(f"\n{len(found)} methods in {seconds:.0f} s")
 
 
 def learn_all(
@@ -114,6 +117,53 @@ def table(found: list[tuple[Json, Json]]) -> str:
         named = [model["recipe"]["method"]["name"], model["scenario"], model["architecture"]["name"]]
         lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
     return "\n".join(lines)
+
+
+def matrices(found: list[tuple[Json, Json]]) -> str:
+    """Markdown: the accuracy matrix R of every method, a line per version."""
+    tasks = [c["task"] for c in max((metrics["columns"] for _, metrics in found), key=len)]
+    lines = [
+        f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
+        f"|---|---:|{'---:|' * len(tasks)}",
+    ]
+    for model, metrics in found:
+        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
+            named = [model["recipe"]["method"]["name"], str(row["version"])]
+            lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+    return "\n".join(lines)
+
+
+def remarks(client: Client, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
+    """Markdown: the answers to a weak combination, an impossible one, and another method in mid-life.
+
+    Args:
+        recipe, usual: as for `learn_all`.
+
+    Raises:
+        RuntimeError: an answer is not the expected one.
+    """
+    weak = client.create_model("weak", scenario="class", recipe={**recipe, "method": "si"})
+    if not weak["warnings"]:
+        raise RuntimeError("SI in the class scenario was accepted without a warning")
+    body = {"name": "impossible", "scenario": "data", "recipe": {"method": "icarl"}}
+    refused = client.http.post("/v1/models", json=body)
+    if refused.status_code != 422:
+        raise RuntimeError(f"iCaRL in the data scenario was answered with {refused.status_code}")
+    lines = [
+        f"- weak, accepted: {'; '.join(weak['warnings'])}",
+        f"- impossible, {refused.status_code}: {refused.json()['detail']}",
+    ]
+    client.create_model("midlife", architecture=usual, image=IMAGE, recipe={**recipe, "method": "ewc-online"})
+    for (name, archive), method in zip(digits.archives(), ("ewc-online", "er"), strict=False):
+        end = client.wait(client.submit("midlife", archive, name, f'{{"method": "{method}"}}'))
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"midlife with {method} ended {end['state']}: {end['error']}")
+    changed = [w for w in client.get("/v1/models/midlife/tasks/2")["warnings"] if "method changes" in w]
+    if not changed:
+        raise RuntimeError("the method changed from ewc-online to er without a warning")
+    rows = client.get("/v1/models/midlife/metrics")["accuracy_matrix"]
+    shown = "; ".join(", ".join(_number(cell) for cell in row) for row in rows)
+    return "\n".join([*lines, f"- in mid-life, accepted: {changed[0]} R by version: {shown}"])
 
 
 def _number(value: float | None) -> str:

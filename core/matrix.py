@@ -50,8 +50,18 @@ DEFINITIONS = {
     "gap_to_joint": "D: primary accuracy of a reference trained jointly minus this version's; null without "
     "one.",
     "gap_by_stage": "D at each version from the first to this one.",
-    "update_norm": "Per version, the Euclidean norm of the change of the shared weights; null if unknown.",
+    "update_norm": "Per version, the Euclidean norm of the change of the backbone from the parent, over the "
+    "weights that the task could move; null if unknown.",
+    "update_norm_head": "As `update_norm`, of the heads: the rows that the parent has too.",
+    "update_norm_relative": "Per version, the norm of the change of all weights that the task could move, "
+    "divided by their norm before; null if unknown.",
     "drift": "Per version, the Euclidean distance of the backbone from version 0; null if unknown.",
+    "adp_mean": "Per version, Anytime Deployment Performance on the held-out images of its task and of "
+    "earlier ones: mean, over checkpoints at Fibonacci steps, of the accuracy of the state that was the best "
+    "validated by then; null without `anytime`. The curve is in the version's manifest.",
+    "seconds": "Per version, seconds from the first claim of its job to its publish, pauses included; null "
+    "if unknown.",
+    "bytes": "Per version, the bytes of its parts as published, whether or not it shares them.",
     "knn_probe": "Leave-one-out k-nearest-neighbour accuracy of the version's features on the held-out "
     "images: over all tasks together and per task. It does not depend on the head.",
     "degenerate": "Learned tasks with a single class to answer: their accuracy is 1 whatever was learned.",

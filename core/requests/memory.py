@@ -18,6 +18,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Part, Version
+from core.errors import StoreCorrupt
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.tensors import Tensor, parse_header
@@ -41,6 +42,13 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
         NotFound: the caller sees no such model.
         StoreCorrupt: a part is missing or damaged.
     """
+    try:
+        return _read(db, blobs, actor, model)
+    except StoreCorrupt:  # perhaps deleted since its row was read: then the row says so by now
+        return _read(db, blobs, actor, model)
+
+
+def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -57,7 +65,9 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
 
 
 def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
-    """Delete the stored images of every version of a model. A second call changes nothing.
+    """Delete the stored images of every version of a model.
+
+    A second call changes nothing, but finishes what an outage of the store may have left of the first.
 
     A job that runs on from such a version is given back and starts again without them, and snapshots of such
     jobs are deleted: they hold the same images. Images of the batch that is being learned are not concerned.
@@ -87,22 +97,24 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     row = find_model(session, actor, found.id, lock=True)
     if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in held}:
         return None  # claimed since: hold it too
-    stored = session.execute(
+    found_parts = session.execute(
         select(Part, Version.number)
         .join(Version, Version.id == Part.version_id)
-        .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)), Part.deleted_at.is_(None))
+        .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
+    digests = sorted({part.sha256 for part, _ in found_parts})
+    stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
-        return [], []
+        return [], digests
     now = db.now(session)
-    digests = {part.sha256: part.bytes for part, _ in stored}
+    freed = {part.sha256: part.bytes for part, _ in stored}
     for part, _ in stored:
         part.deleted_at = now
     versions = {number for _, number in stored}
     keys = [key for job in held if job.parent_version in versions for key in _restarted(session, job, now)]
-    data = {"versions": sorted(versions), "bytes": sum(digests.values())}
+    data = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record(session, actor, "memory.delete", row.id, data, now=now)
-    return keys, sorted(digests)
+    return keys, digests
 
 
 def _restarted(session: Session, job: Job, now: float) -> list[str]:

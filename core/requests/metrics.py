@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from core import matrix
 from core.db.session import Database
-from core.db.tables import Result, Task, Version
+from core.db.tables import Job, Result, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
@@ -25,12 +25,14 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
         owner = find_model(session, actor, model)
         asked = find_version(session, owner, version).number
         found = session.execute(
-            select(Version.number, Version.task_number, Version.parent, Version.manifest)
+            select(Version, Job.started_at, Job.finished_at)
+            .outerjoin(Job, Job.id == Version.job_id)
             .where(Version.model_id == owner.id)
             .order_by(Version.number)
         ).all()
-        rows = [matrix.Row(number, task, parent) for number, task, parent, _ in found]
-        manifests = {number: manifest for number, _, _, manifest in found}
+        rows = [matrix.Row(v.number, v.task_number, v.parent) for v, _, _ in found]
+        manifests = {v.number: v.manifest for v, _, _ in found}
+        costs = {v.number: (v.bytes, _seconds(start, end)) for v, start, end in found}
         learned = sorted({row.task for row in rows if row.task is not None})
         tasks = {
             task.number: task
@@ -52,6 +54,8 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
         figures = {
             **matrix.summary(rows, cells, asked, scenario, per_class=per_class),
             **_of_manifests([manifests[row.version] for row in stages.line]),
+            "seconds": [costs[row.version][1] for row in stages.line[1:]],
+            "bytes": [costs[row.version][0] for row in stages.line[1:]],
             "degenerate": matrix.degenerate(stages, classes),
             "unmeasured_classes": matrix.unmeasured(stages, per_class, classes),
         }
@@ -86,10 +90,24 @@ def _of_manifests(line: list[dict[str, Any]]) -> dict[str, Any]:
         "fwt_probe": matrix.mean(_forward(manifest) for manifest in line[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
-        "update_norm": [_number((m.get("update_norm") or {}).get("backbone")) for m in line[1:]],
+        "update_norm": _norms(line, "backbone"),
+        "update_norm_head": _norms(line, "head"),
+        "update_norm_relative": _norms(line, "relative"),
         "drift": [_number(manifest.get("drift")) for manifest in line[1:]],
+        "adp_mean": [_adp(manifest.get("adp")) for manifest in line[1:]],
         "knn_probe": _probe(line[-1].get("knn_probe")),
     }
+
+
+def _norms(line: list[dict[str, Any]], of: str) -> list[float | None]:
+    return [_number((manifest.get("update_norm") or {}).get(of)) for manifest in line[1:]]
+
+
+def _adp(found: dict[str, Any] | None) -> list[dict[str, Any]] | None:
+    if not found:
+        return None
+    means = sorted((int(task), accuracy) for task, accuracy in found["mean"].items())
+    return [{"task": task, "accuracy": accuracy} for task, accuracy in means]
 
 
 def _forward(manifest: dict[str, Any]) -> float | None:
@@ -111,6 +129,10 @@ def _probe(found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _share(counts: list[int] | None) -> float | None:
     return counts[0] / counts[1] if counts and counts[1] else None
+
+
+def _seconds(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start
 
 
 def _number(value: Any) -> float | None:

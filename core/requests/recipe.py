@@ -195,7 +195,9 @@ def _applicable(catalogue: Json, name: str, scenario: str, recipe: Json, archite
     accepts = entry.get("accepts", {})
     errors = []
     if scenario not in entry["scenarios"]:
-        errors.append(("recipe.method.name", f"{name} does not work in the {scenario} scenario"))
+        where = " and ".join(entry["scenarios"])
+        what = f"{name} does not work in the {scenario} scenario, only in {where}: take another method"
+        errors.append(("recipe.method.name", what))
     families = accepts.get("architectures")
     if architecture is not None and families is not None:
         known = catalogue["architectures"]

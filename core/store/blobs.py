@@ -116,6 +116,17 @@ class Blobs:
         with _verified_lock:
             _verified_files.pop(str(local), None)
 
+    def copies(self) -> list[str]:
+        """Digests of the blobs that this machine's cache holds; none where the store is read in place."""
+        return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
+
+    def drop_copy(self, sha256: str) -> None:
+        """Remove the cached copy alone; none is fine."""
+        cached = self._cached(sha256)
+        cached.unlink(missing_ok=True)
+        with _verified_lock:
+            _verified_files.pop(str(cached), None)
+
     def _cached(self, sha256: str) -> Path:
         return self._cache / self.key(sha256)
 

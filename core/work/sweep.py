@@ -58,6 +58,7 @@ def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     _sweep_models(db, blobs)
     spool.remove_abandoned(settings.folder("spool"))
     _sweep_blobs(db, store, blobs)
+    _sweep_copies(db, blobs)
 
 
 def _sweep_rows(db: Database, settings: Settings) -> None:
@@ -93,10 +94,8 @@ def _sweep_states(
             job = job_rows.locked(session, job_id)
             if job is None:
                 gone = found
-            elif State(job.state) not in TERMINAL:
-                gone = _superseded(getattr(job, kind), found)
-            elif State(job.state) == State.FAILED and _retriable(db, session, job, settings.failed_days):
-                gone = []
+            elif State(job.state) not in TERMINAL or _retriable(db, session, job, settings.failed_days):
+                gone = _superseded(job, getattr(job, kind), found)
             else:
                 gone = found
                 setattr(job, kind, None)
@@ -104,15 +103,21 @@ def _sweep_states(
                 store.delete(key)
 
 
-def _superseded(registered: dict[str, Any] | None, keys: list[str]) -> list[str]:
-    if registered is None:
-        return []
-    current = (registered["fence"], registered["number"])
+def _superseded(job: Job, registered: dict[str, Any] | None, keys: list[str]) -> list[str]:
+    """Keys older than the registered state; without one, those that no present attempt has stored."""
+    if registered is not None:
+        current = (registered["fence"], registered["number"])
+    elif job.fence is not None:
+        current = (job.fence, 0)
+    else:
+        return keys
     return [key for key in keys if order_of(key) < current]
 
 
 def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
-    """Whether a failed job's states may still serve: it failed lately, and model and data are still there."""
+    """Whether the states of a job that is over may still serve: it failed lately, and model and data are there."""
+    if State(job.state) != State.FAILED:
+        return False
     model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
     if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
         return False
@@ -217,3 +222,14 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs) -> None:
             retention.drop(db, blobs, batch)
             batch = []
     retention.drop(db, blobs, batch)
+
+
+def _sweep_copies(db: Database, blobs: Blobs) -> None:
+    """This machine's copies of blobs that nothing names any more: who deletes a blob reaches only its own."""
+    held = blobs.copies()
+    for start in range(0, len(held), _BATCH):
+        batch = held[start : start + _BATCH]
+        with db.read() as session:
+            used = references.used(session, batch)
+        for digest in set(batch) - used:
+            blobs.drop_copy(digest)

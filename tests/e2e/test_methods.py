@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.methods_http import learn_all, table
+from bench.methods_http import learn_all, matrices, remarks, table
 from tools import digits
 from tools.client import Client
 
@@ -26,7 +26,7 @@ def learn(client, model, task, **options):
 
 
 def test_every_method_learns_and_is_measured(client, learned):
-    print("\n" + table(learned))
+    print("\n" + table(learned) + "\n\n" + matrices(learned))
     assert {m["recipe"]["method"]["name"] for m, _ in learned} == {
         m["name"] for m in client.items("/v1/methods")
     }
@@ -81,11 +81,33 @@ def test_a_new_method_takes_over_the_buffer_of_the_old_one(client):
     assert after["items"] == 60 and {t["task"] for t in after["per_task"]} == {1, 2}
 
 
-def test_a_new_method_without_a_use_for_the_old_memory_warns(client):
+def test_the_memory_of_every_method_is_counted_by_task(client, learned):
+    keeping = set()
+    for model, _ in learned:
+        found = client.get(f"/v1/models/{model['name']}/memory")
+        for part in found["parts"]:
+            if part["type"] in ("buffer", "exemplars"):
+                keeping.add(model["name"])
+                assert {t["task"] for t in part["per_task"]} == {1, 2}, model["name"]
+                assert part["items"] == sum(part["per_class"].values()) > 0, model["name"]
+    assert keeping == {"er", "der", "derpp", "gem", "a-gem", "icarl"}
+
+
+def test_a_new_method_without_a_use_for_the_old_memory_warns_and_the_matrix_goes_on(client):
     client.create_model("unprotected", architecture=MLP, recipe={**QUICK, "method": "ewc-online"})
     learn(client, "unprotected", 1)
+    before = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
     task = learn(client, "unprotected", 2, recipe='{"method": "gem"}')
     assert any("unprotected" in text for text in task["warnings"])
+    after = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
+    assert [row[:1] for row in after[:2]] == before
+    assert len(after) == 3 and all(cell is not None for cell in after[2])
+
+
+def test_the_benchmark_shows_what_the_service_says(client):
+    said = remarks(client, recipe=QUICK, usual=MLP)
+    assert "weak in the class scenario" in said and "does not work in the data scenario" in said
+    assert "from ewc-online to er: nothing is taken over" in said
 
 
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client):

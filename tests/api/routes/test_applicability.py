@@ -220,3 +220,102 @@ def test_a_first_task_loses_no_memory_and_a_queued_one_counts(
     assert changes(submit(model, {"method": "der++"})) == []
     lost = changes(submit(model, {"method": "ewc-online"}))
     assert len(lost) == 1 and "the replay buffer is not used" in lost[0]
+
+
+WEAK = {
+    "data": {"mas"},
+    "task": set[str](),
+    "class": {"finetune", "vpt", "l2-sp", "ewc", "ewc-online", "mas", "si", "lwf", "a-gem"},
+}
+"""Scenario → methods that are accepted there with a warning."""
+IMPOSSIBLE = {"data": {"icarl"}, "task": set[str](), "class": set[str]()}
+"""Scenario → methods that are refused there."""
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+def test_every_method_is_accepted_warned_about_or_refused_in_a_scenario(
+    client: TestClient, scenario: str
+) -> None:
+    weak, impossible = set(), set()
+    for entry in client.get("/v1/methods?limit=100").json()["items"]:
+        name = entry["name"]
+        body = {"name": f"m-{name.replace('+', 'p')}", "scenario": scenario, "recipe": {"method": name}}
+        answer = client.post("/v1/models", json={**body, "architecture": "vit"})
+        if answer.status_code == 422:
+            refused(answer, "recipe.method.name", f"{name} does not work in the {scenario} scenario")
+            impossible.add(name)
+            continue
+        assert answer.status_code == 201, answer.text
+        warnings = answer.json()["warnings"]
+        known = [w for w in warnings if w.startswith(f"{name} is known to be weak in the {scenario} ")]
+        assert warnings == known and all(len(w.partition(": ")[2]) > 20 for w in known), "one, with a reason"
+        if known:
+            weak.add(name)
+    assert (weak, impossible) == (WEAK[scenario], IMPOSSIBLE[scenario])
+
+
+def test_joint_training_is_no_method_of_the_service(client: TestClient, model: str) -> None:
+    refused(change(client, model, {"method": "joint"}), "recipe.method.name", "unknown method", "finetune")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "recipe", "reason"),
+    [
+        ("class", {"preset": "olor-sgd", "method": "finetune"}, "OLOR is known to be weak"),
+        (
+            "class",
+            {"preset": "linear-probe", "method": "finetune"},
+            "depth 1 (the head alone) is known to be weak",
+        ),
+        ("class", {"preset": "fast"}, "new-rows-zero"),
+        ("data", {"preset": "fast"}, "the head goes on from what it learned before"),
+        ("data", {"method": "mas"}, "mas is known to be weak in the data scenario"),
+        ("class", {"preset": "olor-sgd", "method": "er"}, None),
+        ("task", {"preset": "olor-sgd", "method": "finetune"}, None),
+        ("task", {"preset": "linear-probe", "method": "finetune"}, None),
+        ("task", {"preset": "fast"}, None),
+    ],
+)
+def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
+    client: TestClient, submit: Any, scenario: str, recipe: dict[str, Any], reason: str | None
+) -> None:
+    body: dict[str, Any] = {"scenario": scenario, "classes": ["cat", "dog"] if scenario == "data" else None}
+    made = client.post("/v1/models", json={"name": "asked", "recipe": recipe, **body})
+    client.post("/v1/models", json={"name": "later", "recipe": {"method": "er"}, **body})
+    answers = [
+        made.json()["warnings"],
+        client.get("/v1/models/asked").json()["warnings"],
+        submit("later", recipe, "?validate=only").json()["warnings"],
+        submit("later", recipe).json()["task"]["warnings"],
+        change(client, "later", recipe).json()["warnings"],
+    ]
+    for warnings in answers:
+        found = [w for w in warnings if "known to be weak" in w or "preset fast" in w]
+        assert bool(found) == (reason is not None)
+        assert reason is None or any(reason in w for w in found), found
+
+
+@pytest.mark.parametrize(
+    ("scenario", "architecture", "recipe", "field"),
+    [
+        ("data", "small-cnn", {"method": "icarl"}, "recipe.method.name"),
+        ("class", "small-cnn", {"method": "vpt"}, "recipe.method.name"),
+        ("class", "vit", {"method": "vpt", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
+        ("class", "vit", {"method": "vpt", "depth": 5}, "recipe.depth"),
+    ],
+)
+def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
+    client: TestClient,
+    submit: Any,
+    scenario: str,
+    architecture: str,
+    recipe: dict[str, Any],
+    field: str,
+) -> None:
+    body: dict[str, Any] = {"name": "m", "scenario": scenario, "architecture": architecture}
+    refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)
+    client.post("/v1/models", json=body)
+    refused(change(client, "m", recipe), field)
+    refused(submit("m", recipe), field)
+    refused(submit("m", recipe, "?validate=only"), field)
+    assert client.get("/v1/models/m/tasks").json()["items"] == []

@@ -6,6 +6,7 @@ from sqlalchemy import select
 
 from api.schemas.memory import MemoryOut
 from core.db.tables import Audit, Part
+from core.requests import memory
 from core.requests.versions import PRIVATE_TYPES
 
 
@@ -139,3 +140,55 @@ def test_deleting_needs_a_key_that_may_write(client, remembering, key_of):
     reader = key_of("admin", "read")
     assert client.get(f"/v1/models/{remembering}/memory", headers=reader).status_code == 200
     assert client.delete(f"/v1/models/{remembering}/memory", headers=reader).status_code == 403
+
+
+def test_images_of_a_version_that_was_held_go_too(client, model, publish):
+    publish(model)
+    held = publish(model, {"buffer": stored([1], [0])}, passed=False)
+    assert client.delete(f"/v1/models/{model}/memory").status_code == 204
+    assert blobs_of(client, model, held) == {"buffer": False}
+
+
+def test_a_deletion_while_the_memory_is_being_read_is_no_error(client, remembering, monkeypatch):
+    counts = memory._counts
+
+    def late(blobs, part):
+        monkeypatch.setattr(memory, "_counts", counts)
+        client.delete(f"/v1/models/{remembering}/memory")
+        return counts(blobs, part)
+
+    monkeypatch.setattr(memory, "_counts", late)
+    answer = client.get(f"/v1/models/{remembering}/memory")
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["items"], answer.json()["parts"][0]["bytes"]) == (0, 0)
+
+
+def test_a_damaged_memory_is_a_problem_and_not_a_count(client, remembering):
+    parts = client.get(f"/v1/models/{remembering}/versions/2").json()["parts"]
+    client.app.state.blobs.delete(next(part["sha256"] for part in parts if part["type"] == "buffer"))
+    answer = client.get(f"/v1/models/{remembering}/memory")
+    assert answer.status_code == 500
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_stored_images_are_never_given_out_before_or_after_the_deletion(client, remembering):
+    for _ in range(2):
+        answer = client.get(f"/v1/models/{remembering}/versions/2/files/buffer")
+        assert answer.status_code == 422 and "cannot be downloaded" in answer.json()["detail"]
+        client.delete(f"/v1/models/{remembering}/memory")
+
+
+def test_the_memory_of_a_deleted_model_is_not_found(client, remembering):
+    assert client.delete(f"/v1/models/{remembering}").status_code == 204
+    for call in (client.get, client.delete):
+        answer = call(f"/v1/models/{remembering}/memory")
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+
+
+def test_the_documentation_tells_the_shape_and_the_problems(client):
+    found = client.get("/openapi.json").json()["paths"]["/v1/models/{model}/memory"]
+    shape = found["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert shape["$ref"].endswith("/MemoryOut")
+    for call in ("get", "delete"):
+        assert {"401", "403", "404"} <= found[call]["responses"].keys()
+    assert "204" in found["delete"]["responses"] and "200" not in found["delete"]["responses"]

@@ -2,6 +2,9 @@
 
 import pytest
 
+from core.db.tables import Job, Model, Task, Version
+from core.ids import new_id
+
 
 def test_rows_columns_cells_and_summary_fit_together(client, model, publish):
     publish(model, cells={1: (9, 10)})
@@ -68,3 +71,40 @@ def test_classes_that_cannot_be_measured_are_listed(client, model, publish):
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
     assert summary["unmeasured_classes"] == [{"task": 1, "class": "dog"}]
     assert summary["macro"] == pytest.approx(0.9) and summary["degenerate"] == []
+
+
+def test_the_norms_of_a_step_are_told_of_backbone_head_and_relative(client, model, publish):
+    publish(model, manifest={"update_norm": {"backbone": 1.5, "head": 0.5, "relative": 0.1}})
+    publish(model, manifest={"update_norm": {"backbone": 1.0, "head": 0.2, "relative": None}})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["update_norm"] == [1.5, 1.0]
+    assert summary["update_norm_head"] == [0.5, 0.2]
+    assert summary["update_norm_relative"] == [0.1, None]
+
+
+def test_anytime_performance_is_told_per_version_and_task(client, model, publish):
+    publish(model)
+    publish(model, manifest={"adp": {"mean": {"10": 0.75, "2": 0.5}, "curve": []}})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["adp_mean"] == [None, [{"task": 2, "accuracy": 0.5}, {"task": 10, "accuracy": 0.75}]]
+
+
+def test_each_step_has_its_bytes_and_seconds(client, model, publish):
+    publish(model)
+    publish(model)
+    with client.app.state.database.write() as session:
+        version = session.query(Version).filter_by(number=2).one()
+        task = session.query(Task).filter_by(number=2).one()
+        job = Job(
+            id=new_id("job"), model_id=task.model_id,
+            owner_id=session.get_one(Model, task.model_id).owner_id, task_id=task.id, task_number=2,
+            place=1, state="succeeded", recipe_override={}, recipe={}, progress={}, created_at=0.0,
+            started_at=10.0, finished_at=12.5,
+        )  # fmt: skip
+        session.add(job)
+        session.flush()
+        version.job_id = job.id
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    sizes = [client.get(f"/v1/models/{model}/versions/{n}").json()["bytes"] for n in (1, 2)]
+    assert summary["seconds"] == [None, 2.5]
+    assert summary["bytes"] == sizes
