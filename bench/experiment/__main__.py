@@ -1,11 +1,15 @@
-"""Run a plan: every run that has no result yet, then one table, one summary and the figures.
+"""Run a plan: every run that has no result yet, then the tables, a summary and the figures.
 
     python -m bench.experiment PLAN.toml --data DIR [--out DIR] [--jobs N] [--device cpu|cuda]
 
 PLAN is a file, or the name of one in `bench/plans`. DIR holds the data sets that the plan names. Results go to
 `--out` (default `experiments/<plan>`), one JSON file per run: the same command goes on after an interruption,
 and does nothing but the report when all runs are done. Runs are products of the learning code's version: an
-edit there starts them anew. Needs `pip install -e ".[bench]"`.
+edit there starts them anew. Runs that find too little memory are tried again with half as many at once. A run
+that failed in itself is tried again when its file in `runs` is deleted. Needs `pip install -e ".[bench]"`.
+
+Writes summary.md for people, results.csv (a row per run and protocol), accuracies.csv (a row per accuracy that
+was measured) and figures/.
 """
 
 import argparse
@@ -29,7 +33,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="default experiments/<plan's name>")
     parser.add_argument(
-        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once (default: cores)"
+        "--jobs", type=_positive, default=len(os.sched_getaffinity(0)), help="runs at once (default: cores)"
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
@@ -47,6 +51,12 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return 130
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return int(text)
 
 
 if __name__ == "__main__":

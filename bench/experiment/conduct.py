@@ -1,45 +1,76 @@
 """Trains bases, then all runs that have no result, several at once, and writes the report."""
 
+import contextlib
+import fcntl
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch._dynamo  # noqa: F401 - the first optimizer of every child would import it
+import torch
+import torch._dynamo  # the first optimizer of every child would import it
 
 from bench.experiment.data import Files
 from bench.experiment.figures import draw
 from bench.experiment.grid import BaseRun, Run, expand
 from bench.experiment.outcomes import collect
-from bench.experiment.plan import Plan
+from bench.experiment.plan import Plan, PlanError
 from bench.experiment.pool import Work, work_off
 from bench.experiment.runs import Store, failure, run_and_record, train_base
-from bench.experiment.tables import summary, to_csv
+from bench.experiment.tables import summary
+from bench.experiment.tidy import accuracies, results
 
 
 def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
     """Everything that a plan asks for; 1 when runs failed, else 0. Raises PlanError before the first run."""
-    bases, runs = expand(plan, Files(data, out / "data"), device)
-    store = Store(out)
-    progress = Progress(runs, store, jobs)
-    try:
-        work_off(_base_work(bases, store), jobs)
-        work_off(_work(runs, store, progress), jobs)
-    finally:
-        failed = report(plan, runs, bases, store)
+    # Counted without touching CUDA, which a process that forks must not.
+    if device == "cuda" and not torch.cuda.device_count():
+        raise PlanError("--device cuda: there is no CUDA device here")
+    with _alone(out):
+        bases, runs = expand(plan, Files(data, out / "data"), device)
+        store = Store(out)
+        try:
+            learn_all(bases, runs, store, jobs)
+        finally:
+            failed = report(plan, runs, bases, store)
     return 1 if failed else 0
 
 
+def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int) -> None:
+    """What has no result yet. What was killed or had too little memory comes again, half as many at once."""
+    while True:
+        work_off(_base_work(bases, store), jobs)
+        work_off(_work(runs, store, Progress(runs, store, jobs)), jobs)
+        if jobs == 1 or all(store.finished(run.key) for run in runs):
+            return
+        jobs //= 2
+        print(f"again, {jobs} at once: what was killed or had too little memory", flush=True)
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Waits for another process that works in `out`, or for children of one that was killed."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{out}: another process is at work there; waiting for it", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
-    """Write results.csv, summary.md and figures/ from the results there are; the number of failed runs."""
+    """Write tables, summary.md and figures/ from the results there are; the number of failed runs."""
     outcomes, failed = collect(runs, store)
-    (store.out / "results.csv").write_text(to_csv(runs, store))
+    (store.out / "results.csv").write_text(results(runs, outcomes, failed))
+    (store.out / "accuracies.csv").write_text(accuracies(runs, store))
     text = summary(plan, runs, bases, store, outcomes, failed)
     (store.out / "summary.md").write_text(text + "\n")
     draw(outcomes, store.out / "figures")
     for run, record in failed:
         print(f"failed: {run.name}: {record['failure']['reason']}")
-    print(f"report: {store.out / 'summary.md'}, results.csv, figures/", flush=True)
+    print(f"report: {store.out / 'summary.md'}, results.csv, accuracies.csv, figures/", flush=True)
     return len(failed)
 
 

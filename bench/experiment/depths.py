@@ -63,9 +63,13 @@ class DepthStudy:
         """Mean update norm; a repetition counts once, with the mean over its methods."""
         return mean(_mean(self.moved[:, depth]).tolist())
 
-    def update_growth(self, depth: int) -> Figure:
-        """Mean growth of the update norm from a depth to the next, each run compared with its twin."""
-        return mean(_mean(self.moved[:, depth + 1] - self.moved[:, depth]).tolist())
+    def forgotten(self, depth: int) -> Figure:
+        """Mean forgetting, taken as `updates`."""
+        return mean(_mean(self.forgetting[:, depth]).tolist())
+
+    def update_growth(self, first: int, second: int) -> Figure:
+        """Mean growth of the update norm from a depth to another, each run compared with its twin."""
+        return mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
 
     def points(self, depth: int) -> int:
         """How many runs at this depth have both update norm and forgetting."""
@@ -95,6 +99,23 @@ class DepthStudy:
         """`agreement` of every pair of depths."""
         return {pair: self.agreement(*pair) for pair in combinations(range(len(self.depths)), 2)}
 
+    def reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
+        """(a, b, depths where a is surely above b, depths where it is surely below), where there are both.
+
+        Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
+        """
+        found = []
+        for a, b in combinations(range(len(self.methods)), 2):
+            intervals = [
+                mean((self.accuracy[:, depth, a] - self.accuracy[:, depth, b]).tolist())[1]
+                for depth in range(len(self.depths))
+            ]
+            above = [depth for depth, limits in enumerate(intervals) if limits and limits[0] > 0]
+            below = [depth for depth, limits in enumerate(intervals) if limits and limits[1] < 0]
+            if above and below:
+                found.append((self.methods[a], self.methods[b], above, below))
+        return found
+
     def _correlation(self, depth: int, coefficient: Coefficient, draws: Array) -> Array:
         x, y = (table[draws, depth].reshape(len(draws), -1) for table in (self.moved, self.forgetting))
         return coefficient(x, y)
@@ -119,27 +140,60 @@ def _ranking(study: DepthStudy) -> str:
         return "**Rankings of the methods cannot be compared**: fewer than two methods rank at two depths."
     lowest = min(taus, key=lambda pair: taus[pair])
     same = sum(tau == 1 for tau in taus.values())
+    turned = [
+        f"{above} above {below} at depth {_listed(study, higher)}, below it at {_listed(study, lower)}"
+        for above, below, higher, lower in study.reversals()
+    ]
+    if same == len(taus):
+        verdict = "yes"
+    else:
+        verdict = "no" if turned else "no change is shown beyond what orders and seeds do"
     return (
-        f"**Rankings of the methods are {'' if same == len(taus) else 'not '}preserved across depths**: Kendall's "
-        f"tau-b of mean ACC is 1 for {same} of {len(taus)} pairs of depths; lowest at depths "
-        f"{study.depths[lowest[0]]} and {study.depths[lowest[1]]}: {show(pairs[lowest])}."
+        f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of mean ACC is 1 for "
+        f"{same} of {len(taus)} pairs of depths; lowest at depths {study.depths[lowest[0]]} and "
+        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one way at some depth and "
+        f"the other way at another: {'; '.join(turned) or 'none'}."
     )
 
 
+def _listed(study: DepthStudy, depths: Sequence[int]) -> str:
+    return ", ".join(str(study.depths[depth]) for depth in depths)
+
+
 def _growth(study: DepthStudy) -> str:
-    steps = {f"{a} to {b}": study.update_growth(i) for i, (a, b) in enumerate(pairwise(study.depths))}
-    sure = sum(interval is not None and interval[0] > 0 for _, interval in steps.values())
-    verdict = "yes" if sure == len(steps) else f"shown for {sure} of {len(steps)} steps"
-    return f"**Updates grow with depth: {verdict}.** Growth of the mean update norm per step: " + "; ".join(
-        f"{step}: {show(figure)}" for step, figure in steps.items()
+    last = len(study.depths) - 1
+    whole = study.update_growth(0, last)
+    steps = {
+        f"{study.depths[a]} to {study.depths[b]}": study.update_growth(a, b)
+        for a, b in pairwise(range(last + 1))
+    }
+    more = sum(interval is not None and interval[0] > 0 for _, interval in steps.values())
+    less = sum(interval is not None and interval[1] < 0 for _, interval in steps.values())
+    return (
+        "**Updates are larger at the greatest depth than at the smallest: "
+        f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth {study.depths[0]} to "
+        f"{study.depths[-1]}: {show(whole)}. Surely larger in {more} and smaller in {less} of {len(steps)} steps: "
+        + "; ".join(f"{step}: {show(figure)}" for step, figure in steps.items())
     )
 
 
 def _tie(study: DepthStudy) -> str:
-    linear, ranks = study.correlation_growth(pearson), study.correlation_growth(spearman)
+    found = {"Pearson's r": pearson, "Spearman's": spearman}
+    answers, facts = [], []
+    for name, coefficient in found.items():
+        first, last = (study.correlation(depth, coefficient) for depth in (0, -1))
+        growth = study.correlation_growth(coefficient)
+        answer = _verdict(growth[1], "more weakly")
+        # A negative correlation that rises is no closer tie.
+        if last[1] and last[1][1] < 0:
+            answer = "no, it is negative there"
+        elif last[1] and last[1][0] <= 0 and answer == "yes":
+            answer = "not shown, it may be 0 there"
+        answers.append(f"by {name} {answer}")
+        facts.append(f"{name} {show(first)} → {show(last)}, difference {show(growth)}")
     return (
-        "**Forgetting is tied more closely to update size at the greatest depth than at the smallest: "
-        f"{_verdict(linear[1])}.** Difference of Pearson's r {show(linear)}, of Spearman's {show(ranks)}."
+        "**Forgetting correlates more strongly with update size at the greatest depth than at the smallest: "
+        f"{'; '.join(answers)}.** {'; '.join(facts)}."
     )
 
 
@@ -151,9 +205,9 @@ def show(figure: Figure) -> str:
     return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else " (no interval)")
 
 
-def _verdict(interval: Interval | None) -> str:
+def _verdict(interval: Interval | None, opposite: str) -> str:
     if interval is None:
         return "cannot be told"
     if interval[0] > 0:
         return "yes"
-    return "no, less closely" if interval[1] < 0 else "not shown, the interval includes 0"
+    return f"no, {opposite}" if interval[1] < 0 else "not shown, the interval includes 0"

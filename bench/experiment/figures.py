@@ -28,7 +28,7 @@ def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
         figures = {"matrices": _matrices(found), "tasks": _over_tasks(found)}
         study = DepthStudy(found)
         if study.methods:
-            figures["forgetting"] = _forgetting(study)
+            figures["forgetting"] = _forgetting(study, list(dict.fromkeys(o.run.method for o in found)))
         if study.compares and len(study.methods) > 1:
             figures["ranks"] = _ranks(study)
         if any(o.source for o in found):
@@ -93,14 +93,18 @@ def _over_tasks(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _forgetting(study: DepthStudy) -> Figure:
-    """A point per run, a panel per depth, with the correlations over all points of the panel."""
+def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
+    """A point per run, a panel per depth, with the correlations over all points of the panel.
+
+    `methods` gives the colours, the same as in the other figures.
+    """
     figure, axes = _panels(1, len(study.depths))
     figure.suptitle("forgetting against mean update norm")
     for i, depth in enumerate(study.depths):
         axis = axes[0, i]
-        for m in range(len(study.methods)):
-            axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=f"C{m}")
+        for m, method in enumerate(study.methods):
+            colour = f"C{methods.index(method)}"
+            axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=colour)
         found = {
             "r": study.correlation(i, statistics.pearson),
             "rho": study.correlation(i, statistics.spearman),
@@ -110,7 +114,7 @@ def _forgetting(study: DepthStudy) -> Figure:
             *(f"{name} {show(figure)}" for name, figure in found.items()),
         ]
         _label(axis, "\n".join(notes), "update norm", "forgetting")
-    _legend(figure, study.methods)
+    _legend(figure, methods, study.methods)
     return figure
 
 
@@ -148,10 +152,12 @@ def _write(axis: Axes, row: int, column: int, text: str, *, light: bool) -> None
     axis.text(column, row, text, ha="center", va="center", fontsize=6, color="w" if light else "k")
 
 
-def _legend(figure: Figure, names: Sequence[str]) -> None:
-    """Names in the order of the colours C0, C1 …"""
+def _legend(figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
+    """Names in the order of the colours C0, C1 …; of these the shown, by default all."""
     handles = [
-        Line2D([], [], marker=".", color=f"C{number}", label=name) for number, name in enumerate(names)
+        Line2D([], [], marker=".", color=f"C{number}", label=name)
+        for number, name in enumerate(names)
+        if shown is None or name in shown
     ]
     figure.legend(handles=handles, loc="outside center right", fontsize=7)
 

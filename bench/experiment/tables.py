@@ -1,13 +1,8 @@
-"""The results as one tidy CSV and as a summary in Markdown.
+"""The summary in Markdown: figures as means ± standard deviations with the 95 % t-interval of the mean."""
 
-In the CSV a row is a run × stage × protocol × test set, with counts; everything in the summary follows from
-it. In the summary figures are means ± standard deviations with the 95 % t-interval of the mean.
-"""
-
-import csv
-import io
 import statistics as stdlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from bench.experiment import statistics
@@ -40,53 +35,23 @@ HEADINGS = {
     "source": "source %",
     "seconds": "s/task",
 }
+MEANINGS = {
+    "acc": "mean accuracy over all tasks after the last one",
+    "last": "accuracy over all test images after the last task",
+    "average_incremental": "accuracy on the tasks so far, averaged over the stream",
+    "bwt": "accuracy on earlier tasks at the end minus when learned",
+    "forgetting": "best earlier accuracy on a task minus that at the end, mean over earlier tasks",
+    "learning_accuracy": "accuracy on a task right after it",
+    "update_norm": "Euclidean norm of a task's change of the weights that may move and were there before it, "
+    "mean over tasks",
+    "gap_to_joint": "accuracy of training on all data so far minus this one",
+    "source": "accuracy on the base's classes at the end",
+    "seconds": "time to learn a task",
+}
 WITH_INTERVAL = ("acc", "forgetting", "source")
-RUN_COLUMNS = (
-    "key",
-    "data",
-    "scenario",
-    "method",
-    "depth",
-    "order",
-    "seed",
-    "architecture",
-    "base",
-    "status",
-)
-STAGE_COLUMNS = (
-    "stage", "seconds", "update_backbone", "update_head", "update_relative", "trainable", "parameters",
-    "state_bytes",
-)  # fmt: skip
-TEST_COLUMNS = ("readout", "test", "correct", "total", "accuracy")
-
-
-def to_csv(runs: Sequence[Run], store: Store) -> str:
-    """The tidy table. `test` is a task's number or "source"; a failed run has a last row with its reason."""
-    out = io.StringIO()
-    columns = [*RUN_COLUMNS, *STAGE_COLUMNS, *TEST_COLUMNS, "reason"]
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    for run in runs:
-        record = store.record(run.key)
-        if record is None:
-            continue
-        known = {
-            **{name: getattr(run, name) for name in RUN_COLUMNS[1:7]},
-            "key": run.key,
-            "architecture": run.config["architecture"]["name"],
-            "base": run.base.name if run.base else "",
-            "status": record["status"],
-        }
-        for stage in record["stages"]:
-            norms = {f"update_{name}": value for name, value in stage["update_norm"].items()}
-            facts = {name: stage[name] for name in STAGE_COLUMNS if not name.startswith("update_")}
-            for row in stage["results"]:
-                counts = {name: row[name] for name in ("readout", "test", "correct", "total")}
-                accuracy = row["correct"] / row["total"] if row["total"] else None
-                writer.writerow({**known, **facts, **norms, **counts, "accuracy": accuracy})
-        if record["status"] == "failed":
-            writer.writerow({**known, "reason": record["failure"]["reason"]})
-    return out.getvalue()
+SIGNS = "`>`: the 95 % t-interval of the paired difference excludes 0; `≥`: it includes 0, or there is none."
+NEAR = 2
+"""Published standard deviations within which a figure counts as reproduced."""
 
 
 def summary(
@@ -98,7 +63,7 @@ def summary(
     failed: Sequence[tuple[Run, dict[str, Any]]],
 ) -> str:
     """The Markdown report."""
-    done = len({o.run.key for o in outcomes})
+    done = len({o.run.name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
         f"{done} of {len(runs)} runs done, {len(failed)} failed, {len(runs) - done - len(failed)} to do."
@@ -111,20 +76,22 @@ def summary(
     for cell, found in by_cell(outcomes).items():
         cells[cell] = found
     references = [run.method for run in runs if run.reference and not run.joint]
+    reference = references[0] if references else None
     for section in dict.fromkeys(cell[:3] for cell in cells):
         data, scenario, readout = section
         lines += [f"## {data}, {scenario} scenario, {READOUTS[readout]}", ""]
         rows = {cell: found for cell, found in cells.items() if cell[:3] == section}
-        lines += _table(rows, failed, references[0] if references else None)
+        lines += _table(rows, failed, reference)
         study = DepthStudy([o for o in outcomes if o.cell[:3] == section])
-        if study.compares:
-            lines += _depths(study)
+        lines += _depths(study, rows) if study.compares else _orders(rows)
     if plan.published:
-        lines += _published(plan, cells)
+        lines += _published(plan, cells, reference)
     if failed:
-        lines += ["## Failed runs", "", *_rows(["run", "kind", "reason"], [
-            [run.name, record["failure"]["kind"], record["failure"]["reason"]] for run, record in failed
-        ])]  # fmt: skip
+        lines += ["## Failed runs", "", *_rows(["run", "kind", "reason", "file"], [
+            [run.name, record["failure"]["kind"], record["failure"]["reason"], f"runs/{run.key}.json"]
+            for run, record in failed
+        ]), ""]  # fmt: skip
+    lines += _legend(cells)
     return "\n".join(lines)
 
 
@@ -150,8 +117,7 @@ def _table(
     cells: dict[Cell, list[Outcome]], failed: Sequence[tuple[Run, dict[str, Any]]], reference: str | None
 ) -> list[str]:
     """A row per method and depth; columns that no row has are left out."""
-    same = {"last"} if next(iter(cells))[2] == "task" else set()  # it is ACC there
-    shown = [f for f in HEADINGS if f not in same and any(values(found, f) for found in cells.values())]
+    shown = _shown(cells)
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
     rows = []
@@ -168,6 +134,22 @@ def _table(
             row.append("" if cell[3] == reference else _mean(gains, True, interval=True))
         rows.append(row)
     return [*_rows(head, rows), ""]
+
+
+def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+    """The figures that some cell has. `last` is ACC where all cells are read out within the task."""
+    return [
+        figure
+        for figure in HEADINGS
+        if any(
+            values(found, figure) for cell, found in cells.items() if (figure, cell[2]) != ("last", "task")
+        )
+    ]
+
+
+def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+    meanings = [f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}" for figure in _shown(cells)]
+    return ["## Columns", "", "; ".join([*meanings, "moving: weights that the last task may move"]) + "."]
 
 
 def _moving(found: Sequence[Outcome]) -> str:
@@ -190,48 +172,97 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
     return text
 
 
-def _depths(study: DepthStudy) -> list[str]:
+def ordered(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
+    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes 0, else "≥"."""
+    known = {name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()}
+    means = {name: stdlib.fmean(found) for name in methods if (found := values(methods[name], figure))}
+    names = sorted(means, key=lambda name: -means[name])
+    text = names[0] if names else "–"
+    for above, below in pairwise(names):
+        pairs = [(value, known[below].get(repetition)) for repetition, value in known[above].items()]
+        limits = statistics.t_interval([a - b for a, b in pairs if a is not None and b is not None])
+        text += f" {'>' if limits and limits[0] > 0 else '≥'} {below}"
+    return text
+
+
+def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+    """The methods that start from the same base, ordered by accuracy and by what is kept of the base."""
+    groups: dict[str, dict[str, list[Outcome]]] = {}
+    for outcome in (o for found in cells.values() for o in found):
+        base = outcome.run.base.name if outcome.run.base else ""
+        groups.setdefault(base, {}).setdefault(outcome.run.method, []).append(outcome)
+    lines = []
+    for base, methods in groups.items():
+        for figure in ("acc", "source"):
+            found = {name: one for name, one in methods.items() if values(one, figure)}
+            if len(found) > 1:
+                start = f"From {base}, by" if base else "By"
+                lines.append(f"- {start} {HEADINGS[figure].removesuffix(' %')}: {ordered(found, figure)}")
+    return [*lines, "", SIGNS, ""] if lines else []
+
+
+def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     lines = ["### Depths", ""]
     for finding in findings(study):
         lines += [finding, ""]
     rows = []
     for i, depth in enumerate(study.depths):
         pearson, spearman = (study.correlation(i, c) for c in (statistics.pearson, statistics.spearman))
-        rows.append([str(depth), show(study.updates(i)), str(study.points(i)), show(pearson), show(spearman)])
-    lines += _rows(["depth", "update norm", "n", "Pearson r, forgetting ~ update", "Spearman"], rows)
+        figures = (study.updates(i), study.forgotten(i))
+        rows.append([str(depth), *map(show, figures), str(study.points(i)), *map(show, (pearson, spearman))])
+    head = ["depth", "update norm", "forgetting", "n", "Pearson r, forgetting ~ update", "Spearman"]
+    lines += [*_rows(head, rows), ""]
+    ranks = []
+    for depth in study.depths:
+        found = {cell[3]: one for cell, one in cells.items() if cell[4] == depth and cell[3] in study.methods}
+        ranks.append([str(depth), ordered(found, "acc")])
+    lines += [*_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
         [f"{study.depths[a]}, {study.depths[b]}", show(figure)]
         for (a, b), figure in study.agreements().items()
     ]
     lines += ["", *_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs), ""]
-    lines += ["Intervals of correlations and tau: bootstrap over orders and seeds.", ""]
+    lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and seeds]. "
+              "n: runs correlated. Intervals of correlations and tau: bootstrap over orders and seeds.", ""]  # fmt: skip
     return lines
 
 
-def _published(plan: Plan, cells: dict[Cell, list[Outcome]]) -> list[str]:
+def _published(plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None) -> list[str]:
+    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has a row too."""
     assert plan.published is not None
-    rows = []
-    for value in plan.published.values:
-        for cell, found in cells.items():
-            _, scenario, readout, method, depth = cell
-            ours = values(found, "acc")
-            if (scenario, readout, method) != (value.scenario, value.scenario, value.method) or not ours:
-                continue
-            off = (100 * stdlib.fmean(ours) - value.mean) / value.sd
-            mean = f"{value.mean:.2f} ± {value.sd:.2f}"
-            rows.append(
-                [
-                    method,
-                    scenario,
-                    str(depth),
-                    str(len(ours)),
-                    _mean(ours, True, interval=True),
-                    mean,
-                    f"{off:+.2f}",
-                ]
-            )
-    head = ["method", "scenario", "depth", "n", "ACC %", "published ACC %", "gap in published sd"]
-    return ["## Against published results", "", f"{plan.published.source}.", "", *_rows(head, rows), ""]
+    theirs = {(value.scenario, value.method): value for value in plan.published.values}
+    rows, gaps = [], []
+    for (data, scenario, readout, method, depth), found in cells.items():
+        value = theirs.get((scenario, method))
+        if value is None or readout != scenario:
+            continue
+        ours = values(found, "acc")
+        row = [data, method, scenario, str(depth), str(len(ours)), _mean(ours, True, interval=True)]
+        row += [f"{value.mean:.2f} ± {value.sd:.2f}", "–"]
+        if ours:
+            gap = (100 * stdlib.fmean(ours) - value.mean) / value.sd
+            gaps.append((abs(gap), f"{method} in the {scenario} scenario, {gap:+.2f}"))
+            row[-1] = f"{gap:+.2f}"
+        if reference:
+            plain = values(cells.get((data, scenario, readout, reference, depth), []), "acc")
+            known = theirs.get((scenario, reference))
+            gains = [
+                f"{100 * (stdlib.fmean(ours) - stdlib.fmean(plain)):+.2f}" if ours and plain else "–",
+                f"{value.mean - known.mean:+.2f}" if known else "–",
+            ]
+            row.append("" if method == reference else " / ".join(gains))
+        rows.append(row)
+    head = ["data", "method", "scenario", "depth", "n", "ACC %", "published ACC %", "gap in published sd"]
+    head += [f"ACC − {reference} %, ours / published"] if reference else []
+    lines = ["## Against published results", "", f"{plan.published.source}.", ""]
+    if gaps:
+        near = sum(gap <= NEAR for gap, _ in gaps)
+        lines.append(
+            f"**{near} of {len(gaps)} figures are within {NEAR} published standard deviations.** "
+            f"Farthest: {max(gaps)[1]}."
+        )
+        lines.append("")
+    return [*lines, *_rows(head, rows), ""]
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

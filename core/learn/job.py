@@ -45,6 +45,8 @@ Judge = Callable[[Network, Method, Inputs], None]
 
 OPTIMIZER_PART = "optimizer"
 EXIT_ERROR = 1
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""In messages of errors that have no type of their own."""
 
 
 def run(
@@ -369,8 +371,7 @@ def kind_of(error: Exception) -> str:
         return "data"
     if isinstance(error, NonFinite):
         return "non-finite"
-    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    if out_of_memory or "can't allocate memory" in str(error):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
         return "memory"
     return "code"
 

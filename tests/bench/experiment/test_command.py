@@ -29,7 +29,7 @@ def without_times(record: dict) -> dict:
 
 
 def rows(runner: Runner) -> list[dict[str, str]]:
-    with (runner.out / "results.csv").open() as file:
+    with (runner.out / "accuracies.csv").open() as file:
         return list(csv.DictReader(file))
 
 
@@ -51,7 +51,7 @@ def test_a_plan_is_run_once_and_then_only_reported(runner):
 def test_the_table_has_a_row_per_run_stage_protocol_and_test_set(runner):
     assert runner('[[methods]]\nname = "finetune"')[0] == 0
     found = rows(runner)
-    cells = [(r["stage"], r["readout"], r["test"]) for r in found]
+    cells = [(r["stage"], r["readout"], r["task"]) for r in found]
     assert cells == [
         ("1", "class", "1"),
         ("1", "task", "1"),
@@ -98,8 +98,9 @@ def test_a_failed_run_is_kept_with_its_reason_and_shown(runner):
     table = [line.split("|") for line in summary.splitlines() if line.startswith("| wild")]
     assert [cell.strip() for cell in table[0][2:6]] == ["5", "–", "0", "1"]
     assert "| digits class wild depth 5 order 0 seed 0 | non-finite | NonFinite: " in summary
-    failed = [row for row in rows(runner) if row["status"] == "failed"]
-    assert len(failed) == 1
+    with (runner.out / "results.csv").open() as file:
+        failed = [row for row in csv.DictReader(file) if row["status"] == "failed"]
+    assert [row["readout"] for row in failed] == ["class", "task"]
     assert failed[0]["reason"].startswith("NonFinite")
     written = runner.times()
     assert runner(plan)[0] == 1, "a failure that would come again is not tried again"

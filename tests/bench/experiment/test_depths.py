@@ -8,6 +8,7 @@ from scipy import stats
 
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, findings
+from bench.experiment.figures import _forgetting
 from bench.experiment.grid import Run
 from bench.experiment.outcomes import Outcome
 
@@ -31,13 +32,22 @@ def noise(*seed):
 def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
     turned = study(lambda m, d, o: ((m if d == 1 else -m) + 0.01 * noise(m, d, o), 0.1, 1.0))
     assert turned.agreement(0, 1) == (-1.0, (-1.0, -1.0))
-    assert (
-        "not preserved across depths**: Kendall's tau-b of mean ACC is 1 for 0 of 1 pairs"
-        in findings(turned)[0]
-    )
+    text = findings(turned)[0]
+    assert "across depths: no.** Kendall's tau-b of mean ACC is 1 for 0 of 1 pairs" in text
+    assert "a above b at depth 5, below it at 1; a above c at depth 5, below it at 1; b above c" in text
     kept = study(lambda m, d, o: (m + 0.01 * noise(m, d, o), 0.1, 1.0))
     assert kept.agreement(0, 1)[0] == 1
-    assert "are preserved across depths**" in findings(kept)[0]
+    assert "are preserved across depths: yes.**" in findings(kept)[0]
+    assert "the other way at another: none." in findings(kept)[0]
+
+
+def test_ranks_that_turn_by_chance_alone_are_no_finding():
+    equal = study(lambda m, d, o: (0.2 + 0.01 * noise(m, d, o), 0.1, 1.0), depths=(1, 2, 3, 4, 5), orders=11)
+    assert min(tau for tau, _ in equal.agreements().values()) < 1
+    assert "across depths: no change is shown" in findings(equal)[0]
+    single = study(lambda m, d, o: (m if d == 1 else -m, 0.1, 1.0), orders=1)
+    assert single.agreement(0, 1) == (-1.0, None)
+    assert "across depths: no change is shown" in findings(single)[0]
 
 
 def test_ranks_are_those_of_the_mean_over_orders():
@@ -53,14 +63,21 @@ def test_ranks_are_those_of_the_mean_over_orders():
 def test_growth_of_updates_is_paired_by_order():
     # Orders differ by far more than depths; only within an order is the growth visible.
     grown = study(lambda m, d, o: (m, 0.1, 100.0 * o + d + 0.01 * noise(m, d, o)), depths=(1, 2, 3))
-    value, (low, high) = grown.update_growth(0)
+    value, (low, high) = grown.update_growth(0, 1)
     assert value == pytest.approx(1.0, abs=0.05)
     assert 0.9 < low < high < 1.1
+    assert grown.update_growth(0, 2)[0] == pytest.approx(2.0, abs=0.05)
     low, high = grown.updates(0)[1]
     assert high - low > 100
-    assert "**Updates grow with depth: yes.**" in findings(grown)[1]
-    flat = study(lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + noise(m, d, o) * 0.01), depths=(1, 2, 3))
-    assert "shown for 1 of 2 steps" in findings(flat)[1]
+    assert "at the greatest depth than at the smallest: yes.**" in findings(grown)[1]
+    assert "Surely larger in 2 and smaller in 0 of 2 steps" in findings(grown)[1]
+    hill = study(
+        lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + 0.5 * (d == 3) + noise(m, d, o) * 0.01), depths=(1, 2, 3)
+    )
+    assert "at the greatest depth than at the smallest: yes.**" in findings(hill)[1]
+    assert "Surely larger in 1 and smaller in 1 of 2 steps" in findings(hill)[1]
+    falling = study(lambda m, d, o: (m, 0.1, 9.0 - d + noise(m, d, o) * 0.01))
+    assert "at the smallest: no, smaller.**" in findings(falling)[1]
 
 
 def test_the_correlation_takes_every_run_of_a_depth_and_nothing_else():
@@ -79,9 +96,23 @@ def test_a_closer_tie_at_the_greatest_depth_is_found():
         return 0.5, norm + (0.01 if d == 5 else 5.0) * noise(m, d, o, 1), norm
 
     close = study(value, orders=11)
-    assert "at the greatest depth than at the smallest: yes.**" in findings(close)[2]
-    same = study(lambda m, d, o: (0.5, noise(m, o), noise(m, o, 1)), orders=11)
-    assert "not shown, the interval includes 0.**" in findings(same)[2]
+    text = findings(close)[2]
+    assert "at the greatest depth than at the smallest: by Pearson's r yes; by Spearman's yes.**" in text
+    same = study(lambda m, d, o: (0.5, noise(m, o) + noise(m, o, 1), noise(m, o, 1)), orders=11)
+    assert "by Spearman's not shown, the interval includes 0.**" in findings(same)[2]
+
+
+def test_a_negative_correlation_that_shrinks_is_no_closer_tie():
+    def value(m, d, o):
+        norm = noise(m, d, o)
+        return 0.5, -norm + (1.0 if d == 5 else 0.01) * noise(m, d, o, 1), norm
+
+    made = study(value, orders=11)
+    assert made.correlation_growth(statistics.pearson)[1][0] > 0
+    assert (
+        "by Pearson's r no, it is negative there; by Spearman's no, it is negative there.**"
+        in findings(made)[2]
+    )
 
 
 def test_head_only_runs_without_forgetting_have_no_correlation():
@@ -103,3 +134,12 @@ def test_references_take_no_part_and_missing_runs_leave_a_gap():
 def test_an_undefined_figure_is_a_gap():
     made = DepthStudy([outcome("a", 5, 0, 0.5, None, 1.0), outcome("a", 5, 1, 0.5, 0.2, 1.0)])
     assert made.points(0) == 1
+
+
+def test_a_method_has_the_colour_that_it_has_in_the_other_figures():
+    figure = _forgetting(
+        study(lambda m, d, o: (0.5, noise(m, d, o), noise(m, d, o, 1)), "ab"), ["plain", "a", "b"]
+    )
+    assert [line.get_color() for line in figure.axes[0].lines] == ["C1", "C2"]
+    (legend,) = figure.legends
+    assert [(h.get_label(), h.get_color()) for h in legend.legend_handles] == [("a", "C1"), ("b", "C2")]

@@ -7,7 +7,7 @@ import pytest
 from bench.experiment.grid import Run
 from bench.experiment.outcomes import collect
 from bench.experiment.runs import Store, failure
-from bench.experiment.tables import summary
+from bench.experiment.tables import ordered, summary
 
 R = {1: [90], 2: [70, 85], 3: [60, 80, 95]}
 """Accuracy in percent after stage i on tasks 1 … i: the learned part of a worked example."""
@@ -108,7 +108,60 @@ def test_cells_without_a_result_and_runs_not_yet_made_are_visible(plan, store):
     assert "1 of 3 runs done, 1 failed, 1 to do." in text
     assert line(text, "b")[2:6] == ["–", "0", "1", "–"]
     assert line(text, "c")[2:6] == ["–", "0", "0", "–"]
-    assert "| d class b depth 5 order 0 seed 0 | memory | out \\| of memory |" in text
+    assert "| d class b depth 5 order 0 seed 0 | memory | out \\| of memory | runs/" in text
+
+
+def test_runs_under_two_names_are_counted_both(plan, store):
+    shown = plan('[[methods]]\nname = "a"')
+    config = run().config
+    runs = [Run("d", "class", name, 5, 0, 0, False, False, None, config, []) for name in ("a", "b")]
+    store.write(runs[0].key, record())
+    assert "2 of 2 runs done, 0 failed, 0 to do." in summary(shown, runs, [], store, *collect(runs, store))
+
+
+def test_methods_are_ordered_and_only_sure_differences_are_marked(plan, store):
+    shown = plan('[[methods]]\nname = "a"')
+    runs = []
+    for seed, (a, b, c) in enumerate(((60, 70, 71), (62, 73, 71), (64, 74, 75))):
+        for name, last in (("a", a), ("b", b), ("c", c)):
+            runs.append(run(name, seed))
+            store.write(runs[-1].key, record({**R, 3: [last, 80, 95]}, source=100 - last))
+    outcomes, _ = collect(runs, store)
+    methods = {name: [o for o in outcomes if o.cell[2:4] == ("task", name)] for name in "abc"}
+    assert ordered(methods, "acc") == "b ≥ c > a" or ordered(methods, "acc") == "c ≥ b > a"
+    assert ordered({"a": methods["a"][:1], "b": methods["b"][:1]}, "acc") == "b ≥ a"
+    assert ordered({}, "acc") == "–"
+    text = summary(shown, runs, [], store, *collect(runs, store))
+    assert f"- By ACC: {ordered(methods, 'acc')}" in text
+    assert "- By source: a > " in text
+
+
+def test_depths_are_shown_with_ranks_updates_and_forgetting(plan, store):
+    shown = plan('[[methods]]\nname = "a"')
+    runs = []
+    for seed in range(3):
+        for depth, name, last in ((1, "a", 60), (1, "b", 70), (5, "a", 50), (5, "b", 40)):
+            runs.append(run(name, seed, depth))
+            norms = {"backbone": 3.0 * depth, "head": 4.0 * depth, "relative": 0.5}
+            store.write(runs[-1].key, record({**R, 3: [last + seed, 80, 95]}, update_norm=norms))
+    text = summary(shown, runs, [], store, *collect(runs, store))
+    assert "a above b at depth 5, below it at 1." in text
+    depths = text[text.index("### Depths") :]
+    rows = [row for row in depths.splitlines() if row.startswith(("| 1 |", "| 5 |"))]
+    assert rows[0].startswith("| 1 | 5.000 [5.000, 5.000] | 0.145 ")
+    assert rows[2:4] == ["| 1 | b > a |", "| 5 | a > b |"]
+
+
+def test_columns_are_explained_and_failed_runs_name_their_file(plan, store):
+    store.write(run().key, failure("code", "no"))
+    store.write(run("b").key, record(source=20))
+    runs = [run(), run("b")]
+    text = summary(plan('[[methods]]\nname = "a"'), runs, [], store, *collect(runs, store))
+    assert f"| code | no | runs/{run().key}.json |" in text
+    legend = text[text.index("## Columns") :]
+    for name in ("ACC: ", "forgetting: ", "update norm: ", "source: ", "moving: "):
+        assert name in legend
+    assert "below joint" not in legend
 
 
 def test_the_gap_to_a_published_value_is_in_its_standard_deviations(plan, store):
@@ -120,7 +173,30 @@ def test_the_gap_to_a_published_value_is_in_its_standard_deviations(plan, store)
     text = summary(shown, [run()], [], store, *collect([run()], store))
     rows = text[text.index("## Against published results") :]
     assert "Somebody 2000." in rows
-    assert line(rows, "a") == ["a", "class", "5", "1", "78.33", "70.00 ± 4.00", "+2.08"]
+    assert line(rows, "d") == ["d", "a", "class", "5", "1", "78.33", "70.00 ± 4.00", "+2.08"]
+    assert (
+        "**0 of 1 figures are within 2 published standard deviations.** Farthest: a in the class scenario, +2.08."
+        in rows
+    )
+
+
+def test_the_gain_over_the_reference_stands_beside_the_published_gain(plan, store):
+    shown = plan(
+        '[[methods]]\nname = "a"\n[[methods]]\nname = "plain"\nreference = true\n[published]\nsource = "Somebody"\n'
+        'values = [{ method = "a", scenario = "class", mean = 78.0, sd = 4.0 },\n'
+        '{ method = "plain", scenario = "class", mean = 70.0, sd = 4.0 }]'
+    )
+    runs = [run(), run("plain", reference=True)]
+    store.write(runs[0].key, record())
+    store.write(runs[1].key, record({**R, 3: [30, 80, 95]}))
+    text = summary(shown, runs, [], store, *collect(runs, store))
+    rows = text[text.index("## Against published results") :]
+    assert "ACC − plain %, ours / published" in rows
+    assert line(rows, "d | a")[-1] == "+10.00 / +8.00"
+    assert "**2 of 2 figures are within 2 published standard deviations.**" in rows
+    assert line(rows, "d | plain")[-1] == ""
+    text = summary(shown, runs, [], store, [], [])
+    assert line(text[text.index("## Against") :], "d | a")[4:] == ["0", "–", "78.00 ± 4.00", "–", "– / +8.00"]
 
 
 def test_a_study_without_any_result_has_a_report(plan, store):

@@ -138,6 +138,24 @@ def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
     assert job.kind_of(error.value) == "non-finite"
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), "memory"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "memory"),
+        (RuntimeError("CUDA error: out of memory"), "memory"),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "memory",
+        ),
+        (RuntimeError("CUDA error: device-side assert triggered"), "code"),
+    ],
+)
+def test_an_error_for_want_of_memory_is_one_whatever_its_type(error, kind) -> None:
+    assert job.kind_of(error) == kind
+
+
 def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch) -> None:
     after = Finetune.after_step
 

@@ -1,0 +1,95 @@
+"""The results as tidy CSV: a row per run × protocol, and a row per accuracy that was measured."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.experiment.grid import Run
+from bench.experiment.outcomes import Outcome
+from bench.experiment.runs import Store
+
+RUN = ("key", "data", "scenario", "method", "depth", "order", "seed", "architecture", "base", "status")
+FIGURES = (
+    "acc", "last", "average_incremental", "bwt", "forgetting", "learning_accuracy", "update_norm",
+    "gap_to_joint", "intransigence", "source", "seconds",
+)  # fmt: skip
+LAST = ("trainable", "parameters", "state_bytes")
+STAGE = ("stage", "seconds", "update_backbone", "update_head", "update_relative", *LAST)
+TEST = ("test", "task", "correct", "total", "accuracy")
+
+
+def results(
+    runs: Sequence[Run], outcomes: Sequence[Outcome], failed: Sequence[tuple[Run, Mapping[str, Any]]]
+) -> str:
+    """A row per run × protocol: its figures, in shares, or why it failed. Runs still to do have none.
+
+    `trainable`, `parameters` and `state_bytes` are those of the last task.
+    """
+    done = {(o.run.name, o.readout): o for o in outcomes}
+    reasons = {run.name: record["failure"] for run, record in failed}
+    rows = []
+    for run in runs:
+        for readout in run.protocols:
+            outcome = done.get((run.name, readout))
+            if outcome is not None:
+                last = outcome.record["stages"][-1]
+                facts = {**outcome.figures, **{name: last[name] for name in LAST}}
+                rows.append({**_of(run, "done"), "readout": readout, **facts})
+            elif run.name in reasons:
+                why = reasons[run.name]
+                rows.append(
+                    {
+                        **_of(run, "failed"),
+                        "readout": readout,
+                        "failure": why["kind"],
+                        "reason": why["reason"],
+                    }
+                )
+    return _csv((*RUN, "readout", *FIGURES, *LAST, "failure", "reason"), rows)
+
+
+def accuracies(runs: Sequence[Run], store: Store) -> str:
+    """A row per run × task learned × protocol × test set, with counts, also of runs that failed later.
+
+    `test` is "task", then `task` is its number, or "source" for the base's classes.
+    """
+    rows = []
+    for run in runs:
+        record = store.record(run.key)
+        for stage in record["stages"] if record else []:
+            norms = {f"update_{name}": value for name, value in stage["update_norm"].items()}
+            facts = {name: stage[name] for name in STAGE if name in stage}
+            for row in stage["results"]:
+                source = row["test"] == "source"
+                rows.append(
+                    {
+                        **_of(run, record["status"] if record else ""),
+                        **facts,
+                        **norms,
+                        "readout": row["readout"],
+                        "test": "source" if source else "task",
+                        "task": "" if source else row["test"],
+                        "correct": row["correct"],
+                        "total": row["total"],
+                        "accuracy": row["correct"] / row["total"] if row["total"] else None,
+                    }
+                )
+    return _csv((*RUN, "readout", *STAGE, *TEST), rows)
+
+
+def _of(run: Run, status: str) -> dict[str, Any]:
+    return {
+        **{name: getattr(run, name) for name in RUN[:7]},
+        "architecture": run.config["architecture"]["name"],
+        "base": run.base.name if run.base else "",
+        "status": status,
+    }
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

@@ -1,0 +1,92 @@
+"""What is run again, and who may work where."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from bench.experiment import conduct as module
+from bench.experiment.__main__ import _positive
+from bench.experiment.conduct import conduct, learn_all
+from bench.experiment.grid import Run
+from bench.experiment.plan import PlanError
+from bench.experiment.runs import Store, failure
+
+
+def run(name):
+    return Run("d", "class", name, 5, 0, 0, False, False, None, {"name": name}, [])
+
+
+DONE = {"status": "done", "stages": [], "seconds": 1.0}
+
+
+def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_path, monkeypatch):
+    store, tries = Store(tmp_path), []
+    runs = [run(name) for name in ("small", "large", "wrong")]
+
+    def work_off(todo, at_once):
+        for work in todo:
+            work.do(at_once)
+            work.ended(None)
+
+    def learn(run, store, at_once):
+        tries.append((run.method, at_once))
+        if run.method == "wrong":
+            store.write(run.key, failure("code", "wrong"))
+        else:
+            fits = run.method == "small" or at_once == 1
+            store.write(run.key, DONE if fits else failure("memory", "too little"))
+
+    monkeypatch.setattr(module, "work_off", work_off)
+    monkeypatch.setattr(module, "run_and_record", learn)
+    learn_all([], runs, store, 5)
+    assert tries == [("small", 5), ("large", 5), ("wrong", 5), ("large", 2), ("large", 1)]
+
+
+def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        module, "run_and_record", lambda run, store, fd: store.write(run.key, failure("memory", "no"))
+    )
+    store = Store(tmp_path)
+    learn_all([], [run("a")], store, 2)
+    assert store.record(run("a").key)["failure"]["kind"] == "memory"
+
+
+def test_a_device_that_is_not_there_fails_no_run(plan, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(PlanError, match="there is no CUDA device here"):
+        conduct(plan('[[methods]]\nname = "finetune"'), data, tmp_path / "out", 1, "cuda")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_results_has_one_process_at_a_time(plan, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "scratch" / "of-the-other").mkdir(parents=True)
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, out / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    other.stdout.readline()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with module._alone(out):
+                Store(out)
+        finally:
+            os._exit(0)
+    time.sleep(0.3)
+    assert (out / "scratch" / "of-the-other").exists()
+    other.communicate(b"\n")
+    os.waitpid(pid, 0)
+    assert not (out / "scratch" / "of-the-other").exists()
+
+
+@pytest.mark.parametrize("text", ["0", "-1"])
+def test_no_runs_at_once_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="1 or more"):
+        _positive(text)
