@@ -17,6 +17,8 @@ from core.learn.augment import NAMES as AUGMENTS
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Strength = Annotated[float, Field(ge=0, le=1e36)]
+"""Of a penalty on weights: what float32 holds, also when doubled."""
 Share = Annotated[float, Field(ge=0, le=1)]
 StartingPoint = Literal["update_start", "pretrained"]
 """The version that the task starts from, or version 0."""

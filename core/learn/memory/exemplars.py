@@ -7,6 +7,8 @@ method's state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -41,21 +43,26 @@ class Exemplars:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
             self._keep(torch.cat([self._rows(label)[:count] for label in labels]))
 
-    def add(self, label: int, images: Tensor, task: int, count: int) -> None:
-        """Append images of one class, in their order; the class has `count` at most afterwards.
+    def add(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
+        """Append images of some classes, by label, in their order; each class has `count` at most afterwards.
 
         A class that has a list already takes turns between old and new, so that every beginning holds both.
+        All classes come at once, since every call copies all that is held.
         """
-        like = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-        new = {"images": images, "labels": like + label, "tasks": like + task}
+        images = torch.cat(list(lists.values()))
+        sizes = [len(some) for some in lists.values()]
+        labels = torch.tensor(list(lists), device=images.device)
+        labels = labels.repeat_interleave(torch.tensor(sizes, device=images.device))
+        new = {"images": images, "labels": labels, "tasks": torch.full_like(labels, task)}
         held = self._section.tensors
         for name, value in new.items():
             held[name] = torch.cat([held[name], value]) if name in held else value
-        rows = self._rows(label)  # the old ones first
-        old = len(rows) - len(images)
-        turns = torch.cat([2 * torch.arange(old), 2 * torch.arange(len(images)) + 1]).argsort()
-        others = (self.labels != label).nonzero().squeeze(1)
-        self._keep(torch.cat([others, rows[turns[:count].to(rows.device)]]))
+        kept = [(~torch.isin(self.labels, labels)).nonzero().squeeze(1)]
+        for label, added in zip(lists, sizes, strict=True):
+            rows = self._rows(label)  # the old ones first
+            turns = torch.cat([2 * torch.arange(len(rows) - added), 2 * torch.arange(added) + 1]).argsort()
+            kept.append(rows[turns[:count].to(rows.device)])
+        self._keep(torch.cat(kept))
 
     def drop_tasks(self, tasks: set[int]) -> bool:
         """Remove all items that came with these tasks; whether there were any."""

@@ -24,8 +24,8 @@ def herd(features: Tensor, count: int) -> Tensor:
     for k in range(1, min(count, features.shape[0]) + 1):
         # ‖kμ - total - φ‖² without what is the same for every row: one product instead of N differences
         distance = squares - 2 * (features @ (k * mean - total))
-        distance[chosen] = torch.inf
         best = int((distance == distance.min()).nonzero()[0])
         chosen.append(best)
         total += features[best]
+        squares[best] = torch.inf  # not again
     return torch.tensor(chosen, dtype=torch.int64, device=features.device)

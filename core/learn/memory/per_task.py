@@ -39,11 +39,11 @@ class TaskMemory:
         if not held:
             return
         left = dict.fromkeys(self.tasks, self.share)
-        keep = torch.zeros_like(held["tasks"], dtype=torch.bool)
-        for row, task in enumerate(held["tasks"].tolist()):
-            keep[row] = left[task] > 0
+        keep: list[bool] = []
+        for task in held["tasks"].tolist():
+            keep.append(left[task] > 0)
             left[task] -= 1
-        self._keep(keep)
+        self._keep(torch.tensor(keep, dtype=torch.bool, device=held["tasks"].device))
 
     def fill(self, batches: Iterable[Batch], task: int) -> None:
         """Take min(share, N) examples of a task's N. batches: all of them, in random order."""

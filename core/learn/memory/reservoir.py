@@ -44,7 +44,12 @@ class Reservoir:
     def __init__(self, section: Section, capacity: int, seed: int) -> None:
         self._section = section
         self.capacity = capacity
-        self.generator = section.generator("reservoir", seed)
+        self._seed = seed
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Made at the first draw: a buffer that is only erased from stays without one."""
+        return self._section.generator("reservoir", self._seed)
 
     @property
     def size(self) -> int:

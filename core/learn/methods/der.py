@@ -88,8 +88,11 @@ class Der(Method):
             ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
-            with ctx.extra_forward():
-                groups = [item_logits(self, ctx, x, tasks) for x, tasks in parts]
+            groups = []
+            for x, tasks in parts:
+                # One image has no statistics of its own: BatchNorm refuses it, and takes the running ones.
+                with ctx.extra_forward() if len(x) > 1 else ctx.evaluation():
+                    groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         terms = {"task": ctx.cross_entropy(logits, batch.y)}
         for (name, (weight, loss)), (items, _), now in zip(wanted.items(), draws, groups, strict=True):

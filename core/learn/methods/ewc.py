@@ -17,7 +17,7 @@ from torch import Tensor
 from core.learn.augment import epoch_seed
 from core.learn.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
-from core.learn.recipe import NotNegative, Strict
+from core.learn.recipe import Strength, Strict
 
 if TYPE_CHECKING:
     from core.learn.context import Batch, Context
@@ -36,7 +36,7 @@ class EwcHyper(Strict):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    lambda_: NotNegative = Field(default=1000.0, alias="lambda")
+    lambda_: Strength = Field(default=1000.0, alias="lambda")
     fisher: Literal["auto", "exact", "sample", "empirical", "predicted"] = "auto"
     examples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 

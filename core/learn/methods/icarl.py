@@ -113,10 +113,11 @@ class Icarl(Method):
         offset = _offset(ctx.network, ctx.head_task)
         with ctx.evaluation(), torch.no_grad():
             features, labels, images = _seen(ctx.network, batches)
+            lists: dict[int, Tensor] = {}
             for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
                 rows = (labels == label).nonzero().squeeze(1)
-                chosen = rows[herd(features[rows], share)]
-                exemplars.add(label + offset, images(chosen), ctx.task, share)
+                lists[label + offset] = images(rows[herd(features[rows], share)])
+            exemplars.add(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
 
     def erase(self, tasks: set[int]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.methods.base import Method
-from core.learn.recipe import NotNegative, StartingPoint, Strict
+from core.learn.recipe import StartingPoint, Strength, Strict
 
 if TYPE_CHECKING:
     from core.learn.context import Context
@@ -30,8 +30,8 @@ class L2SpHyper(Strict):
     parameters of one dimension, which are biases and norms.
     """
 
-    alpha: NotNegative = 0.01
-    beta: NotNegative = 0.01
+    alpha: Strength = 0.01
+    beta: Strength = 0.01
     anchor: StartingPoint = "update_start"
     tensors: Literal["all", "weights"] = "all"
 

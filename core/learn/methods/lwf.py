@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.methods.base import Method, Stage
-from core.learn.recipe import NotNegative, Positive, Strict
+from core.learn.recipe import NotNegative, Strict
 from core.learn.teacher import known_rows, teacher
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LwfHyper(Strict):
     """
 
     lambda_o: NotNegative = 1.0
-    temperature: Positive = 2.0
+    temperature: Annotated[float, Field(ge=1e-3)] = 2.0
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 

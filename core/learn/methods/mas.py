@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 
 from core.learn.curvature.per_sample import PerSample
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
-from core.learn.recipe import NotNegative, Strict
+from core.learn.recipe import Strength, Strict
 
 if TYPE_CHECKING:
     from core.learn.context import Batch, Context
@@ -26,7 +26,7 @@ class MasHyper(Strict):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    lambda_: NotNegative = Field(default=1.0, alias="lambda")
+    lambda_: Strength = Field(default=1.0, alias="lambda")
 
 
 class Mas(Quadratic):

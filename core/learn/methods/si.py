@@ -9,12 +9,13 @@ Three passes over the weights per step, and no pass over the data at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
+from pydantic import Field
 
 from core.learn.methods.quadratic import Quadratic, weights_now
-from core.learn.recipe import NotNegative, Positive, Strict
+from core.learn.recipe import Strength, Strict
 
 if TYPE_CHECKING:
     from core.learn.context import Batch, Context
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class SiHyper(Strict):
     """`c` weighs the penalty c Σ Omega (θ - θ*)²; `xi` keeps Omega finite for weights that hardly moved."""
 
-    c: NotNegative = 0.1
-    xi: Positive = 0.1
+    c: Strength = 0.1
+    xi: Annotated[float, Field(ge=1e-12)] = 0.1
 
 
 class Si(Quadratic):

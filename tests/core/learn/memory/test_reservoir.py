@@ -93,6 +93,17 @@ def test_items_of_a_deleted_task_are_gone() -> None:
     assert section.tensors["labels"].tolist() == [2, 3] and section.tensors["images"].shape[0] == 2
 
 
+def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed() -> None:
+    def drawn(seed: int) -> list[int]:
+        section = Section()  # another method's, which has no generator
+        section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
+        Reservoir(section, 40, 0).drop_tasks({1})
+        section.tensors["labels"] = torch.arange(20)
+        return Reservoir(section, 40, seed).draw(20)[0].labels.tolist()
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
 @pytest.mark.parametrize(("capacity", "left"), [(2, 2), (9, 5)])
 def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, left) -> None:
     section = Section()

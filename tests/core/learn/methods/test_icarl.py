@@ -39,7 +39,7 @@ def with_means(net, images, labels):
     method = Icarl(Icarl.Hyper(), State())
     exemplars = Exemplars(method.state["exemplars"])
     for label in labels.unique().tolist():
-        exemplars.add(label, images[labels == label], 1, 99)
+        exemplars.add({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
         method._make_means(SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES))
     return method

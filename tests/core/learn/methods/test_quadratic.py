@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from penalties import Ctx, held, make
+from pydantic import ValidationError
 from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from streams import Bench
@@ -228,3 +229,13 @@ def test_real_digits_are_learned_at_a_strength_far_beyond_plain_steps(name, tmp_
     learned = bench.stream(3, method={"name": name, "lambda": 1e6}, **recipe)
     row = next(row for row in learned.result["results"] if row["version"] == "new" and row["task"] == 3)
     assert row["correct"] > 0.7 * row["total"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("ewc", "lambda"), ("ewc-online", "lambda"), ("mas", "lambda"), ("si", "c"), ("l2-sp", "alpha")],
+)
+def test_a_strength_that_float32_does_not_hold_is_refused_with_its_range(name, field) -> None:
+    assert resolve({"method": {"name": name, field: 1e36}}).method[field] == 1e36
+    with pytest.raises(ValidationError, match=r"less than or equal to 10{36} "):
+        resolve({"method": {"name": name, field: 1e39}})

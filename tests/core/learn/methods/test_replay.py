@@ -166,6 +166,14 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
     assert sizes[4:] == [12, 12]
 
 
+@pytest.mark.parametrize("name", ["der", "der++"])
+def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name) -> None:
+    # at 8 pixels this network ends in maps of 1 × 1: one value per channel, of which there is no variance
+    bench = Bench(tmp_path, architecture={"name": "slim-resnet18"}, size=8, n=8)
+    learned = bench.learn(bench.spec(1, None, method={"name": name, "buffer": 1}, epochs=1))
+    assert learned.tensors("buffer")["labels"].numel() == 1
+
+
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
     original = DerPlusPlus.loss_terms
     seen, sizes = [], []

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from penalties import SLOW, Ctx, make
+from pydantic import ValidationError
 from streams import Script
 
 from core.learn.methods.si import Si
@@ -189,3 +190,9 @@ def test_a_head_that_grows_keeps_the_importance_of_its_old_rows(bench) -> None:
     old = first.tensors("own")["importance.head.weight"]
     assert torch.allclose(second["importance.head.weight"][: len(old)], old)
     assert second["importance.head.weight"].shape[0] > len(old)
+
+
+def test_a_xi_that_is_zero_in_float32_is_refused() -> None:
+    # 0 / 0 for a weight that did not move: not a number in the version, and no next task
+    with pytest.raises(ValidationError, match=r"greater than or equal to 0\.0+1"):
+        resolve({"method": {"name": "si", "xi": 1e-50}})
