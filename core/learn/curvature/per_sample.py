@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.grad import conv2d_weight
 
 from core.learn.networks.heads import Head
 
@@ -94,9 +94,8 @@ class PerSample:
         """One layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
-            delta = delta.flatten(2)  # [B, out, positions]
-            weight = size(torch.bmm(delta, a)).sum(0) if layer.weight else None
-            bias = size(delta.sum(2)).sum(0)
+            weight = size(_conv_gradients(module, a, delta)).sum(0) if layer.weight else None
+            bias = size(delta.sum((2, 3))).sum(0)
         elif isinstance(module, nn.BatchNorm2d):
             weight = size((delta * a).sum((2, 3))).sum(0)
             bias = size(delta.sum((2, 3))).sum(0)
@@ -157,8 +156,7 @@ def _closed_form_layers(network: nn.Module, chosen: dict[str, nn.Parameter]) -> 
 
 def _simple(module: nn.Module) -> bool:
     if isinstance(module, nn.Conv2d):
-        plain = module.groups == 1 and module.padding_mode == "zeros"
-        return plain and not isinstance(module.padding, str)
+        return module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return isinstance(module, nn.Linear | Head | nn.BatchNorm2d)
 
 
@@ -170,7 +168,7 @@ def _as_expected(module: nn.Module, a: Tensor, z: Tensor) -> bool:
 def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     """What a layer's sizes need of its input, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
-        return _columns(module, a)
+        return a
     if isinstance(module, nn.BatchNorm2d):
         assert module.running_mean is not None and module.running_var is not None
         mean, var = module.running_mean, module.running_var
@@ -178,22 +176,23 @@ def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     return size(a)
 
 
-def _columns(module: nn.Conv2d, a: Tensor) -> Tensor:
-    """What each output position of a convolution sees, [B, positions, in · k · k].
+def _conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
+    """Every example's gradient of a convolution's weight, [B, …], from inputs and output gradients [B, C, H, W].
 
-    As functional.unfold, but copied from a view, which is two to four times faster on a CPU.
+    Examples side by side as channels are a convolution with a group for each: its weight's gradient is theirs.
     """
-    assert not isinstance(module.padding, str)
-    high, wide = module.padding
-    a = functional.pad(a, (wide, wide, high, high))
-    outer, inner = list(zip(a.shape, a.stride(), strict=True))[:2], []
-    axes = zip(a.shape[2:], a.stride()[2:], module.kernel_size, module.stride, module.dilation, strict=True)
-    for length, step, kernel, stride, dilation in axes:
-        inner.append((kernel, step * dilation))
-        outer.append(((length - dilation * (kernel - 1) - 1) // stride + 1, step * stride))
-    order = [*outer[:2], *inner, *outer[2:]]  # batch, channel, place in the kernel, position
-    windows = a.as_strided([size for size, _ in order], [stride for _, stride in order])
-    return windows.flatten(4).flatten(1, 3).transpose(1, 2)
+    n = a.shape[0]
+    weight = module.weight
+    stacked: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+        a.reshape(1, -1, *a.shape[2:]),
+        (n * weight.shape[0], *weight.shape[1:]),
+        delta.reshape(1, -1, *delta.shape[2:]),
+        module.stride,
+        module.padding,
+        module.dilation,
+        n * module.groups,
+    )
+    return stacked.view(n, *weight.shape)
 
 
 class _Call(nn.Module):

@@ -52,10 +52,12 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
         assert torch.allclose(fast[key], oracle, rtol=1e-9, atol=1e-12 * float(oracle.max() + 1)), key
 
 
-@pytest.mark.parametrize("convolution", [{"stride": 2, "padding": 1}, {"dilation": 2, "bias": False}])
+@pytest.mark.parametrize(
+    "convolution", [{"stride": 2, "padding": 1}, {"dilation": 2, "bias": False}, {"groups": 2}]
+)
 def test_the_closed_form_of_a_convolution_equals_one_backward_each(convolution) -> None:
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(2, 3, 3, **convolution), nn.Flatten(), nn.LazyLinear(2)).double()
+    network = nn.Sequential(nn.Conv2d(2, 4, 3, **convolution), nn.Flatten(), nn.LazyLinear(2)).double()
     x = torch.randn(4, 2, 7, 7, dtype=torch.float64)
     network(x)
     wanted = slow(network, x)
