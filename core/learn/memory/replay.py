@@ -65,18 +65,20 @@ def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def items_distillation(groups: Groups, stored: Tensor, widths: Tensor) -> Tensor:
-    """Mean squared difference to the stored logits, over the units that existed when they were stored.
+def items_distillation(groups: Groups, stored: Tensor) -> Tensor:
+    """Mean squared difference to the stored logits, over items and units.
 
-    stored: [B, W] padded to the widest; widths: int64 [B]. Heads only grow, so unit i keeps its meaning.
+    stored: [B, W], zeros beyond the units that existed when an item was stored. Heads only grow, so unit i keeps
+    its meaning. Units that came later have the target 0, as in a head that had rows of zeros for them.
     """
     total: Tensor | None = None
+    count = 0
     for rows, logits in groups:
         target = stored if rows is None else stored.index_select(0, rows)
-        width = widths if rows is None else widths.index_select(0, rows)
         n = min(target.shape[1], logits.shape[1])
-        valid = torch.arange(n, device=logits.device) < width[:, None]
-        error = (logits[:, :n] - target[:, :n]).square().masked_fill(~valid, 0.0).sum()
+        target = functional.pad(target[:, :n], (0, logits.shape[1] - n))
+        error = (logits - target).square().sum()
         total = error if total is None else total + error
+        count += logits.numel()
     assert total is not None
-    return total / widths.sum().clamp(min=1)
+    return total / count

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
+from sklearn.datasets import load_digits
 
 from core.learn import job
 from core.learn.state import load_tensors
@@ -119,6 +121,18 @@ class Bench:
                 images[i, row_of(names[label % len(names)])] += 120
             save_file({"images": images.to(torch.uint8), "labels": labels}, path)
         return path
+
+    def show_digits(self) -> None:
+        """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at size 8."""
+        pixels, digits = load_digits(return_X_y=True)
+        held_out = np.arange(len(digits)) % 6 == 0
+        for task in range(1, len(self.classes) + 1):
+            for part, share in (("train", ~held_out), ("held_out", held_out)):
+                rows = np.flatnonzero(np.isin(digits, (2 * task - 2, 2 * task - 1)) & share)
+                images = np.rint(pixels[rows] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+                labels = torch.from_numpy(digits[rows].astype(np.int64) - (2 * task - 2))
+                path = self.folder / f"class-{task}-{part}.safetensors"
+                save_file({"images": torch.from_numpy(images), "labels": labels}, path)
 
     def spec(self, number: int, parent: Learned | None, **recipe: Any) -> dict[str, Any]:
         """The spec of task `number`; `recipe` over the bench's."""

@@ -1,12 +1,9 @@
 """What all quadratic penalties share: value, gradient, growth, and steps that stay stable with SGD."""
 
-import numpy as np
 import pytest
 import torch
 from penalties import Ctx, held, make
 from pydantic import ValidationError
-from safetensors.torch import save_file
-from sklearn.datasets import load_digits
 from streams import Bench
 
 from core.learn.recipe import resolve
@@ -217,14 +214,7 @@ def test_only_parameters_that_may_move_get_importance(name, bench) -> None:
 def test_real_digits_are_learned_at_a_strength_far_beyond_plain_steps(name, tmp_path) -> None:
     """Momentum makes a limit on importance alone diverge here: weights swing through the anchor into steep loss."""
     bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
-    pixels, digits = load_digits(return_X_y=True)
-    held_out = np.arange(len(digits)) % 6 == 0
-    for task in (1, 2, 3):
-        for part, share in (("train", ~held_out), ("held_out", held_out)):
-            rows = np.flatnonzero(np.isin(digits, (2 * task - 2, 2 * task - 1)) & share)
-            images = torch.from_numpy(np.rint(pixels[rows] * (255 / 16)).astype(np.uint8)).view(-1, 8, 8, 1)
-            labels = torch.from_numpy(digits[rows].astype(np.int64) - (2 * task - 2))
-            save_file({"images": images, "labels": labels}, tmp_path / f"class-{task}-{part}.safetensors")
+    bench.show_digits()
     recipe = {"epochs": 10, "batch_size": 32, "augment": "auto", "seed": 1}
     learned = bench.stream(3, method={"name": name, "lambda": 1e6}, **recipe)
     row = next(row for row in learned.result["results"] if row["version"] == "new" and row["task"] == 3)

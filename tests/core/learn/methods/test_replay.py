@@ -226,17 +226,31 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
                 assert torch.equal(ours.tensors(part)[name], value), name
 
 
-def test_distillation_counts_the_units_that_existed_alone() -> None:
-    logits = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
-    stored = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 5.0]])
-    value = items_distillation([(None, logits)], stored, torch.tensor([2, 3]))
-    assert float(value) == pytest.approx((1 + 4 + 1) / 5)
+def test_distillation_has_zero_as_target_of_units_that_came_later() -> None:
+    now = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
+    stored = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+    assert float(items_distillation([(None, now)], stored)) == pytest.approx((1 + 4 + 81 + 1 + 25) / 6)
+
+
+def test_distillation_over_heads_counts_each_items_own_units() -> None:
+    narrow, wide = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0, 3.0]])
+    stored = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    groups = [(torch.tensor([1]), narrow), (torch.tensor([0]), wide)]
+    assert float(items_distillation(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
 
 
 def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
     a, b = torch.randn(4, 3), torch.randn(4, 3)
-    value = items_distillation([(None, a)], b, torch.full((4,), 3))
-    assert torch.allclose(value, functional.mse_loss(a, b))
+    assert torch.allclose(items_distillation([(None, a)], b), functional.mse_loss(a, b))
+
+
+@pytest.mark.slow
+def test_der_remembers_digits_in_one_head(tmp_path) -> None:
+    bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
+    bench.show_digits()
+    rows = bench.stream(3, method="der", epochs=20, batch_size=32).result["results"]
+    new = [row for row in rows if row["version"] == "new"]
+    assert sum(row["correct"] for row in new) > 0.6 * sum(row["total"] for row in new)
 
 
 def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
