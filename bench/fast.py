@@ -220,7 +220,10 @@ def _print(outcomes: dict[str, list[Outcome]]) -> None:
     for which in ("target", "source"):
         at = 0 if which == "target" else 1
         heads = [f"step {step}" for step in steps]
-        print(f"\nADP on the {which}\n{'':18}" + "".join(f"{h:>14}" for h in (*heads, "mean", "deployed")))
+        print(
+            f"\nADP on the {which}, mean ± standard deviation over seeds\n{'':18}"
+            + "".join(f"{h:>14}" for h in (*heads, "mean", "deployed"))
+        )
         for name, runs in outcomes.items():
             cells = [[getattr(run, which)[step] for run in runs] for step in steps]
             cells += [[run.means[at] for run in runs], [run.deployed[at] for run in runs]]
