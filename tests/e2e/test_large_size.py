@@ -273,11 +273,14 @@ def test_a_frozen_worker_that_comes_back_publishes_nothing_and_goes_on(
     assert [version["number"] for version in versions] == [0, 1]
     assert states(client, job).count("succeeded") == 1
 
-    # Two long jobs of two models: neither worker can have both at once.
-    later = [client.submit(model, archives[1]) for model in ("frozen", "after")]
-    large.until(lambda: {large.worker_of(job) for job in later} == set(large_size.WORKERS), 30)
-    for job in later:
-        assert client.wait(job, 120)["state"] == "succeeded"
+    # Pairs of long jobs of two models. One worker may hold both rings for a while, so that no pair is certain.
+    for archive in archives[1:4]:
+        later = [client.submit(model, archive) for model in ("frozen", "after")]
+        for job in later:
+            assert client.wait(job, 120)["state"] == "succeeded"
+        if any(f'"{job}"' in large.log(zombie) for job in later):
+            return
+    raise AssertionError(f"{zombie} took no job any more.\n{large.logs()}")
 
 
 def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
