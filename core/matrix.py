@@ -56,6 +56,11 @@ DEFINITIONS = {
     "update_norm_relative": "Per version, the norm of the change of all weights that the task could move, "
     "divided by their norm before; null if unknown.",
     "drift": "Per version, the Euclidean distance of the backbone from version 0; null if unknown.",
+    "predicted_loss_rise": "Per version, the rise of the earlier tasks' mean loss that its method forecast from what "
+    "it keeps of them, without their images, in units of that loss; null for a method that does not forecast, and for "
+    "a first task.",
+    "measured_loss_rise": "Per version with a forecast, what the rise was on the held-out images of the earlier tasks, "
+    "each task counted alike; by task in the version's manifest. Null where nothing could be measured.",
     "adp_mean": "Per version, Anytime Deployment Performance on the held-out images of its task and of "
     "earlier ones: mean, over checkpoints at Fibonacci steps, of the accuracy of the state that was the best "
     "validated by then; null without `anytime`. The curve is in the version's manifest.",

@@ -28,12 +28,16 @@ class ImageIn(Body):
 
 
 class GateIn(Body):
-    """What a version must show before `production` moves to it; null: not asked."""
+    """What a version must show before `production` moves to it; null: not asked.
+
+    `max_predicted_loss_rise`: of the earlier tasks' mean loss, as the method's forecast says before anything is
+    measured, in units of its loss (dlcft); a version without a forecast passes.
+    """
 
     max_forgetting: Rate | None = None
     min_new_task: Rate | None = None
     min_acc: Rate | None = None
-    max_predicted_loss_rise: float | None = None
+    max_predicted_loss_rise: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 RecipeIn = Annotated[

@@ -15,6 +15,7 @@ from torch import Tensor
 from core.learn.dataset import Dataset
 from core.learn.evaluate import Predict, answers, can_answer
 from core.learn.networks import Network
+from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
 from core.learn.probe import Probe
 from core.learn.recipe import is_head
@@ -109,7 +110,13 @@ def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) 
 
 
 def drift(network: Network, base: Mapping[str, Tensor]) -> float:
-    """‖θ - θ_0‖₂ over the parameters of version 0's backbone, whether or not this task may move them."""
+    """‖θ - θ_0‖₂ over the parameters of version 0's backbone, whether or not this task may move them.
+
+    Of a linearised network: the norm of its displacement, whose base are the weights that were frozen.
+    """
+    if isinstance(network, LinearisedNetwork) and network.frozen:
+        moved = [_squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()]
+        return float(sum(moved) ** 0.5)
     parameters = dict(network.named_parameters())
     shared = [name for name in base if name in parameters and not is_head(name)]
     return float(sum(_squared_distance(parameters[name], base[name]) for name in shared) ** 0.5)

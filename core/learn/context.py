@@ -7,7 +7,7 @@ Everything that must survive belongs in the method's state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from core.learn.augment import Augmentation
 from core.learn.networks import Network
+from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs, autocast
 from core.learn.recipe import Recipe, StartingPoint
 
@@ -54,6 +55,9 @@ class Context:
     first: bool
     warn: Callable[[str], None]
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]  # parameters by name, on the CPU, read-only
+    note: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None  # a metric
+    count: int = 0  # images that the task is learned from
+    examples: Callable[[], Iterable[Batch]] = tuple  # those images once, in a random order and unaugmented
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)  # the set S, by name
     stage: str = "all"
     epoch: int = 0
@@ -107,13 +111,8 @@ class Context:
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Eval mode, and the exact mode of every module restored afterwards."""
-        modes = {module: module.training for module in self.network.modules()}
-        self.network.eval()
-        try:
+        with in_eval(self.network):
             yield
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
 
     def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
         """BatchNorm layers that use the statistics of the batch."""

@@ -15,11 +15,14 @@ from torch import Tensor
 
 from core.learn.dataset import Dataset
 from core.learn.networks import Network
+from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs
 
 BATCH = 256
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]
+Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
+"""Of examples, [B]: of inputs x and wanted rows y of a head."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,17 @@ def answers(network: Network, data: Dataset, task: int, predict: Predict, inputs
     return hits(network, data.images, data.units(network.classes_of(head)), head, predict, inputs)
 
 
+def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
+    """Over the images of a held-out part, as the network is in eval mode; nan without images."""
+    head = task if network.scenario == "task" else None
+    wanted = data.units(network.classes_of(head))
+    total = torch.zeros((), dtype=torch.float64)
+    with in_eval(network), torch.inference_mode():
+        for x, y in zip(data.images.split(BATCH), wanted.split(BATCH), strict=True):  # type: ignore[no-untyped-call]
+            total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
+    return float(total) / len(data) if len(data) else float("nan")
+
+
 def counted(data: Dataset, right: Tensor) -> Result:
     """`answers` as counts."""
     classes = len(data.names)
@@ -60,14 +74,8 @@ def hits(
 
     The network's training modes are as before afterwards.
     """
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
     found: list[Tensor] = []
-    try:
-        with torch.inference_mode():
-            for part in images.split(BATCH):  # type: ignore[no-untyped-call]
-                found.append(predict(network, inputs(part), head).argmax(1).cpu())
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with in_eval(network), torch.inference_mode():
+        for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+            found.append(predict(network, inputs(part), head).argmax(1).cpu())
     return torch.cat(found) == wanted if found else torch.zeros(0, dtype=torch.bool)

@@ -111,6 +111,9 @@ class Job:
             network = self._ancestors.network("parent", untaught=True)
         self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
+        for name, p in network.named_parameters():
+            if name not in self._start:  # what building added
+                self._start[name] = p.detach().cpu().contiguous().clone()
         self._grow(network)
         place(network, self._device)
         ctx = self._context(network)
@@ -149,10 +152,15 @@ class Job:
         except Stopped:
             self._emit({"event": "stopped"})
             return
+        moved = update_norm(network, self._start, set(ctx.trainable))
+        predicted = None if ctx.first else method.forecast(ctx)
+        by_task = method.forecast_by_task(ctx)
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
         self._emit({"event": "phase", "phase": "evaluate"})
-        compared = self._measuring.after(network, method)
+        compared = {"update_norm": moved, **self._measuring.after(network, method)}
+        if predicted is not None:
+            compared["forecast"] = self._measuring.rise(network, method, predicted, by_task)
         if self._judge is not None:
             self._judge(network, method, self._inputs)
         path = self._write_result(network, method, loop, ctx, compared)
@@ -195,6 +203,9 @@ class Job:
             first=int(self._spec["parent"]["version"]) == 0,
             warn=self._warn,
             weights_at=self._weights_at,
+            note=lambda name, value, data: self._emit(
+                {"event": "metric", "name": name, "step": None, "value": value, "data": dict(data)}
+            ),
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
@@ -282,7 +293,6 @@ class Job:
             **self._describe(network, method),
             "results": self._measuring.rows,
             "adp": loop.validation.adp(),
-            "update_norm": update_norm(network, self._start, set(ctx.trainable)),
             "trainable": sum(p.numel() for p in ctx.trainable.values()),
             "parameters": sum(p.numel() for p in network.parameters()),
             "steps": loop.position.step,

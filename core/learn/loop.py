@@ -7,7 +7,7 @@ is interrupted at any step and resumed ends, on CPU and at an equal thread count
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_seed, epoch_table
-from core.learn.context import Context
+from core.learn.context import Batch, Context
 from core.learn.dataset import Dataset, Feed, split_validation
 from core.learn.methods.base import Method
 from core.learn.optim.build import NamedOptimizer
@@ -95,6 +95,7 @@ class Loop:
         self._save = save
         self._save_best = save_best
         known = ctx.network.classes_of(ctx.head_task)
+        ctx.examples = self._examples
         self._feed = Feed(data, known, ctx.inputs, ctx.augment, ctx.head_task)
         n = len(data)
         recipe = ctx.recipe
@@ -103,6 +104,7 @@ class Loop:
         if recipe.validation > 0:
             order = epoch_table(recipe.seed, ctx.task, VALIDATION_EPOCH, n)[:, 0]
             self._rows, held = split_validation(self._feed.labels, recipe.validation, order)
+        ctx.count = self._rows.numel()
         self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
         self._stages = method.stages()
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
@@ -131,6 +133,7 @@ class Loop:
         for key, tensor in tensors.items():
             group, _, name = key.partition("/")
             groups[group][name] = tensor
+        self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
         _load_state(self.method.state, groups["state"], json["state"], self.ctx.device)
@@ -173,22 +176,23 @@ class Loop:
                 self._emit(_metric(f"deployed_{name}", position.step, value))
 
     def consolidate(self) -> None:
-        """The method's end of the task, on the final weights. Raises NonFinite when they are not numbers.
-
-        The training part comes shuffled: archives list class by class, and a method may take the first rows.
-        """
+        """The method's end of the task, on the final weights. Raises NonFinite when they are not numbers."""
         for name, tensor in self.ctx.network.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise NonFinite(
                     f"{name} is no longer finite after the last step: lower lr or set optimizer.clip"
                 )
         self._modes(False)
+        self.method.end_task(self.ctx, self._examples())
+        self.ctx.scratch.clear()
+
+    def _examples(self) -> Iterator[Batch]:
+        """The training part, shuffled: archives list class by class, and a method may take the first rows."""
         table = epoch_table(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._feed.labels.numel()
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
-        self.method.end_task(self.ctx, self._feed.in_order(rows, CONSOLIDATION_BATCH))
-        self.ctx.scratch.clear()
+        return self._feed.in_order(rows, CONSOLIDATION_BATCH)
 
     # One epoch.
 
@@ -223,6 +227,9 @@ class Loop:
             loss = _sum(terms)
             loss.backward()  # type: ignore[no-untyped-call]
             method.penalty_grads(ctx)
+            due = (position.batch + 1) % report == 0 or position.batch + 1 == len(order)
+            if due and not ctx.first and (predicted := method.forecast(ctx)) is not None:
+                self._emit(_metric("predicted_loss_rise", position.step, predicted))
             method.project(ctx)
             optimizer.step()
             with torch.no_grad():
@@ -234,7 +241,7 @@ class Loop:
             position.step += 1
             position.images += index.numel()
             ctx.step = position.step
-            if position.batch % report == 0 or position.batch == len(order):
+            if due:
                 self._report()
             self.validation.after_step(position.step, number)
             if self._control.pending:

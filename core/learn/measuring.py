@@ -13,7 +13,7 @@ from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
 from core.learn.comparison import changed_answers, drift, present, probed
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, answers, can_answer, counted
+from core.learn.evaluate import Predict, answers, can_answer, counted, mean_loss
 from core.learn.methods.base import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
@@ -74,6 +74,31 @@ class Measuring:
             "knn_probe": probed(network, older, parts, self._number, self._inputs, self._metric),
             "drift": drift(network, base),
         }
+
+    def rise(
+        self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
+    ) -> dict[str, Any]:
+        """What the method said the update would cost earlier tasks, beside what it did, on their held-out parts.
+
+        {"predicted", "measured": the mean over tasks, "tasks": {task: {"predicted", "before", "after"}}}, in the units
+        of the method's `example_losses`; "before" is the parent's. The mean weighs tasks alike.
+        """
+        parent = self._ancestors.network("parent")
+        place(parent, self._inputs.device)
+        tasks: dict[str, dict[str, float | None]] = {}
+        for task, data in self._held_out().items():
+            names = present(data)
+            if task == self._number or not len(data) or not can_answer(parent, task, names):
+                continue
+            before, after = (
+                mean_loss(n, data, task, method.example_losses, self._inputs) for n in (parent, network)
+            )
+            tasks[str(task)] = {"predicted": by_task.get(task), "before": before, "after": after}
+            self._metric("loss_rise", {"task": task, **tasks[str(task)]}, after - before)
+        rises = [t["after"] - t["before"] for t in tasks.values()]  # type: ignore[operator]
+        measured = sum(rises) / len(rises) if rises else None
+        self._metric("predicted_loss_rise", {"measured": measured}, predicted)
+        return {"predicted": predicted, "measured": measured, "tasks": tasks}
 
     def during(self, network: Network, method: Method) -> Accuracy:
         """Accuracy of the network as it is on every task that it can answer: the new one and earlier ones."""

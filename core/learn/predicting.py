@@ -62,6 +62,7 @@ def load(manifest: Mapping[str, Any], part_paths: Mapping[str, Path]) -> Network
         if init.get("kind") != "random":
             raise ValueError("the manifest names neither parts nor a random first version")
         network = build_network(architecture, image, scenario, heads, seed=int(init["seed"]))
+        network.learned = False
     return network.eval()
 
 

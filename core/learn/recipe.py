@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.learn.augment import NAMES as AUGMENTS
+
+if TYPE_CHECKING:
+    from core.learn.methods.base import Method
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -85,7 +88,7 @@ class HeadRecipe(Strict):
 class Recipe(Strict):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
-    A `depth` that is left open is the greatest that the method accepts. `validation` is the share of the training
+    What is left open is the method's advice, and `depth` the greatest that it accepts. `validation` is the share of the training
     part that is held back to choose the state to deploy, after each epoch; with `anytime` often from the first
     step on, with the Anytime Deployment Performance measured beside it.
     """
@@ -148,13 +151,11 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
-    """The complete recipe for a patch: defaults, then the preset, then the patch.
+    """The complete recipe for a patch: defaults, then what its method advises, then the preset, then the patch.
 
     A null in the patch means that it does not say: the preset's value or the default counts.
     Raises RecipeError (or pydantic's ValidationError for types and ranges) with the field that is wrong.
     """
-    from core.learn.methods import get  # methods need this module's types
-
     base: dict[str, Any] = {"method": {"name": "der++"}}
     patch = merge({}, patch)
     preset = patch.get("preset")
@@ -162,16 +163,14 @@ def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
         if not isinstance(preset, str) or preset not in PRESETS:
             raise RecipeError("preset", f"unknown preset {preset!r}: one of {', '.join(PRESETS)}")
         base = merge(base, PRESETS[preset])
-    recipe = Recipe.model_validate(merge(base, patch))
+    wanted = merge(base, patch)
+    method = _method(wanted["method"])
+    recipe = Recipe.model_validate(_merge_json(method.advice, wanted))
     if recipe.anytime and not recipe.validation:
         raise RecipeError("validation", _ANYTIME_NEEDS)
     if recipe.augment not in AUGMENTS:
         raise RecipeError("augment", f"{recipe.augment!r} is not one of {', '.join(AUGMENTS)}")
-    name = recipe.method.get("name")
-    try:
-        method = get(str(name))
-    except KeyError as error:
-        raise RecipeError("method.name", str(error.args[0])) from None
+    name = method.name
     hyper = method.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
     accepts = method.accepts
     if "depth" not in recipe.model_fields_set:
@@ -189,6 +188,9 @@ def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
     for field in accepts.task_only:
         if scenario not in (None, "task") and getattr(hyper, field):
             raise RecipeError(f"method.{field}", "only in the task scenario, where predictions name the task")
+    for field, value in accepts.refused.get(scenario or "", {}).items():
+        if getattr(hyper, field) == value:
+            raise RecipeError(f"method.{field}", f"{value!r} does not work in the {scenario} scenario")
     return recipe.model_copy(update={"method": {"name": name, **hyper.model_dump(by_alias=True)}})
 
 
@@ -202,6 +204,16 @@ def remarks(recipe: Recipe, scenario: str, first: bool) -> list[str]:
     return [
         f"preset fast needs a head that is zero as a whole, as in a first task or with a head per task: {here}"
     ]
+
+
+def _method(asked: object) -> type[Method]:
+    from core.learn.methods import get  # methods need this module's types
+
+    name = asked.get("name") if isinstance(asked, Mapping) else asked
+    try:
+        return get(str(name))
+    except KeyError as error:
+        raise RecipeError("method.name", str(error.args[0])) from None
 
 
 def _other(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -74,6 +74,8 @@ class Validation:
         for text in self._remarks():
             self._ctx.warn(text)
         self.after_step(0, 0)
+        if self.total and not self.anytime and self._method.budget() is not None:
+            self._validate(0, 0)  # what is always affordable
 
     def after_step(self, step: int, epoch: int) -> None:
         """With `anytime`: validate and test where it is time to, after `step` updates.
@@ -155,10 +157,18 @@ class Validation:
         )
         correct = int(right.sum())
         self._metric("validation_accuracy", step, correct / self.total)
-        if correct > self.best.correct:
+        if correct > self.best.correct and self._affordable():
             held = {name: t.detach().clone() for name, t in network.state_dict().items()}
             self.best = Best(self.total, correct, step, epoch, held)
             self.announce()
+
+    def _affordable(self) -> bool:
+        """Whether the method's forecast of what earlier tasks lose is within the recipe's budget."""
+        budget = self._method.budget()
+        if budget is None or self._ctx.first:
+            return True
+        predicted = self._method.forecast(self._ctx)
+        return predicted is None or predicted <= budget
 
     def _record(self, step: int) -> None:
         def test() -> Accuracy:

@@ -109,6 +109,11 @@ def _base_parts(
             raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
         if source.architecture != model.architecture or source.image != model.image:
             raise _bad_base("The base must have the model's architecture and image.")
+        if (found.manifest.get("network") or {}).get("family") == "linearised":
+            raise _bad_base(
+                f"Version {number} of {model.base['model']!r} is linearised: its backbone is edited and does not fit "
+                "the model's architecture. Name a version of a plain network, or upload the base."
+            )
         rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
         parts = [
             {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}

@@ -14,12 +14,13 @@ _MLP = """class Backbone(nn.Module):
         for i in range(1, self.count + 1):
             outputs, inputs = tensors[f"backbone.fc{i}.weight"].shape
             self.add_module(f"fc{i}", nn.Linear(inputs, outputs))
+        self.relu = nn.ReLU()
         self.width = outputs
 
     def forward(self, x):
         x = x.flatten(1)
         for i in range(1, self.count + 1):
-            x = self.get_submodule(f"fc{i}")(x).relu()
+            x = self.relu(self.get_submodule(f"fc{i}")(x))
         return x
 """
 
@@ -30,13 +31,14 @@ _SMALL_CNN = """class Backbone(nn.Module):
         self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
         self.conv3 = nn.Conv2d(64, 128, 3, padding=1)
         self.fc1 = nn.Linear(1152, 128)
+        self.relu = nn.ReLU()
         self.width = 128
 
     def forward(self, x):
-        x = F.max_pool2d(self.conv1(x).relu(), 2)
-        x = F.max_pool2d(self.conv2(x).relu(), 2)
-        x = F.adaptive_avg_pool2d(self.conv3(x).relu(), 3)
-        return self.fc1(x.flatten(1)).relu()
+        x = F.max_pool2d(self.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(self.relu(self.conv2(x)), 2)
+        x = F.adaptive_avg_pool2d(self.relu(self.conv3(x)), 3)
+        return self.relu(self.fc1(x.flatten(1)))
 """
 
 _SMALL_RESNET = """class Block(nn.Module):
@@ -51,11 +53,12 @@ _SMALL_RESNET = """class Block(nn.Module):
             self.downsample = nn.Sequential(
                 nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
             )
+        self.relu = nn.ReLU()
 
     def forward(self, x):
         shortcut = x if self.downsample is None else self.downsample(x)
-        out = self.bn1(self.conv1(x)).relu()
-        return (self.bn2(self.conv2(out)) + shortcut).relu()
+        out = self.relu(self.bn1(self.conv1(x)))
+        return self.relu(self.bn2(self.conv2(out)) + shortcut)
 
 
 class Backbone(nn.Module):
@@ -64,6 +67,7 @@ class Backbone(nn.Module):
         width = tensors["backbone.conv1.weight"].shape[0]
         self.conv1 = nn.Conv2d(config["image"]["channels"], width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
         self.stages, inputs = 0, width
         while f"backbone.layer{self.stages + 1}.0.conv1.weight" in tensors:
             stage, outputs, blocks = self.stages + 1, width * 2**self.stages, []
@@ -75,7 +79,7 @@ class Backbone(nn.Module):
         self.width = inputs
 
     def forward(self, x):
-        x = self.bn1(self.conv1(x)).relu()
+        x = self.relu(self.bn1(self.conv1(x)))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
         return x.mean((2, 3))
@@ -214,6 +218,51 @@ class NearestMeanNetwork(Network):
         return 2 * x @ means.T - means.square().sum(1) - x.square().sum(1, keepdim=True)
 '''
 
+_LINEARISED = '''
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+torch.backends.mha.set_fastpath_enabled(False)  # it has no derivative
+
+
+def edited(module):
+    """With leaky activations and, where its weights are frozen, each batch norm within the convolution before it."""
+    before, slope = None, config["network"]["slope"]
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.ReLU):
+            setattr(module, name, nn.LeakyReLU(slope))
+        elif isinstance(child, nn.BatchNorm2d) and config["network"]["frozen"]:
+            before.bias = nn.Parameter(torch.zeros(before.out_channels))
+            setattr(module, name, nn.Identity())
+        edited(child)
+        before = child
+    return module
+
+
+class LinearisedNetwork(Network):
+    """The backbone's first-order expansion around frozen weights, in the displacement that was learned (DLCFT)."""
+
+    def __init__(self, tensors):
+        super().__init__(tensors)
+        edited(self.backbone)
+        self.displacement = edited(Backbone(tensors)) if config["network"]["frozen"] else None
+        rows = {name.removeprefix("reference."): t for name, t in tensors.items() if name.startswith("reference.")}
+        self.reference = nn.ParameterDict({name: torch.empty_like(t) for name, t in rows.items()})
+
+    def forward(self, x, task=None):
+        if self.displacement is None:
+            return super().forward(x, task)
+        weights, moved = (dict(net.named_parameters()) for net in (self.backbone, self.displacement))
+        with sdpa_kernel(SDPBackend.MATH):
+            value, tangent = torch.func.jvp(
+                lambda w: torch.func.functional_call(self.backbone, w, (x,)), (weights,), (moved,)
+            )
+        head = self.heads[str(task)] if len(self.heads) else self.head
+        if not len(self.reference):
+            return head(value + tangent)
+        return head(value) + tangent @ self.reference[str(task) if len(self.heads) else "shared"].T
+'''
+
 _END = '''
 
 def normalise(pixels):
@@ -242,6 +291,7 @@ _FAMILIES = {
 _NETWORKS = {
     "plain": ("Network", ""),
     "vpt": ("PromptedNetwork", _PROMPTED),
+    "linearised": ("LinearisedNetwork", _LINEARISED),
     "means": ("NearestMeanNetwork", _NEAREST_MEAN),
 }
 _CLASSIFIERS = {"resnet": ("fc.",), "vit": ("heads.",), "convnext": ("classifier.2.",)}

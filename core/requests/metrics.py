@@ -94,6 +94,8 @@ def _of_manifests(line: list[dict[str, Any]]) -> dict[str, Any]:
         "update_norm_head": _norms(line, "head"),
         "update_norm_relative": _norms(line, "relative"),
         "drift": [_number(manifest.get("drift")) for manifest in line[1:]],
+        "predicted_loss_rise": _rises(line, "predicted"),
+        "measured_loss_rise": _rises(line, "measured"),
         "adp_mean": [_adp(manifest.get("adp")) for manifest in line[1:]],
         "knn_probe": _probe(line[-1].get("knn_probe")),
     }
@@ -101,6 +103,10 @@ def _of_manifests(line: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _norms(line: list[dict[str, Any]], of: str) -> list[float | None]:
     return [_number((manifest.get("update_norm") or {}).get(of)) for manifest in line[1:]]
+
+
+def _rises(line: list[dict[str, Any]], of: str) -> list[float | None]:
+    return [_number((manifest.get("forecast") or {}).get(of)) for manifest in line[1:]]
 
 
 def _adp(found: dict[str, Any] | None) -> list[dict[str, Any]] | None:

@@ -255,11 +255,6 @@ def show(catalogue: Json, model: Model, named: dict[str, int]) -> Json:
 
 def _gate(before: Json, patch: Json) -> Json:
     gate = {**{key: None for key in GATE}, **before, **patch}
-    if gate["max_predicted_loss_rise"] is not None:
-        raise Invalid(
-            "max_predicted_loss_rise cannot be checked yet: leave it null.",
-            fields=[{"field": "gate.max_predicted_loss_rise", "message": "not available yet"}],
-        )
     return gate
 
 

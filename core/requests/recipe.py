@@ -144,6 +144,7 @@ def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Jso
         base = merge_recipe(base, presets[preset])
     wanted = merge_recipe(base, patch)
     name, hyper = _method(catalogue, wanted.pop("method", None))
+    wanted = merge_recipe(catalogue["methods"][name].get("advice", {}), wanted)
     recipe = _filled(defaults, wanted)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
@@ -209,6 +210,9 @@ def _applicable(catalogue: Json, name: str, scenario: str, recipe: Json, archite
         if scenario != "task" and recipe["method"].get(hyper):
             where = "only in the task scenario, where predictions name the task"
             errors.append((f"recipe.method.{hyper}", where))
+    for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
+        if recipe["method"].get(hyper) == value:
+            errors.append((f"recipe.method.{hyper}", f"{value!r} does not work in the {scenario} scenario"))
     checks = (
         ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
         ("recipe.depth", recipe.get("depth"), accepts.get("depths")),

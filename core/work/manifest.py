@@ -6,7 +6,7 @@ from core.code_version import code_version
 from core.db.tables import Job, Model, Task, Version
 
 _MEASURED = (
-    *("update_norm", "drift", "changes", "knn_probe", "adp"),
+    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast"),
     *("trainable", "parameters", "steps", "images"),
 )
 

@@ -94,7 +94,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
         line = ancestors(session, model.id, claim.parent_version)
         found = found.without(_deleted(session, model))
         _measure(session, model, line, number, found)
-        gate = _judge(session, model, job, line, number, task.number)
+        gate = _judge(session, model, job, line, number, task.number, found.predicted_rise)
         version = _version(session, model, task, job, line[0], number, found, stored, gate, now)
         if gate["passed"]:
             for alias in ("latest", "production"):
@@ -149,7 +149,13 @@ def _measure(session: Session, model: Model, line: list[Version], number: int, f
 
 
 def _judge(
-    session: Session, model: Model, job: Job, line: list[Version], number: int, task_number: int
+    session: Session,
+    model: Model,
+    job: Job,
+    line: list[Version],
+    number: int,
+    task_number: int,
+    predicted_rise: float | None,
 ) -> dict[str, Any]:
     """The verdict by the gate of the job: a change of the model's counts for later tasks."""
     rows = [Row(version.number, version.task_number, version.parent) for version in line]
@@ -159,7 +165,7 @@ def _judge(
     )
     cells = {(r.version, r.task): (r.correct, r.total) for r in session.execute(query).scalars()}
     gate = model.gate if job.gate is None else job.gate
-    return verdict(gate or {}, rows, cells, number, model.scenario)
+    return verdict(gate or {}, rows, cells, number, model.scenario, predicted_rise)
 
 
 def _version(

@@ -4,6 +4,7 @@ The child is our own code but another process, so its answer is checked before i
 """
 
 import json
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -48,6 +49,15 @@ class JobResult:
     def warnings(self) -> list[str]:
         return [str(text) for text in self.document.get("warnings", [])]
 
+    @property
+    def predicted_rise(self) -> float | None:
+        """Of the earlier tasks' mean loss, where the method forecasts it; infinite where it was no finite number."""
+        forecast = self.document.get("forecast")
+        if not forecast:
+            return None
+        value = forecast.get("predicted")
+        return float(value) if isinstance(value, int | float) else math.inf
+
     def without(self, tasks: Collection[int]) -> "JobResult":
         """The same without what was measured on the images of these tasks."""
         gone = {str(task) for task in tasks}
@@ -56,6 +66,8 @@ class JobResult:
             document["changes"] = _kept(document["changes"], gone)
         if probe := document.get("knn_probe"):
             document["knn_probe"] = {**probe, "tasks": _kept(probe["tasks"], gone)}
+        if forecast := document.get("forecast"):
+            document["forecast"] = {**forecast, "tasks": _kept(forecast["tasks"], gone)}
         if adp := document.get("adp"):
             curve = [{**point, "accuracy": _kept(point["accuracy"], gone)} for point in adp["curve"]]
             document["adp"] = {"mean": _kept(adp["mean"], gone), "curve": curve}

@@ -40,11 +40,11 @@ def diagonal_fisher(
     """
     found = PerSample(network, forward, names, torch.square)
     for x, y in examples:
-        found.add(x, lambda logits, y=y: _log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+        found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
     return found.mean()
 
 
-def _log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator) -> list[Tensor]:
+def log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator) -> list[Tensor]:
     """∂ log p_c / ∂logits = e_c - p, of one class per row; for "exact" of every class, times √p_c."""
     classes = logits.shape[1]
     if classes == 0:

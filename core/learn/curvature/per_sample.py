@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.grad import conv2d_weight
 
+from core.learn.curvature.layers import batch_normalised, conv_gradients
 from core.learn.networks.heads import Head
 
 CHUNK = 32  # examples per pass
@@ -94,7 +94,7 @@ class PerSample:
         """One layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
-            weight = size(_conv_gradients(module, a, delta)).sum(0) if layer.weight else None
+            weight = size(conv_gradients(module, a, delta)).sum(0) if layer.weight else None
             bias = size(delta.sum((2, 3))).sum(0)
         elif isinstance(module, nn.BatchNorm2d):
             weight = size((delta * a).sum((2, 3))).sum(0)
@@ -170,29 +170,8 @@ def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):
-        assert module.running_mean is not None and module.running_var is not None
-        mean, var = module.running_mean, module.running_var
-        return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
+        return batch_normalised(module, a)
     return size(a)
-
-
-def _conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
-    """Every example's gradient of a convolution's weight, [B, …], from inputs and output gradients [B, C, H, W].
-
-    Examples side by side as channels are a convolution with a group for each: its weight's gradient is theirs.
-    """
-    n = a.shape[0]
-    weight = module.weight
-    stacked: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
-        a.reshape(1, -1, *a.shape[2:]),
-        (n * weight.shape[0], *weight.shape[1:]),
-        delta.reshape(1, -1, *delta.shape[2:]),
-        module.stride,
-        module.padding,
-        module.dilation,
-        n * module.groups,
-    )
-    return stacked.view(n, *weight.shape)
 
 
 class _Call(nn.Module):

@@ -6,6 +6,7 @@ from core.learn.methods.a_gem import AGem
 from core.learn.methods.base import Method
 from core.learn.methods.der import Der
 from core.learn.methods.der_pp import DerPlusPlus
+from core.learn.methods.dlcft import Dlcft
 from core.learn.methods.er import Er
 from core.learn.methods.ewc import Ewc
 from core.learn.methods.ewc_online import EwcOnline
@@ -52,3 +53,4 @@ register(Vpt)
 register(L2Sp)
 register(Lwf)
 register(Icarl)
+register(Dlcft)

@@ -9,7 +9,7 @@ tensor or a module as an attribute raises, because it would be lost when the pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
@@ -34,6 +34,9 @@ class Accepts:
     head_inits: tuple[str, ...] = ("zero", "default")
     architectures: tuple[str, ...] | None = None  # families of the registry; None: all
     task_only: tuple[str, ...] = ()  # hyper-parameters that must be off outside the task scenario
+    refused: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # scenario → hyper-parameter → value
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class Method:
     neutral: ClassVar[Strict | None] = None  # equals fine-tuning bit for bit
     no_neutral: ClassVar[str] = ""  # one line of reason when `neutral` is None
     regularisers: ClassVar[tuple[str, ...]] = ()  # loss terms, or "penalty", that must act from task 2
+    advice: ClassVar[
+        Mapping[str, Any]
+    ] = {}  # of a recipe that leaves it open, where the defaults do not suit
     takes: ClassVar[tuple[str, ...]] = ()  # types of state that it can take over from another method
     family: ClassVar[str] = "plain"  # what `build` makes of the network; a model keeps its family for life
     structure: ClassVar[
@@ -130,6 +136,30 @@ class Method:
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """After the last step. `batches`: the training part once, in a random order and unaugmented."""
+
+    # What the method knows of earlier tasks without their data.
+
+    def forecast(self, ctx: Context) -> float | None:
+        """Predicted rise of the earlier tasks' mean loss since the task began, in units of `example_losses`.
+
+        None: the method does not forecast. 0 at the start of a task.
+        """
+        return None
+
+    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+        """The same for single earlier tasks, where the method keeps what it takes."""
+        return {}
+
+    def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+        """The loss [B] that `forecast` speaks of, of inputs x and rows y of the head, as the network is.
+
+        Raises NotImplementedError in methods that do not forecast.
+        """
+        raise NotImplementedError(f"{self.name} does not forecast")
+
+    def budget(self) -> float | None:
+        """The greatest forecast with which a validated state may be deployed; None: any."""
+        return None
 
     def erase(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""

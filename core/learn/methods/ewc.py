@@ -74,9 +74,7 @@ class Ewc(Quadratic):
                 tensors[key], tensors[anchor] = fresh, now
 
     def _fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
-        kind = self._kind(len(ctx.network.classes_of(ctx.head_task)))
-        limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
-        generator = torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
+        kind, limit, generator = self._sampling(ctx)
         with ctx.evaluation():
             return diagonal_fisher(
                 ctx.network,
@@ -86,6 +84,12 @@ class Ewc(Quadratic):
                 kind=kind,
                 generator=generator,
             )
+
+    def _sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
+        """How the Fisher is measured, on how many images, and where it draws from."""
+        kind = self._kind(len(ctx.network.classes_of(ctx.head_task)))
+        limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
+        return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
 
     def _kind(self, classes: int) -> Kind:
         if self.hyper.fisher == "auto":

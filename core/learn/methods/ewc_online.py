@@ -1,16 +1,24 @@
 """Online elastic weight consolidation: one running Fisher around the weights after the latest task.
 
 F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task
-(Schwarz et al. 2018, Huszár 2018). gamma acts once, when a task ends, and not again in the penalty.
+(Schwarz et al. 2018, Huszár 2018). gamma acts once, when a task ends, and not again in the penalty. With Kronecker
+factors in place of the diagonal it is the online structured Laplace approximation (Ritter et al. 2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from torch import Tensor
+
+from core.learn.curvature.curvature import Curvature
+from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.fisher import log_p_gradients
+from core.learn.curvature.layers import find_layer, layers_of
 from core.learn.methods.ewc import Ewc, EwcHyper
-from core.learn.methods.quadratic import weights_now
+from core.learn.methods.factored import Factored
+from core.learn.methods.quadratic import chunks, weights_now
 from core.learn.recipe import Share
 
 if TYPE_CHECKING:
@@ -20,26 +28,62 @@ if TYPE_CHECKING:
 class EwcOnlineHyper(EwcHyper):
     """As EWC's; `gamma` is what is kept of the importance of earlier tasks when a task ends.
 
-    With gamma 1 importance grows with every task; 0.95 suits streams of more than 20.
+    With gamma 1 importance grows with every task; 0.95 suits streams of more than 20. `curvature`: a number per weight,
+    or factors per layer, which also know how weights act together, in about eight times the memory ("kfac" is OSLA).
     """
 
     gamma: Share = 1.0
+    curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
 
 
 class EwcOnline(Ewc):
-    """A diagonal Gaussian around the last solution."""
+    """A Gaussian around the last solution: diagonal, or Kronecker-factored by layer."""
 
     name = "ewc-online"
     description = (
         "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With SGD, "
         "weights that are held too steeply for lr take smaller steps."
     )
-    source = "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847"
+    source = "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, arXiv 1805.07810"
     Hyper = EwcOnlineHyper
     neutral = EwcOnlineHyper.model_validate({"lambda": 0.0})
     hyper: EwcOnlineHyper
 
+    def begin_task(self, ctx: Context) -> None:
+        section = self.state[self.section]
+        kept = section.json.get("kind", "diagonal")
+        if section and kept != self.hyper.curvature:
+            ctx.warn(
+                f"the curvature kept so far is {kept}, not {self.hyper.curvature}: earlier tasks are unprotected"
+            )
+            section.clear()
+        if not self._factored:
+            super().begin_task(ctx)
+        elif section:
+            names = section.json["layers"]
+            Factored.of(ctx, section).fit({n: find_layer(ctx.network, n).outputs for n in names})
+
+    def penalty_grads(self, ctx: Context) -> None:
+        if not self._factored:
+            super().penalty_grads(ctx)
+        elif self.stiffness > 0:
+            pull, _ = Factored.of(ctx, self.state[self.section]).gradient(self._deltas(ctx))
+            for name, r in pull.items():
+                grad = ctx.trainable[name].grad
+                if grad is not None:
+                    grad.add_(r, alpha=self.stiffness)
+
+    def penalty(self, ctx: Context) -> float:
+        if not self._factored:
+            return super().penalty(ctx)
+        return self.stiffness * Factored.of(ctx, self.state[self.section]).gradient(self._deltas(ctx))[1]
+
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        if self._factored:
+            Factored.of(ctx, self.state[self.section]).learn(
+                self._measured(ctx, batches), self.hyper.gamma, self.hyper.curvature
+            )
+            return
         tensors = self.tensors
         fresh = self._fisher(ctx, batches)
         for name in self.stored():  # outside S too: no new importance, the old one still decays
@@ -49,3 +93,33 @@ class EwcOnline(Ewc):
             tensors[self.key(name)] = value if held is None else held + value
         for name in self.stored():
             tensors[f"anchor.{name}"] = weights_now(ctx, name)
+
+    # Factors by layer. Their anchor is what the task started from, which is where the latest one ended.
+
+    @property
+    def _factored(self) -> bool:
+        return self.hyper.curvature != "diagonal"
+
+    def _measured(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+        kind, limit, generator = self._sampling(ctx)
+        network = ctx.network
+        layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
+        with ctx.evaluation():
+            found = Estimate(network, lambda x: self.forward(network, x, ctx.head_task), layers)
+            for x, y in chunks(batches, limit):
+                found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+        return Curvature(found.blocks())
+
+    def _deltas(self, ctx: Context) -> dict[str, Tensor]:
+        """The way so far, of parameters that move; rows that were added have none."""
+        if "anchors" not in ctx.derived:
+            start = ctx.weights_at("update_start")
+            ctx.derived["anchors"] = {n: _anchor(start[n], p) for n, p in ctx.trainable.items() if n in start}
+        anchors: dict[str, Tensor] = ctx.derived["anchors"]
+        return {n: ctx.trainable[n].detach() - anchor for n, anchor in anchors.items()}
+
+
+def _anchor(start: Tensor, now: Tensor) -> Tensor:
+    anchor = now.detach().clone()
+    anchor[: start.shape[0]] = start.to(now.device)
+    return anchor

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.network import Network
 from core.learn.networks.prompts import PromptedNetwork
 
 FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
+    LinearisedNetwork.family: LinearisedNetwork.of,
     PromptedNetwork.family: PromptedNetwork.of,
 }
 

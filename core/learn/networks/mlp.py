@@ -32,11 +32,12 @@ class Mlp(Backbone):
         self.names = [f"fc{i}" for i in range(1, len(sizes))]
         for name, (inputs, outputs) in zip(self.names, pairwise(sizes), strict=True):
             self.add_module(name, nn.Linear(inputs, outputs))
+        self.relu = nn.ReLU()
         self.width = sizes[-1]
         self.arrange([[(name,)] for name in self.names])
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
         for name in self.names:
-            x = self.get_submodule(name)(x).relu()
+            x = self.relu(self.get_submodule(name)(x))
         return x

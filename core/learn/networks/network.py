@@ -7,7 +7,8 @@ a part is a stage's or head's tensors, so that what training cannot change is st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,6 +55,7 @@ class Network(nn.Module):
         heads = heads or HeadSpec()
         self.backbone = backbone
         self.scenario = scenario
+        self.learned = True  # False: the backbone's weights are random
         self.classes: list[str] = []
         self.head_classes: dict[int, list[str]] = {}
         self.head: Head | None = None
@@ -69,6 +71,9 @@ class Network(nn.Module):
     def describe(self) -> dict[str, Any] | None:
         """What a manifest must say besides architecture and heads to build this network; None: nothing."""
         return None
+
+    def take_shape(self, names: set[str]) -> None:
+        """Become what a state dict of these names was taken from, where a network changes in the course of a task."""
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
         """[B, channels, size, size] to [B, width]; `task` counts in families with features of its own for each."""
@@ -196,6 +201,18 @@ class Network(nn.Module):
                 if name not in parts[part]:
                     raise ValueError(f"the part {part} lacks the tensor {name}")
                 copy_checked(name, state[name], parts[part][name])
+
+
+@contextmanager
+def in_eval(network: Network) -> Iterator[None]:
+    """Eval mode, and the mode of every module as before afterwards."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def part_type(part: str) -> str:

@@ -1,7 +1,7 @@
 """ResNets for small images: ResNet-20 (He et al. 2015, CIFAR form) and the slim ResNet-18 of the GEM protocols.
 
 3x3 stem without pooling, stages of two-convolution blocks, global average pooling. Nothing is done in place,
-so that per-sample gradients, jvp and hooks see every activation. The stem belongs to the first stage.
+so that per-sample gradients, jvp and hooks see every activation; activations are modules, which edits replace. The stem belongs to the first stage.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class Block(nn.Module):
             self.downsample = nn.Sequential(
                 nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
             )
+        self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
-        out = self.bn1(self.conv1(x)).relu()
+        out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out)) + shortcut
-        return out.relu()  # type: ignore[no-any-return]
+        return self.relu(out)  # type: ignore[no-any-return]
 
 
 class SmallResNet(Backbone):
@@ -60,6 +61,7 @@ class SmallResNet(Backbone):
         super().__init__()
         self.conv1 = nn.Conv2d(image.channels, width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
         self.depths = tuple(blocks)
         stages: list[list[Layer]] = []
         inputs = width
@@ -74,7 +76,7 @@ class SmallResNet(Backbone):
         self.arrange(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.bn1(self.conv1(x)).relu()
+        x = self.relu(self.bn1(self.conv1(x)))
         for i in range(len(self.depths)):
             x = self.get_submodule(f"layer{i + 1}")(x)
         return x.mean((2, 3))

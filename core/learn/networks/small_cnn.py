@@ -29,11 +29,12 @@ class SmallCnn(Backbone):
         self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
         self.conv3 = nn.Conv2d(64, 128, 3, padding=1)
         self.fc1 = nn.Linear(128 * 3 * 3, 128)
+        self.relu = nn.ReLU()
         self.width = 128
         self.arrange([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
 
     def forward(self, x: Tensor) -> Tensor:
-        x = functional.max_pool2d(self.conv1(x).relu(), 2)
-        x = functional.max_pool2d(self.conv2(x).relu(), 2)
-        x = functional.adaptive_avg_pool2d(self.conv3(x).relu(), (3, 3))
-        return self.fc1(x.flatten(1)).relu()  # type: ignore[no-any-return]
+        x = functional.max_pool2d(self.relu(self.conv1(x)), 2)
+        x = functional.max_pool2d(self.relu(self.conv2(x)), 2)
+        x = functional.adaptive_avg_pool2d(self.relu(self.conv3(x)), (3, 3))
+        return self.relu(self.fc1(x.flatten(1)))  # type: ignore[no-any-return]

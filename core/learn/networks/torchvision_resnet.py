@@ -38,6 +38,7 @@ class ResNet(Backbone):
         else:
             self.conv1 = nn.Conv2d(image.channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = net.bn1
+        self.relu = nn.ReLU()
         self.layer1, self.layer2, self.layer3, self.layer4 = net.layer1, net.layer2, net.layer3, net.layer4
         self.width = net.fc.in_features
         for module in self.modules():
@@ -47,7 +48,7 @@ class ResNet(Backbone):
         self.arrange([[("conv1", "bn1"), *stages[0]], *stages[1:]])
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.bn1(self.conv1(x)).relu()
+        x = self.relu(self.bn1(self.conv1(x)))
         if not self.small:
             x = functional.max_pool2d(x, 3, stride=2, padding=1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))

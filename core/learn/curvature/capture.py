@@ -1,0 +1,132 @@
+"""One pass of a network that keeps what layers took in, and where to ask for the gradients of what they gave.
+
+Modules are watched by forward hooks. Two layers have no module of their own to watch: a bare parameter gets a copy
+for each example in its place, and an attention's input projection runs here. Weights need not require gradients:
+those of a linearised network do not, and what is asked for are gradients by outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional
+
+from core.learn.curvature.layers import PROJECTION, Layer, expanded
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """float32 products as they are: neither TF32 nor autocast. float64 is not touched."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = matmul.fp32_precision, conv.fp32_precision
+    matmul.fp32_precision = conv.fp32_precision = "ieee"
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before
+
+
+@dataclass
+class Seen:
+    """`a`: a layer's input as it came. `place`: where autograd gives the gradient by its output."""
+
+    a: Tensor
+    place: GradientEdge | None
+    version: int  # of `a` when it was seen: it counts changes in place
+
+
+class Pass:
+    """`outputs` [B, C] of a forward pass with their graph, and what each layer that ran has seen."""
+
+    def __init__(self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor) -> None:
+        """Raises ValueError when a layer runs twice, on rows that are no examples, or on a changed input."""
+        self.seen: dict[str, Seen] = {}
+        self._examples = x.shape[0]
+        self._wanted = {layer.name for layer in layers}
+        with ExitStack() as stack:
+            for layer in layers:
+                if layer.form == "bare":
+                    stack.enter_context(self._swapped(layer))
+                elif layer.form != "projection":
+                    stack.callback(layer.module.register_forward_hook(self._hook(layer.name)).remove)
+            for name, module in network.named_modules():
+                if isinstance(module, nn.MultiheadAttention) and _inside(name) & self._wanted:
+                    stack.enter_context(self._attending(name, module))
+            with torch.enable_grad():
+                # The input requires gradients so that all that follows has a graph, whatever the weights do.
+                self.outputs = forward(x.detach().requires_grad_().clone())
+        for name, seen in self.seen.items():
+            if seen.a._version != seen.version:
+                raise ValueError(f"{name}: its input was changed in place after it ran")
+
+    def gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
+        """Gradients of Σ outputs · cotangent by the layers' outputs; layers that do not count are left out.
+
+        cotangent: [B, C], a row per example. last: the graph is freed.
+        """
+        places = {name: seen.place for name, seen in self.seen.items() if seen.place is not None}
+        found: Sequence[Tensor | None] = torch.autograd.grad(
+            self.outputs, list(places.values()), cotangent, retain_graph=not last, allow_unused=True
+        )
+        return {name: g for name, g in zip(places, found, strict=True) if g is not None}
+
+    def _keep(self, name: str, a: Tensor, output: Tensor) -> None:
+        if name in self.seen:
+            raise ValueError(f"{name} runs twice in a pass: its gradients cannot be told apart")
+        if a.shape[0] != self._examples or output.shape[0] != self._examples:
+            raise ValueError(f"{name} runs on {a.shape[0]} rows for {self._examples} examples")
+        place = get_gradient_edge(output) if output.requires_grad else None
+        self.seen[name] = Seen(a.detach(), place, a._version)
+
+    def _hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        return lambda module, args, output: self._keep(name, args[0], output)
+
+    @contextmanager
+    def _swapped(self, layer: Layer) -> Iterator[None]:
+        """A copy of a bare parameter for each example in its place."""
+        rows = expanded(layer.weight, self._examples)
+        self.seen[layer.name] = Seen(rows.detach(), get_gradient_edge(rows), rows._version)
+        parameters: dict[str, Any] = layer.module._parameters
+        parameters[layer.key] = rows
+        try:
+            yield
+        finally:
+            parameters[layer.key] = layer.weight
+
+    @contextmanager
+    def _attending(self, name: str, module: nn.MultiheadAttention) -> Iterator[None]:
+        """Self-attention out of its parts, so that both of its projections are seen."""
+
+        def forward(
+            query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False
+        ) -> tuple[Tensor, None]:
+            if key is not query or value is not query or need_weights:
+                raise ValueError(f"{name}: only self-attention without its weights can be measured")
+            projected = functional.linear(query, module.in_proj_weight, module.in_proj_bias)
+            if name + PROJECTION in self._wanted:
+                self._keep(name + PROJECTION, query, projected)
+            batch, tokens, width = query.shape
+            parts = projected.view(batch, tokens, 3, module.num_heads, width // module.num_heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(q, k, v)
+            return module.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, width)), None
+
+        module.__dict__["forward"] = forward
+        try:
+            yield
+        finally:
+            del module.__dict__["forward"]
+
+
+def _inside(attention: str) -> set[str]:
+    """The two layers of an attention, which its own forward runs without calling a module."""
+    return {attention + PROJECTION, attention + ".out_proj"}

@@ -1,0 +1,112 @@
+"""Curvature of a whole network, a block per layer, and the quadratic penalty that it makes.
+
+Penalty ½ Σ dᵀ H d over layers, d the displacement from an anchor; its gradient is H d itself, so that value and
+gradient come from one multiplication and no graph is built. Blocks between layers are taken as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learn.curvature.block import Block, from_tensors
+from core.learn.curvature.capture import full_precision
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """`blocks` by layer, as `layers_of` names them."""
+
+    blocks: Mapping[str, Block]
+
+    @torch.no_grad()
+    def gradient(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """H d by parameter, and ½ dᵀ H d (0-dim). displacements: by full parameter name, of its shape.
+
+        A layer whose weight is not given is left out, as is a parameter that no block covers; a missing bias
+        stands for one that did not move. Raises ValueError for a bias without its weight or a shape that no block
+        has.
+        """
+        found: dict[str, Tensor] = {}
+        values = []
+        for layer, block in self.blocks.items():
+            weight, bias = _names(layer, displacements)
+            if weight not in displacements:
+                if bias in displacements:
+                    raise ValueError(f"{bias} is given without {weight}")
+                continue
+            of_weight, of_bias = displacements[weight], displacements.get(bias)
+            d = _joined(layer, block, of_weight, of_bias)
+            with full_precision(d.device):
+                r = block.mul(d).to(d.dtype)
+            values.append((d * r).sum() / 2)
+            columns = of_weight.numel() // of_weight.shape[0]
+            found[weight] = r[:, :columns].reshape(of_weight.shape)
+            if of_bias is not None:
+                found[bias] = r[:, columns]
+        return found, torch.stack(values).sum() if values else torch.zeros(())
+
+    def merge(self, other: Curvature, share: float) -> Curvature:
+        """(1 - share) · self + share · other for each stored statistic. ValueError: other layers, types or shapes."""
+        if set(self.blocks) != set(other.blocks):
+            different = ", ".join(sorted(set(self.blocks) ^ set(other.blocks)))
+            raise ValueError(f"only one of two curvatures that are to be merged has {different}")
+        return Curvature(
+            {name: block.merge(other.blocks[name], share) for name, block in self.blocks.items()}
+        )
+
+    def trace(self) -> Tensor:
+        """Sum of the blocks', 0-dim."""
+        return torch.stack([block.trace() for block in self.blocks.values()]).sum()
+
+    def nbytes(self) -> dict[str, int]:
+        """Bytes as stored, by layer."""
+        return {name: block.nbytes for name, block in self.blocks.items()}
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """`<layer>/<field>`, and `<layer>/<field>.<name>` of a factor's tensors."""
+        return {
+            f"{layer}/{key}": tensor
+            for layer, block in self.blocks.items()
+            for key, tensor in block.to_tensors().items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind and storage tiers by layer."""
+        return {name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()}
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
+        """What `to_tensors` and `to_json` came from."""
+        by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
+        for key, tensor in tensors.items():
+            layer, _, field = key.rpartition("/")
+            by_layer[layer][field] = tensor
+        return Curvature(
+            {layer: from_tensors(of["kind"], of["tiers"], by_layer[layer]) for layer, of in json.items()}
+        )
+
+
+def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Of a layer's weight and bias: a module's own, an attention's `in_proj_weight`, or the bare parameter."""
+    if layer in displacements:
+        return layer, ""
+    joint = "_" if layer.endswith(".in_proj") else "." if layer else ""
+    return f"{layer}{joint}weight", f"{layer}{joint}bias"
+
+
+def _joined(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """d [o, w]: the weight by rows, and the bias as last column where the block has one."""
+    d = weight.reshape(weight.shape[0], -1)
+    columns = block.columns(d.shape[0])
+    if bias is None and columns == d.shape[1] + 1:
+        bias = d.new_zeros(d.shape[0])
+    if bias is not None:
+        d = torch.cat([d, bias[:, None]], 1)
+    if d.shape[1] != columns:
+        raise ValueError(f"{layer}: displacements of {d.shape[1]} columns for a block of {columns}")
+    return d

@@ -1,0 +1,279 @@
+"""A symmetric positive factor F [w, w] of a layer's curvature, in as few bytes as its limit asks for.
+
+A wide convolution's input factor is nine times as large as its weight. The first tier that fits is taken:
+full, packed (one triangle, nothing lost), packed bf16 (computed with in float32), low rank (leading eigenvectors and
+a diagonal that keeps F's own), uncorrelated (a convolution's channels alone, the same at every pixel of its kernel).
+What a factor computes with is what it stores: storing and loading it changes no bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Tier = Literal["full", "packed", "packed bf16", "low rank", "uncorrelated"]
+MIN_RANK = 16  # below it, low rank is no use and the next tier is taken
+MAX_RANK = 512
+
+
+class Factor(ABC):
+    """F [w, w]. Factors are never changed; merging makes a new one."""
+
+    tier: Tier
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """w."""
+
+    @abstractmethod
+    def times(self, x: Tensor) -> Tensor:
+        """x F for x [n, w], in the dtype of F."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """[w]."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """F [w, w]."""
+
+    @abstractmethod
+    def to_tensors(self) -> dict[str, Tensor]:
+        """What is stored. `from_tensors` with the tier gives the factor back bit for bit."""
+
+    def merge(self, other: Factor, share: float) -> Factor:
+        """(1 - share) · self + share · other in this factor's tier. Raises ValueError for another size."""
+        if other.size != self.size:
+            raise ValueError(f"factors of sizes {self.size} and {other.size} cannot be merged")
+        return self._merged(other, share)
+
+    @abstractmethod
+    def _merged(self, other: Factor, share: float) -> Factor: ...
+
+    def trace(self) -> Tensor:
+        """0-dim."""
+        return self.diagonal().sum()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes as stored."""
+        return sum(t.nbytes for t in self.to_tensors().values())
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Factor):
+    """`matrix` [w, w], symmetric; stored as `tier` says. Make one with `dense`, which rounds it for bf16."""
+
+    matrix: Tensor
+    tier: Tier = "full"
+
+    @property
+    def size(self) -> int:
+        return self.matrix.shape[0]
+
+    def times(self, x: Tensor) -> Tensor:
+        return x.to(self.matrix.dtype) @ self.matrix
+
+    def diagonal(self) -> Tensor:
+        return self.matrix.diagonal()
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        if self.tier == "full":
+            return {"matrix": self.matrix}
+        triangle = self.matrix.masked_select(_upper(self.matrix))
+        return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
+
+    def _merged(self, other: Factor, share: float) -> Factor:
+        return dense(torch.lerp(self.matrix, other.dense().to(self.matrix), share), self.tier)
+
+    @property
+    def nbytes(self) -> int:
+        w, each = self.size, self.matrix.element_size()
+        if self.tier == "full":
+            return w * w * each
+        return w * (w + 1) // 2 * (2 if self.tier == "packed bf16" else each)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(Factor):
+    """U diag(values) Uᵀ + diag(rest), U = `vectors` [w, r] orthonormal; trace and diagonal are F's own."""
+
+    vectors: Tensor
+    values: Tensor
+    rest: Tensor
+    tier: ClassVar[Tier] = "low rank"  # type: ignore[misc]
+
+    @property
+    def size(self) -> int:
+        return self.vectors.shape[0]
+
+    def times(self, x: Tensor) -> Tensor:
+        x = x.to(self.rest.dtype)
+        return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
+
+    def diagonal(self) -> Tensor:
+        return _diagonal(self.vectors, self.values) + self.rest
+
+    def dense(self) -> Tensor:
+        return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
+
+    def _merged(self, other: Factor, share: float) -> Factor:
+        """Both roots side by side, their leading directions; what they leave of the diagonal joins `rest`."""
+        rank = self.values.shape[0]
+        if not isinstance(other, LowRank):
+            other = low_rank(other.dense().to(self.vectors), rank)
+        diagonal = torch.lerp(self.diagonal(), other.diagonal().to(self.rest), share)
+        roots = [
+            vectors * (part * values).sqrt()
+            for part, vectors, values in (
+                (1 - share, self.vectors, self.values),
+                (share, other.vectors.to(self.vectors), other.values.to(self.values)),
+            )
+        ]
+        vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
+        return _ranked(vectors[:, :rank], singular[:rank].square(), diagonal)
+
+
+@dataclass(frozen=True, eq=False)
+class Uncorrelated(Factor):
+    """channels [c, c] ⊗ I for `kernel` pixels, c · kernel columns, and `corner` [1] for a bias column after them.
+
+    channels is the mean of F's blocks over pixels: the trace is kept.
+    """
+
+    channels: Tensor
+    kernel: int
+    corner: Tensor | None
+    tier: ClassVar[Tier] = "uncorrelated"  # type: ignore[misc]
+
+    @property
+    def size(self) -> int:
+        return self.channels.shape[0] * self.kernel + (self.corner is not None)
+
+    def times(self, x: Tensor) -> Tensor:
+        x, channels = x.to(self.channels.dtype), self.channels.shape[0]
+        pixels = x[:, : channels * self.kernel].reshape(-1, channels, self.kernel)
+        product = torch.einsum("ncp,cd->ndp", pixels, self.channels).flatten(1)
+        return product if self.corner is None else torch.cat([product, x[:, -1:] * self.corner], 1)
+
+    def diagonal(self) -> Tensor:
+        pixels = self.channels.diagonal().repeat_interleave(self.kernel)
+        return pixels if self.corner is None else torch.cat([pixels, self.corner])
+
+    def dense(self) -> Tensor:
+        eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
+        pixels = torch.kron(self.channels, eye)
+        if self.corner is None:
+            return pixels
+        padded = functional.pad(pixels, (0, 1, 0, 1))
+        padded[-1, -1] = self.corner[0]
+        return padded
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        found = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
+        return found if self.corner is None else found | {"corner": self.corner}
+
+    def _merged(self, other: Factor, share: float) -> Factor:
+        if not isinstance(other, Uncorrelated):
+            other = uncorrelated(other.dense().to(self.channels), self.kernel)
+        if other.kernel != self.kernel:
+            raise ValueError(f"factors of kernels {self.kernel} and {other.kernel} cannot be merged")
+        corner = None
+        if self.corner is not None:
+            assert other.corner is not None
+            corner = torch.lerp(self.corner, other.corner.to(self.corner), share)
+        channels = torch.lerp(self.channels, other.channels.to(self.channels), share)
+        return Uncorrelated(channels, self.kernel, corner)
+
+
+def dense(matrix: Tensor, tier: Tier = "full") -> Factor:
+    """A factor that computes with the whole of a symmetric matrix [w, w], to what `tier` can store."""
+    return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
+
+
+def low_rank(matrix: Tensor, rank: int) -> LowRank:
+    """The leading `rank` eigenvectors of a symmetric matrix, and its diagonal."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return _ranked(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
+
+
+def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
+    """The mean over a kernel's pixels of a matrix [w, w], w = channels · kernel, + 1 with a bias."""
+    channels, bias = divmod(matrix.shape[0], kernel)
+    if bias > 1 or kernel == 1:
+        raise ValueError(f"a factor of size {matrix.shape[0]} is none of a kernel of {kernel} pixels")
+    end = channels * kernel
+    blocks = matrix[:end, :end].view(channels, kernel, channels, kernel)
+    return Uncorrelated(
+        blocks.diagonal(dim1=1, dim2=3).mean(2), kernel, matrix[-1, -1:].clone() if bias else None
+    )
+
+
+def fitted(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
+    """The first tier for a symmetric matrix [w, w] that takes at most `limit` bytes; None: nothing does.
+
+    kernel: pixels of a convolution's kernel, for the factor of its inputs.
+    """
+    w, each = matrix.shape[0], matrix.element_size()
+    triangle = w * (w + 1) // 2
+    if limit is None or w * w * each <= limit:
+        return dense(matrix)
+    if triangle * each <= limit:
+        return dense(matrix, "packed")
+    if triangle * 2 <= limit:
+        return dense(matrix, "packed bf16")
+    rank = min((limit // each - w) // (w + 1), MAX_RANK)  # r vectors, r values and a diagonal
+    if rank >= MIN_RANK:
+        return low_rank(matrix, rank)
+    if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
+        return uncorrelated(matrix, kernel)
+    return None
+
+
+def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
+    """The factor that `to_tensors` came from. Raises ValueError for an unknown tier."""
+    if tier == "full":
+        return Dense(tensors["matrix"])
+    if tier in ("packed", "packed bf16"):
+        return Dense(_unpacked(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16")
+    if tier == "low rank":
+        return LowRank(tensors["vectors"], tensors["values"], tensors["rest"])
+    if tier == "uncorrelated":
+        return Uncorrelated(tensors["channels"], int(tensors["kernel"]), tensors.get("corner"))
+    raise ValueError(f"unknown storage tier {tier!r}")
+
+
+def _ranked(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
+    rest = (diagonal - _diagonal(vectors, values)).clamp_min(0)
+    return LowRank(vectors.contiguous(), values.contiguous(), rest)
+
+
+def _diagonal(vectors: Tensor, values: Tensor) -> Tensor:
+    return vectors.square() @ values
+
+
+def _upper(matrix: Tensor) -> Tensor:
+    """True on and above the diagonal. A mask takes a sixteenth of the memory that row and column indices take."""
+    return torch.ones_like(matrix, dtype=torch.bool).triu()
+
+
+def _unpacked(triangle: Tensor) -> Tensor:
+    """The symmetric matrix of an upper triangle by rows; float32 from bfloat16."""
+    size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
+    values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
+    upper = values.new_zeros(size, size)
+    upper.masked_scatter_(_upper(upper), values)
+    return upper + upper.triu(1).T

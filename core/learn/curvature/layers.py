@@ -1,0 +1,211 @@
+"""The layers that curvature is measured in, and what each one's gradient is made of.
+
+A layer's displacement is a matrix d [o, w], a row per output: its weight flattened, and its bias as the last column.
+The gradient of one example is then a matrix M [o, w] = Σ_s g_s a_sᵀ over positions s (pixels or tokens), a_s the
+layer's input there (a convolution's patch) with 1 appended for the bias, g_s the gradient by its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+from core.learn.networks.heads import Head
+
+Form = Literal["convolution", "linear", "projection", "norm", "bare"]
+PROJECTION = ".in_proj"  # of nn.MultiheadAttention: query, key and value in one layer without a module
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`module` runs the layer, or owns it: the attention of a projection, the module of a bare parameter."""
+
+    name: str
+    form: Form
+    module: nn.Module
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    key: str = ""  # of a bare parameter in its module
+
+    @property
+    def outputs(self) -> int:
+        """o: rows of a displacement."""
+        return self.weight.shape[0]
+
+    @property
+    def width(self) -> int:
+        """w: columns of a displacement, the bias among them."""
+        return self.weight.numel() // self.outputs + (self.bias is not None)
+
+    @property
+    def grouped(self) -> bool:
+        """A convolution whose outputs do not all see the same inputs: depthwise, for example."""
+        return isinstance(self.module, nn.Conv2d) and self.module.groups > 1
+
+    @property
+    def kernel(self) -> int:
+        """Pixels in a convolution's kernel; 1 for other layers."""
+        return self.weight[0, 0].numel() if self.form == "convolution" else 1
+
+
+def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
+    """Names of the layers that own these parameters, in their order; a parameter outside one is its own layer."""
+    modules = dict(network.named_modules())
+    found: dict[str, None] = {}
+    for name in parameters:
+        prefix, _, key = name.rpartition(".")
+        if key in ("weight", "bias") and _form(modules[prefix]) is not None:
+            found[prefix] = None
+        elif key in ("in_proj_weight", "in_proj_bias") and isinstance(modules[prefix], nn.MultiheadAttention):
+            found[prefix + PROJECTION] = None
+        else:
+            found[name] = None
+    return list(found)
+
+
+def find_layer(network: nn.Module, name: str) -> Layer:
+    """The layer of a name that `layers_of` gives. Raises ValueError for what cannot be measured."""
+    modules = dict(network.named_modules())
+    if name in modules:
+        return _of_module(name, modules[name])
+    prefix, _, key = name.rpartition(".")
+    owner = modules.get(prefix)
+    if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
+        return _of_attention(name, owner)
+    weight = owner._parameters.get(key) if owner is not None else None
+    if owner is None or weight is None:
+        raise ValueError(f"the network has no layer or parameter {name!r}")
+    if not (_leads(weight) or _scales_channels(weight)):
+        raise ValueError(f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured")
+    return Layer(name, "bare", owner, weight, None, key)
+
+
+def _form(module: nn.Module) -> Form | None:
+    if isinstance(module, nn.Conv2d):
+        return "convolution"
+    if isinstance(module, nn.Linear | Head):
+        return "linear"
+    if isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
+        return "norm"
+    return None
+
+
+def _of_module(name: str, module: nn.Module) -> Layer:
+    form = _form(module)
+    if form is None:
+        raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
+    if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
+        raise ValueError(f"{name}: only zero padding of a given size can be measured")
+    if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
+        raise ValueError(f"{name}: only norms over one dimension can be measured")
+    weight, bias = module.weight, module.bias
+    if not isinstance(weight, nn.Parameter):
+        raise ValueError(f"{name} has no weight")
+    return Layer(name, form, module, weight, bias if isinstance(bias, nn.Parameter) else None)
+
+
+def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
+    if not module.batch_first or module.in_proj_weight is None or module.bias_k is not None:
+        raise ValueError(
+            f"{name}: only batch-first attention of one width without extra tokens can be measured"
+        )
+    return Layer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
+
+
+def _leads(parameter: Tensor) -> bool:
+    """[1, tokens, width]: the first dimension stands for the batch."""
+    return parameter.dim() >= 3 and parameter.shape[0] == 1
+
+
+def _scales_channels(parameter: Tensor) -> bool:
+    """[channels, 1, 1]: multiplies [B, channels, height, width]."""
+    return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
+
+
+def expanded(parameter: Tensor, examples: int) -> Tensor:
+    """A bare parameter with a copy for each example, which broadcasts as the parameter does: a leaf."""
+    rows = parameter.detach()
+    rows = rows.expand(examples, *rows.shape[1:]) if _leads(rows) else rows.expand(examples, *rows.shape)
+    return rows.clone().requires_grad_()
+
+
+def inputs_of(layer: Layer, a: Tensor) -> Tensor:
+    """A layer's input as rows [B, T, w], T positions: patches in the order of weight.flatten(1), then a 1."""
+    module = layer.module
+    if isinstance(module, nn.Conv2d):
+        assert not isinstance(module.padding, str)
+        rows = functional.unfold(a, module.kernel_size, module.dilation, module.padding, module.stride)
+        rows = rows.transpose(1, 2)
+    else:
+        rows = a.reshape(a.shape[0], -1, a.shape[-1])
+    return rows if layer.bias is None else functional.pad(rows, (0, 1), value=1.0)
+
+
+def outputs_of(layer: Layer, g: Tensor) -> Tensor:
+    """A layer's output gradient as rows [B, T, o]."""
+    if layer.form == "convolution":
+        return g.flatten(2).transpose(1, 2)
+    return g.reshape(g.shape[0], -1, g.shape[-1])
+
+
+def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
+    """M [B, o, w]: every example's gradient. a, g: the layer's input and output gradient as they came."""
+    batch, module = g.shape[0], layer.module
+    if layer.form == "bare":
+        return g.reshape(batch, layer.outputs, layer.width)
+    if isinstance(module, nn.Conv2d):
+        weight = conv_gradients(module, a, g).flatten(2)
+        return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
+    if layer.form != "norm":
+        return outputs_of(layer, g).transpose(1, 2) @ inputs_of(layer, a)
+    first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
+    x = batch_normalised(module, a) if isinstance(module, nn.BatchNorm2d) else _layer_normalised(module, a)
+    if first:
+        x, g = x.movedim(1, -1), g.movedim(1, -1)
+    shape = (batch, -1, layer.outputs)
+    weight = (x * g).reshape(shape).sum(1)
+    return torch.stack([weight] if layer.bias is None else [weight, g.reshape(shape).sum(1)], 2)
+
+
+def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
+    """Every example's gradient of a convolution's weight, [B, …], from inputs and output gradients [B, C, H, W].
+
+    Examples side by side as channels are a convolution with a group for each: its weight's gradient is theirs.
+    """
+    n = a.shape[0]
+    weight = module.weight
+    stacked: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+        a.reshape(1, -1, *a.shape[2:]),
+        (n * weight.shape[0], *weight.shape[1:]),
+        delta.reshape(1, -1, *delta.shape[2:]),
+        module.stride,
+        module.padding,
+        module.dilation,
+        n * module.groups,
+    )
+    return stacked.view(n, *weight.shape)
+
+
+def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
+    """(a - mean) / std by the running statistics, before scale and shift."""
+    assert module.running_mean is not None and module.running_var is not None
+    mean, var = module.running_mean, module.running_var
+    return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
+
+
+def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
+    assert isinstance(module, nn.LayerNorm)
+    if not _channels_first(module):
+        return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
+    return functional.layer_norm(a.movedim(1, -1), module.normalized_shape, eps=module.eps).movedim(-1, 1)
+
+
+def _channels_first(module: nn.Module) -> bool:
+    """torchvision's LayerNorm2d, a LayerNorm that permutes [B, C, H, W] and back. By name: its import is slow."""
+    return type(module).__name__ == "LayerNorm2d"

@@ -1,0 +1,29 @@
+"""Cotangents: vectors v by which a network is asked how its outputs react, with Σ v vᵀ the loss's curvature.
+
+For half the squared error the outputs' Hessian is the identity I: all basis vectors give it exactly, random signs
+on average, with less variance than Gaussian draws. Each row is one example's; nothing is divided by the batch. For
+cross entropy see `fisher.log_p_gradients`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def basis(outputs: Tensor) -> list[Tensor]:
+    """e_1 … e_C for every row of outputs [B, C]: C tensors [B, C], Σ v vᵀ = I."""
+    eye = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
+    return [row.expand_as(outputs) for row in eye]
+
+
+def rademacher(outputs: Tensor, draws: int, generator: torch.Generator) -> list[Tensor]:
+    """Random signs / √S: S = `draws` tensors [B, C] for outputs [B, C], E Σ v vᵀ = I.
+
+    generator: on the CPU. An example's signs do not depend on how examples are batched.
+    """
+    batch, classes = outputs.shape
+    signs = torch.randint(0, 2, (batch, draws, classes), generator=generator) * 2 - 1
+    return list((signs.to(outputs) / math.sqrt(draws)).unbind(1))

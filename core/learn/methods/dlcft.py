@@ -1,0 +1,346 @@
+"""Deep linear continual fine-tuning: curvature of earlier tasks, exact where the model is linear, instead of data.
+
+The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so that an earlier
+task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ, Δ the way from the
+weights after task t - 1 and H the mean curvature of the tasks before (Shon et al. 2022, equations 11 to 14). With the
+whole H that is learning from all data at once; what is kept of it is a diagonal or Kronecker factors per layer.
+In the class scenario, where a new class changes what old images ought to say, half of that term is replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import ConfigDict, Field
+from torch import Tensor, nn
+
+from core.learn.augment import epoch_seed
+from core.learn.dataset import DataError
+from core.learn.memory.replay import replay_inputs
+from core.learn.memory.reservoir import Reservoir
+from core.learn.methods.base import Accepts, Method
+from core.learn.methods.dlcft_memory import Memory, like, measured
+from core.learn.networks import Network
+from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.recipe import NotNegative, Positive, Share, Strict
+from core.learn.squared_loss import ridge_head, squared_errors
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+EXACT_OUTPUTS = 10  # up to which every output is probed by itself
+PROBES, MOST_PROBES = 5000, 8  # sign vectors: about so many in all, and at most so many per image
+
+
+class DlcftHyper(Strict):
+    """The targets are `alpha` · onehot. `curvature`: what is kept of each layer; "diagonal" is an eighth of the others.
+
+    `lambda` is the penalty's share beside replay in the class scenario, where `buffer` images are kept. `weighting`:
+    each task counts alike, or by its images ("samples"). `probes`: random sign vectors per image in the curvature
+    pass; null: all outputs one by one up to 10 of them, else 1 to 8, more for fewer images. `slope`: of the LeakyReLUs
+    that replace ReLU. `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that
+    the whole model is linear (not in the class scenario). `norms` "adapt": the base's batch norms take the first
+    task's statistics before they are folded. `decay`: weight decay towards the base, counted once over all tasks; the
+    optimizer's own is counted in every task. `first_order`: keep the earlier tasks' remaining gradient as well.
+    `max_factor_bytes`: a layer's factors beyond it are stored more coarsely. `keep_task_curvature` "diagonal": each
+    task's own, for forecasts by task. `max_predicted_loss_rise`: only states with a smaller forecast are deployed
+    (needs `validation`).
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    alpha: Positive = 15.0
+    curvature: Literal["diagonal", "kfac", "tkfac"] = "tkfac"
+    lambda_: Share = Field(default=0.5, alias="lambda")
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    weighting: Literal["task", "samples"] = "task"
+    probes: Annotated[int, Field(ge=1, le=1000)] | None = None
+    slope: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    head_mode: Literal["bilinear", "linear"] = "bilinear"
+    norms: Literal["fold", "adapt"] = "fold"
+    decay: NotNegative = 0.0
+    first_order: bool = False
+    max_factor_bytes: Annotated[int, Field(ge=1024)] | None = None
+    keep_task_curvature: Literal["none", "diagonal"] = "none"
+    max_predicted_loss_rise: NotNegative | None = None
+
+
+class Dlcft(Method):
+    """Penalty by kept curvature on a linearised network."""
+
+    name = "dlcft"
+    description = (
+        "Deep linear continual fine-tuning: the network's linear expansion around its base, with the curvature of "
+        "earlier tasks kept instead of their data, and a forecast of what an update costs them. Needs a pretrained "
+        "base; with random weights the first task makes it."
+    )
+    source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
+    Hyper = DlcftHyper
+    accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
+    no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
+    regularisers = ("penalty",)
+    advice: ClassVar[Mapping[str, Any]] = {"optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 1e-5}}
+    family = LinearisedNetwork.family
+    structure = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
+    hyper: DlcftHyper
+
+    # Structure.
+
+    def build(self, network: Network) -> Network:
+        fixed_head = self.hyper.head_mode == "linear"
+        if isinstance(network, LinearisedNetwork):
+            if (network.slope, network.fixed_head) != (self.hyper.slope, fixed_head):
+                raise DataError(
+                    f"the model was linearised with slope {network.slope} and a "
+                    f"{'linear' if network.fixed_head else 'bilinear'} head, fixed with its first task: the recipe "
+                    "must ask for the same"
+                )
+            return network
+        frozen = network.learned and self.hyper.norms == "fold"
+        return LinearisedNetwork(network, slope=self.hyper.slope, fixed_head=fixed_head, frozen=frozen)
+
+    # A step.
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        share, alpha = self._share(ctx), self.hyper.alpha
+        if not self._replays(ctx):
+            logits = self.forward(ctx.network, batch.x, batch.task)
+            return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
+        items, table = self._reservoir(ctx).draw(ctx.recipe.batch_size)
+        logits = self.forward(ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None)
+        new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
+        weight = (1 - share) * (1 - self.hyper.lambda_)
+        return {
+            "task": share * squared_errors(new, batch.y, alpha).mean(),
+            "replay": weight * squared_errors(old, items.labels, alpha).mean(),
+        }
+
+    def penalty_grads(self, ctx: Context) -> None:
+        share, strength, decay = self._share(ctx), self._strength(ctx), self.hyper.decay
+        if not _linearised(ctx).frozen or (share == 1 and decay == 0):
+            return
+        deltas = self._deltas(ctx)
+        pull: dict[str, Tensor] = {}
+        if strength > 0:
+            pull, ctx.scratch["rise"] = self._memory(ctx).curvature.gradient(deltas)
+        slopes = self._memory(ctx).gradient if self.hyper.first_order and share < 1 else {}
+        for name, delta in deltas.items():
+            parameter = ctx.trainable[name]
+            if parameter.grad is None:
+                continue
+            if name in pull:
+                parameter.grad.add_(pull[name], alpha=strength)
+            if name in slopes:
+                parameter.grad.add_(like(slopes[name], delta), alpha=1 - share)
+            if decay > 0:
+                # λ (1/t · 1/2 ‖θ‖² + (t-1)/t · 1/2 ‖Δ‖²): over all tasks that is one λ/2 ‖θ‖².
+                parameter.grad.add_(parameter.detach(), alpha=decay * share)
+                parameter.grad.add_(delta, alpha=decay * (1 - share))
+
+    def penalty(self, ctx: Context) -> float:
+        strength = self._strength(ctx)
+        return (
+            strength * float(self._memory(ctx).curvature.gradient(self._deltas(ctx))[1]) if strength else 0.0
+        )
+
+    # A task.
+
+    def begin_task(self, ctx: Context) -> None:
+        network = _linearised(ctx)
+        if not network.frozen and network.learned:
+            _adapt_norms(ctx)
+            network.freeze()
+        elif not network.frozen:
+            ctx.warn(
+                "the base has random weights: this first task trains the whole network as plain fine-tuning does, "
+                "and what it learns becomes the base of all later ones; upload a pretrained base to learn by "
+                "curvature from the first task on"
+            )
+        if network.fixed_head and network.frozen:
+            self._fit_reading_rows(ctx)
+        if self.hyper.max_predicted_loss_rise is not None and not ctx.recipe.validation:
+            ctx.warn(
+                "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
+            )
+        if ctx.scenario == "class":
+            self._reservoir(ctx).begin()
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        network, hyper = _linearised(ctx), self.hyper
+        deltas = self._deltas(ctx) if self._tasks else {}
+        if not network.frozen:
+            network.freeze()
+            if network.fixed_head:
+                rows = network.head_rows(ctx.head_task).detach().clone()
+                network.refer(network.reference_name(ctx.head_task), rows)
+        with ctx.evaluation():
+            fresh = measured(
+                network,
+                ((batch.x, batch.y) for batch in batches),
+                ctx.head_task,
+                kind=hyper.curvature,
+                alpha=hyper.alpha,
+                probes=self._probes(ctx),
+                generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
+                max_factor_bytes=hyper.max_factor_bytes,
+                diagonal=hyper.keep_task_curvature == "diagonal",
+            )
+        for name, value in fresh.health.items():
+            ctx.note(name, value, {})
+        self._memory(ctx).learn(
+            fresh,
+            deltas,
+            share=self._share(ctx),
+            task=ctx.task,
+            images=ctx.count,
+            first_order=hyper.first_order,
+        )
+        ctx.derived.clear()
+        if ctx.scenario == "class":
+            reservoir = self._reservoir(ctx)
+            for batch in ctx.examples():
+                reservoir.add(batch.raw, batch.y, ctx.task)
+
+    def erase(self, tasks: set[int]) -> None:
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    # What is known of earlier tasks.
+
+    def forecast(self, ctx: Context) -> float | None:
+        if not self._tasks:
+            return None
+        memory, deltas = self._memory(ctx), self._deltas(ctx)
+        rise = ctx.scratch.get("rise")  # of the weights before this step, as long as it lasts
+        if rise is None:
+            rise = memory.curvature.gradient(deltas)[1]
+        for name, slope in memory.gradient.items():
+            if name in deltas:
+                rise = rise + (like(slope, deltas[name]) * deltas[name]).sum()
+        return float(rise)
+
+    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+        """1/2 Δᵀ D_i Δ + q_iᵀ Δ, D_i the task's own diagonal and q_i its gradient where this task began."""
+        found: dict[int, float] = {}
+        deltas = self._deltas(ctx) if self._tasks else {}
+        for task, (diagonal, slope) in self._memory(ctx).of_tasks().items():
+            terms = [
+                (0.5 * like(diagonal[n], d) * d.square() + like(slope[n], d) * d).sum()
+                for n, d in deltas.items()
+                if n in diagonal
+            ]
+            found[task] = float(torch.stack(terms).sum()) if terms else 0.0
+        return found
+
+    def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+        return squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
+
+    def budget(self) -> float | None:
+        return self.hyper.max_predicted_loss_rise
+
+    # Weights of the objective's terms.
+
+    @property
+    def _tasks(self) -> int:
+        """Tasks before this one."""
+        return Memory(self.state["curvature"]).tasks
+
+    def _share(self, ctx: Context) -> float:
+        """The new task's: 1/t, or its share of all images."""
+        memory = Memory(self.state["curvature"])
+        if self.hyper.weighting == "task":
+            return 1 / (memory.tasks + 1)
+        return ctx.count / (memory.images + ctx.count)
+
+    def _strength(self, ctx: Context) -> float:
+        """The penalty's."""
+        share = 1 - self._share(ctx)
+        return share * self.hyper.lambda_ if self._replays(ctx) else share
+
+    def _replays(self, ctx: Context) -> bool:
+        """Without images (none yet, or deleted) the penalty alone stands for the earlier tasks."""
+        return ctx.scenario == "class" and self._tasks > 0 and self._reservoir(ctx).size > 0
+
+    # Pieces.
+
+    def _memory(self, ctx: Context) -> Memory:
+        """The kept curvature, ready for products."""
+        if "memory" not in ctx.derived:
+            ctx.derived["memory"] = Memory(self.state["curvature"])
+        found: Memory = ctx.derived["memory"]
+        return found
+
+    def _deltas(self, ctx: Context) -> dict[str, Tensor]:
+        """Δ of the parameters that move and that earlier tasks have a say in; new rows of a head start at zero.
+
+        A task's own head is no concern of other tasks.
+        """
+        names = [n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")]
+        if "anchors" not in ctx.derived:
+            start = ctx.weights_at("update_start")
+            ctx.derived["anchors"] = {n: _anchor(start.get(n), ctx.trainable[n]) for n in names}
+        anchors: dict[str, Tensor] = ctx.derived["anchors"]
+        return {n: ctx.trainable[n].detach() - anchors[n] for n in names}
+
+    def _reservoir(self, ctx: Context) -> Reservoir:
+        return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
+
+    def _probes(self, ctx: Context) -> int | None:
+        """Sign vectors per image; None: every output by itself."""
+        outputs = len(ctx.network.classes_of(ctx.head_task))
+        asked = self.hyper.probes
+        if asked is None and outputs <= EXACT_OUTPUTS:
+            return None
+        wanted = asked or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.count))))
+        return None if wanted >= outputs else wanted
+
+    def _fit_reading_rows(self, ctx: Context) -> None:
+        """A head's frozen rows, where it has none: the best ones at ψ = 0. The head itself starts from them."""
+        network = _linearised(ctx)
+        name = network.reference_name(ctx.head_task)
+        if name in network.references:
+            return
+        head = network.head if ctx.head_task is None else network.heads[str(ctx.head_task)]
+        assert isinstance(head, nn.Module)
+
+        def features() -> Iterator[tuple[Tensor, Tensor]]:
+            for batch in ctx.examples():
+                yield network.expansion(batch.x)[0], batch.y
+
+        with torch.no_grad(), ctx.evaluation():
+            rows, biases = ridge_head(features(), len(network.classes_of(ctx.head_task)), self.hyper.alpha)
+            head.weight.copy_(rows)  # type: ignore[operator]
+            head.bias.copy_(biases)  # type: ignore[operator]
+        network.refer(name, head.weight.detach().clone())  # type: ignore[operator]
+
+
+def _linearised(ctx: Context) -> LinearisedNetwork:
+    assert isinstance(ctx.network, LinearisedNetwork)
+    return ctx.network
+
+
+def _anchor(start: Tensor | None, now: Tensor) -> Tensor:
+    """Where a parameter was, in its present shape and layout; what is new started at zero."""
+    anchor = torch.zeros_like(now, requires_grad=False)
+    if start is not None:
+        anchor[: start.shape[0]] = start.to(now.device)
+    return anchor
+
+
+def _adapt_norms(ctx: Context) -> None:
+    """Batch norms take the mean statistics of one pass over the task."""
+    norms = [m for m in ctx.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    with torch.no_grad(), ctx.evaluation():
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # a mean over batches
+            norm.train()
+        for batch in ctx.examples():
+            if batch.y.shape[0] > 1:
+                ctx.network.features(batch.x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum

@@ -1,0 +1,504 @@
+"""Dual numbers: a value of a network together with its derivative along a displacement of the weights.
+
+A backbone's own forward pass, on a dual image and dual weights, gives f(x; ψ0) and D_ψ f(x; ψ0) · ψ at once: every
+torch function in it is answered by a rule here. Unlike `torch.func.jvp`, the oracle, the value needs no graph, and
+the derivative keeps for the backward pass only what its weights' gradients need: inputs of layers, which are values,
+and signs. The value's own activations decide every mask and every index (Shon et al. 2022, table 4, completed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class NoRule(NotImplementedError):
+    """A function has no rule for dual numbers."""
+
+
+class Dual:
+    """`x` and its derivative `dx` of x's shape; None stands for zero, and costs nothing."""
+
+    def __init__(self, x: Tensor, dx: Tensor | None) -> None:
+        self.x = x
+        self.dx = dx
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in SAME_ON_BOTH:
+            return _same(function, *args, **(kwargs or {}))
+        rule = RULES.get(function)
+        if rule is None:
+            raise NoRule(f"{getattr(function, '__name__', function)} has no rule for dual numbers")
+        return rule(*args, **(kwargs or {}))
+
+    # What modules ask of their inputs besides functions.
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.x.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+    @property
+    def is_nested(self) -> bool:
+        return False
+
+    @property
+    def requires_grad(self) -> bool:
+        return True
+
+    def dim(self) -> int:
+        return self.x.dim()
+
+    def size(self, *axes: int) -> Any:
+        return self.x.size(*axes)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __add__(self, other: Any) -> Dual:
+        return _add(self, other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Dual:
+        return _multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __getattr__(self, name: str) -> Any:
+        """Tensor methods that have a rule: `x.mean((2, 3))` is the function on this and the arguments."""
+        method = getattr(Tensor, name, None)
+        if method is not None and (method in SAME_ON_BOTH or method in RULES):
+            return lambda *args, **kwargs: type(self).__torch_function__(method, (), (self, *args), kwargs)
+        if method is not None:
+            raise NoRule(f"{name} has no rule for dual numbers")
+        raise AttributeError(f"dual numbers have no {name}")
+
+    def __getitem__(self, index: Any) -> Dual:
+        return Dual(self.x[index], None if self.dx is None else self.dx[index])
+
+
+Rule = Callable[..., Any]
+
+
+@contextmanager
+def displaced(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterator[None]:
+    """Every parameter of a module as a dual number with the displacement of its name, for a while.
+
+    Not for two threads at once: the module itself is changed.
+    """
+    held: list[tuple[nn.Module, str, nn.Parameter]] = []
+    try:
+        for prefix, owner in module.named_modules():
+            for key, parameter in list(owner._parameters.items()):
+                if parameter is None:
+                    continue
+                name = f"{prefix}.{key}" if prefix else key
+                held.append((owner, key, parameter))
+                owner._parameters[key] = Dual(parameter, displacement[name])
+        yield
+    finally:
+        for owner, key, parameter in held:
+            owner._parameters[key] = parameter
+
+
+# Functions that are linear in their only tensor, and the same for value and derivative.
+
+
+def _same(function: Rule, first: Any, *args: Any, **kwargs: Any) -> Dual:
+    if isinstance(first, Dual):
+        dx = None if first.dx is None else function(first.dx, *args, **kwargs)
+        return Dual(function(first.x, *args, **kwargs), dx)
+    both = [value if isinstance(value, Dual) else Dual(value, None) for value in first]  # of cat and stack
+    x = function([value.x for value in both], *args, **kwargs)
+    if all(value.dx is None for value in both):
+        return Dual(x, None)
+    tangents = [torch.zeros_like(v.x) if v.dx is None else v.dx for v in both]
+    return Dual(x, function(tangents, *args, **kwargs))
+
+
+SAME_ON_BOTH: set[Any] = {
+    torch.cat,
+    torch.flatten,
+    torch.mean,
+    torch.permute,
+    torch.reshape,
+    torch.transpose,
+    torch.squeeze,
+    torch.unsqueeze,
+    Tensor.expand,
+    Tensor.flatten,
+    Tensor.mean,
+    Tensor.permute,
+    Tensor.reshape,
+    Tensor.transpose,
+    Tensor.view,
+    functional.adaptive_avg_pool2d,
+    functional.avg_pool2d,
+    torch._C._nn.avg_pool2d,
+}
+
+
+# Sums and products.
+
+
+def _add(a: Any, b: Any, *, alpha: float = 1) -> Dual:
+    a, b = _dual(a), _dual(b)
+    x = torch.add(a.x, b.x, alpha=alpha)
+    if b.dx is None:
+        return Dual(x, None if a.dx is None else _shaped(a.dx, x))
+    if a.dx is None:
+        return Dual(x, _shaped(b.dx * alpha if alpha != 1 else b.dx, x))
+    return Dual(x, torch.add(a.dx, b.dx, alpha=alpha))
+
+
+def _multiply(a: Any, b: Any) -> Dual:
+    a, b = _dual(a), _dual(b)
+    x = a.x * b.x
+    terms = [tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None]
+    return Dual(x, _sum(terms))
+
+
+def _dual(value: Any) -> Dual:
+    return value if isinstance(value, Dual) else Dual(torch.as_tensor(value), None)
+
+
+def _shaped(dx: Tensor, x: Tensor) -> Tensor:
+    return dx if dx.shape == x.shape else dx.expand(x.shape)
+
+
+def _sum(terms: Sequence[Tensor | None]) -> Tensor | None:
+    found = [term for term in terms if term is not None]
+    if not found:
+        return None
+    total = found[0]
+    for term in found[1:]:
+        total = total + term
+    return total
+
+
+# Layers with weights. The bias counts once: none on the derivative's own path.
+
+
+def _conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Dual:
+    x, weight = _dual(x), _dual(weight)
+    bias = None if bias is None else _dual(bias)
+    args = (_two(stride), _two(padding), _two(dilation), groups)
+    value = functional.conv2d(x.x, weight.x, None if bias is None else bias.x, *args)
+    moved = None if bias is None else bias.dx
+    if x.dx is None and weight.dx is None and moved is None:
+        return Dual(value, None)
+    return Dual(value, _TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
+
+
+def _two(value: Any) -> tuple[int, int]:
+    if isinstance(value, str):
+        raise NoRule(f"padding {value!r} has no rule for dual numbers")
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+class _TangentConv(torch.autograd.Function):
+    """conv(x; V, v) + conv(dx; W): keeps x alone, where torch would keep x and dx."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
+    ) -> Tensor:
+        ctx.args, ctx.bias = args, None if b is None else list(b.shape)
+        kind = _format(x)
+        x, w = x.to(kind), w.to(kind)
+        ctx.save_for_backward(x, w)
+        with torch.autocast(x.device.type, enabled=False):
+            out = None
+            if v is not None or b is not None:
+                along = torch.zeros_like(w) if v is None else v.to(kind)
+                out = functional.conv2d(x, along, None if b is None else b.to(kind), *args)
+            if dx is not None:
+                own = functional.conv2d(dx.to(kind), w, None, *args)
+                out = own if out is None else out.add_(own)
+        assert out is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.args
+        _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
+        dx, v, b = torch.ops.aten.convolution_backward(
+            grad,
+            x,
+            w,
+            ctx.bias,
+            stride,
+            padding,
+            dilation,
+            False,
+            (0, 0),
+            groups,
+            (wants_dx, wants_v, wants_b),
+        )
+        return None, dx, None, v, b, None
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
+    x, weight = _dual(x), _dual(weight)
+    bias = None if bias is None else _dual(bias)
+    value = functional.linear(x.x, weight.x, None if bias is None else bias.x)
+    moved = None if bias is None else bias.dx
+    if x.dx is None and weight.dx is None and moved is None:
+        return Dual(value, None)
+    return Dual(value, _TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
+
+
+class _TangentLinear(torch.autograd.Function):
+    """x Vᵀ + v + dx Wᵀ: keeps x alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
+    ) -> Tensor:
+        kind = _format(x)
+        x, w = x.to(kind), w.to(kind)
+        ctx.save_for_backward(x, w)
+        with torch.autocast(x.device.type, enabled=False):
+            out = None
+            if v is not None or b is not None:
+                along = torch.zeros_like(w) if v is None else v.to(kind)
+                out = functional.linear(x, along, None if b is None else b.to(kind))
+            if dx is not None:
+                own = functional.linear(dx.to(kind), w)
+                out = own if out is None else out.add_(own)
+        assert out is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
+        rows = grad.flatten(0, -2)
+        dx = grad @ w if wants_dx else None
+        v = rows.T @ x.flatten(0, -2) if wants_v else None
+        b = rows.sum(0) if wants_b else None
+        return None, dx, None, v, b
+
+
+def _format(x: Tensor) -> torch.dtype:
+    """What layers compute in: autocast's format where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+# Activations and pooling: what the value decides, the derivative follows.
+
+
+def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
+    value = functional.leaky_relu(x.x, negative_slope)
+    if x.dx is None:
+        return Dual(value, None)
+    return Dual(value, _Followed.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+
+
+def _relu(x: Any, inplace: bool = False) -> Dual:
+    return _leaky_relu(x, 0.0)
+
+
+class _Followed(torch.autograd.Function):
+    """dx where the value is positive, slope · dx elsewhere.
+
+    What is kept is the activation's own output, which has the sign of its input, and which the next layer keeps too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(value)
+        ctx.slope = slope
+        return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (value,) = ctx.saved_tensors
+        return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
+
+
+def _gelu(x: Any, approximate: str = "none") -> Dual:
+    if approximate != "none":
+        raise NoRule("the tanh form of gelu has no rule for dual numbers")
+    value = functional.gelu(x.x)
+    if x.dx is None:
+        return Dual(value, None)
+    below = 0.5 * (1 + torch.erf(x.x * math.sqrt(0.5)))
+    density = torch.exp(-0.5 * x.x.square()) / math.sqrt(2 * math.pi)
+    return Dual(value, x.dx * (below + x.x * density))
+
+
+def _max_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Dual:
+    value, index = functional.max_pool2d(
+        x.x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode, return_indices=True
+    )
+    if x.dx is None:
+        return Dual(value, None)
+    picked = x.dx.flatten(2).gather(2, index.flatten(2)).view_as(value)
+    return Dual(value, picked)
+
+
+def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if training and p > 0:
+        raise NoRule("dropout is random: a linearised network has none")
+    return x
+
+
+# Norms and attention.
+
+
+def _batch_norm(
+    x: Any,
+    mean: Tensor,
+    var: Tensor,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Dual:
+    if training:
+        raise NoRule("a batch norm in training mode has no derivative per example")
+    shape = (1, -1, *[1] * (x.x.dim() - 2))
+    inverse = (var + eps).rsqrt().view(shape)
+    hat = (x.x - mean.view(shape)) * inverse
+    return _affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
+
+
+def _layer_norm(
+    x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Dual:
+    axes = tuple(range(-len(shape), 0))
+    centred = x.x - x.x.mean(axes, keepdim=True)
+    inverse = (centred.square().mean(axes, keepdim=True) + eps).rsqrt()
+    hat = centred * inverse
+    moved = None
+    if x.dx is not None:
+        own = (hat * x.dx).mean(axes, keepdim=True)
+        moved = (x.dx - x.dx.mean(axes, keepdim=True) - hat * own) * inverse
+    return _affine(hat, moved, weight, bias, tuple(shape))
+
+
+def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]) -> Dual:
+    """weight · hat + bias, for a normalised value `hat` and its derivative."""
+    if weight is None:
+        return Dual(hat, moved)
+    weight, bias = _dual(weight), _dual(0.0 if bias is None else bias)
+    value = hat * weight.x.view(shape) + (bias.x.view(shape) if bias.x.dim() else bias.x)
+    terms = [
+        None if moved is None else moved * weight.x.view(shape),
+        None if weight.dx is None else hat * weight.dx.view(shape),
+        None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
+    ]
+    return Dual(value, _sum(terms))
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Any,
+    in_proj_bias: Any,
+    bias_k: Any,
+    bias_v: Any,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Any,
+    out_proj_bias: Any,
+    **options: Any,
+) -> tuple[Dual, None]:
+    """Self-attention of [T, B, E], as nn.MultiheadAttention asks for it; weights are never wanted."""
+    plain = bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
+    plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
+    for name in ("key_padding_mask", "attn_mask"):
+        plain = plain and options.get(name) is None
+    if not plain or (dropout_p and options.get("training", True)):
+        raise NoRule("only plain self-attention has a rule for dual numbers")
+    length, batch, width = query.shape
+    e = width // num_heads
+    projected = _linear(query, in_proj_weight, in_proj_bias)
+
+    def heads(t: Tensor) -> tuple[Tensor, ...]:
+        return tuple(p.reshape(length, batch * num_heads, e).transpose(0, 1) for p in t.chunk(3, -1))
+
+    q, k, v = heads(projected.x)
+    scale = 1 / math.sqrt(e)
+    p = ((q @ k.transpose(1, 2)) * scale).softmax(-1)
+    out = p @ v
+    moved = None
+    if projected.dx is not None:
+        dq, dk, dv = heads(projected.dx)
+        ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
+        dp = p * (ds - (p * ds).sum(-1, keepdim=True))
+        moved = dp @ v + p @ dv
+
+    def joined(t: Tensor) -> Tensor:
+        return t.transpose(0, 1).reshape(length, batch, width)
+
+    both = Dual(joined(out), None if moved is None else joined(moved))
+    return _linear(both, out_proj_weight, out_proj_bias), None
+
+
+RULES: dict[Any, Rule] = {
+    torch.add: _add,
+    Tensor.add: _add,
+    Tensor.__add__: _add,
+    Tensor.__radd__: _add,
+    torch.mul: _multiply,
+    Tensor.__mul__: _multiply,
+    Tensor.__rmul__: _multiply,
+    torch.conv2d: _conv2d,
+    torch.nn.functional.conv2d: _conv2d,
+    torch.nn.functional.linear: _linear,
+    torch._C._nn.linear: _linear,
+    torch.relu: _relu,
+    Tensor.relu: _relu,
+    functional.relu: _relu,
+    functional.leaky_relu: _leaky_relu,
+    torch._C._nn.leaky_relu: _leaky_relu,
+    functional.gelu: _gelu,
+    torch._C._nn.gelu: _gelu,
+    functional.max_pool2d: _max_pool2d,
+    torch.max_pool2d: _max_pool2d,
+    functional.dropout: _dropout,
+    functional.batch_norm: _batch_norm,
+    functional.layer_norm: _layer_norm,
+    functional.multi_head_attention_forward: _attention,
+}

@@ -1,0 +1,60 @@
+"""What is changed in a backbone before it is linearised: its activations, and its batch norms.
+
+A linear model of a network is better where the network's own kinks are milder: LeakyReLU in place of ReLU (Achille
+et al. 2021, LQF). A batch norm in eval mode is a fixed affine map, and becomes part of the convolution before it
+(Mu et al. 2020), so that every remaining weight is a convolution's or a linear layer's.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from core.learn.networks.backbone import Backbone
+
+
+def leaky(backbone: Backbone, slope: float) -> None:
+    """Replace every ReLU by LeakyReLU(slope), in place; slope 0 leaves them. Nothing is stored differently."""
+    if slope == 0:
+        return
+    for module in list(backbone.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.ReLU):
+                setattr(module, name, nn.LeakyReLU(slope))
+
+
+def fold(backbone: Backbone) -> None:
+    """Put every BatchNorm2d into the convolution before it, by its running statistics, in place.
+
+    W' = W · s, b' = shift + (b - mean) · s with s = scale / √(var + eps), a number per output channel. A norm belongs
+    to the convolution that is declared just before it in the same module. Raises ValueError where there is none
+    that fits. Computed in float64 and rounded once.
+    """
+    for name, module in list(backbone.named_modules()):
+        children = list(module.named_children())
+        for (before, conv), (after, norm) in pairwise(children):
+            if not isinstance(norm, nn.BatchNorm2d):
+                continue
+            if not isinstance(conv, nn.Conv2d) or conv.out_channels != norm.num_features:
+                raise ValueError(f"{name}.{after} does not follow a convolution of its size, but {before}")
+            _absorb(conv, norm)
+            setattr(module, after, nn.Identity())
+    left = [name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    if left:
+        raise ValueError(f"no convolution stands before {left[0]}")
+
+
+@torch.no_grad()
+def _absorb(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    if norm.running_mean is None or norm.running_var is None:
+        raise ValueError("a batch norm without running statistics cannot be folded")
+    weight = conv.weight
+    scale = (norm.running_var.double() + norm.eps).rsqrt()
+    shift = torch.zeros_like(scale)
+    if norm.affine:
+        scale, shift = scale * norm.weight.double(), norm.bias.double()
+    bias = 0.0 if conv.bias is None else conv.bias.double()
+    conv.bias = nn.Parameter((shift + (bias - norm.running_mean.double()) * scale).to(weight.dtype))
+    weight.copy_((weight.double() * scale[:, None, None, None]).to(weight.dtype))

@@ -1,0 +1,268 @@
+"""A network that is linear in what it learns: its first-order expansion around weights that never move again.
+
+features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0 is the edited
+backbone (`edits.py`), stored once and shared by all versions; ψ, the displacement, starts at zero and is trained.
+Before ψ0 is frozen the network is a plain one with the edited activations, for a base that has yet to be learned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from core.learn.networks.backbone import contiguous_copy
+from core.learn.networks.dual import Dual, NoRule, displaced
+from core.learn.networks.edits import fold, leaky
+from core.learn.networks.network import MAX_GROUPS, Network
+
+BACKBONE = "backbone."
+DISPLACEMENT = "displacement."
+REFERENCE = "reference."
+
+
+class LinearisedNetwork(Network):
+    """`forward` as a plain network's. `slope`: of the LeakyReLUs, 0 leaves ReLU.
+
+    `fixed_head`: what the displacement changes is read by frozen rows W_ref (`reference`), so that logits
+    W g(x; ψ0) + b + W_ref D_ψ g · ψ are linear in (ψ, W, b) together and not only in each.
+    """
+
+    family: ClassVar[str] = "linearised"
+
+    def __init__(self, plain: Network, *, slope: float, fixed_head: bool, frozen: bool) -> None:
+        """Takes over the modules of a plain network. Raises ValueError for a backbone that cannot be folded."""
+        super().__init__(plain.backbone, plain.scenario)
+        self.classes, self.head = plain.classes, plain.head
+        self.head_classes, self.heads = plain.head_classes, plain.heads
+        self.learned = plain.learned
+        self.slope = slope
+        self.fixed_head = fixed_head
+        self.frozen = False
+        self.displacement = Tree()
+        self.reference = Tree()
+        self._by_jvp = False
+        self._base: str | None = None  # the digest of ψ0 that a load must find
+        leaky(self.backbone, slope)
+        if frozen:
+            self.freeze()
+
+    @staticmethod
+    def of(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
+        """From a plain network and what `describe` said, for a strict load right after."""
+        network = LinearisedNetwork(
+            plain,
+            slope=description["slope"],
+            fixed_head=description["fixed_head"],
+            frozen=description["frozen"],
+        )
+        network._base = description["base"]
+        network._make_room(description["references"])
+        return network
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest. `references` names the heads that have frozen rows, a task's by its number.
+
+        `base`: the digest of ψ0, without which a displacement means nothing; null before it is frozen.
+        """
+        return {
+            "family": self.family,
+            "slope": self.slope,
+            "fixed_head": self.fixed_head,
+            "frozen": self.frozen,
+            "references": list(self.references),
+            "base": self.digest() if self.frozen else None,
+        }
+
+    def digest(self) -> str:
+        """sha256 of ψ0: of the backbone's names, shapes and bytes."""
+        found = hashlib.sha256()
+        for name, tensor in self.backbone.state_dict().items():
+            found.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
+            found.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy())
+        return found.hexdigest()
+
+    def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy all parts in. ValueError as a plain network's, and for a backbone that is not the described ψ0."""
+        super().load_parts(parts)
+        if self._base is not None and self.digest() != self._base:
+            raise ValueError("the backbone is not the base that the displacement was learned on")
+
+    # ψ0 and ψ.
+
+    def freeze(self) -> None:
+        """Make the present backbone ψ0: fold its norms and start a displacement of zero for every weight."""
+        fold(self.backbone)
+        for name, parameter in self.backbone.named_parameters():
+            parameter.requires_grad_(False)
+            self.displacement.put(name, nn.Parameter(torch.zeros_like(parameter)))
+        self.frozen = True
+
+    def take_shape(self, names: set[str]) -> None:
+        """Freeze when a state dict of these names comes from a frozen network; make room for its frozen rows."""
+        if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
+            self.freeze()
+        heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
+        self._make_room(sorted(heads - set(self.references)))
+
+    def _make_room(self, references: Iterable[str]) -> None:
+        """Frozen rows of zeros for heads, to be loaded."""
+        for name in references:
+            head = self.head if name == "shared" else self.heads[name]
+            self.refer(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
+
+    @property
+    def references(self) -> dict[str, Tensor]:
+        """Frozen rows by head: `shared`, or a task's number."""
+        return dict(self.reference.named_buffers())
+
+    def refer(self, name: str, rows: Tensor) -> None:
+        """Set the frozen rows [classes, width] of a head, once."""
+        if name in self.references:
+            raise ValueError(f"the frozen rows of {name} are set already")
+        self.reference.register_buffer(name, rows)
+
+    # Forward passes.
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to [B, width]: value and tangent together."""
+        value, tangent = self.expansion(x)
+        return value if tangent is None else value + tangent
+
+    def expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """g(x; ψ0) and D_ψ g(x; ψ0) · ψ, [B, width] each; no tangent before ψ0 is frozen."""
+        if not self.frozen:
+            return self.backbone(x), None
+        if not self._by_jvp:
+            try:
+                return self.augmented(x)
+            except NoRule:
+                self._by_jvp = True
+        return self.jvp(x)
+
+    def augmented(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The expansion by dual numbers: as many operations as `jvp`, and less memory for the backward pass."""
+        moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
+        with displaced(self.backbone, moved):
+            out = self.backbone(Dual(x, None))
+        return out.x, out.dx
+
+    def jvp(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The expansion by torch's forward-mode differentiation: for any network, and the oracle of the rules."""
+        psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
+        psi = dict(self.displacement.named_parameters())
+
+        def at(weights: dict[str, Tensor]) -> Tensor:
+            return torch.func.functional_call(self.backbone, weights, (x,))  # type: ignore[no-any-return]
+
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # neither it nor fused attention has a forward rule
+        try:
+            with sdpa_kernel(SDPBackend.MATH):
+                found = torch.func.jvp(at, (psi0,), (psi,))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+        return found[0], found[1]
+
+    def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        value, tangent = self.expansion(x)
+        return self.join(value, tangent, task)
+
+    def join(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
+        """Logits of an expansion."""
+        if tangent is None:
+            return self.logits(value, task)
+        if not self.fixed_head:
+            return self.logits(value + tangent, task)
+        return self.logits(value, task) + tangent @ self.reading_rows(task).T
+
+    def pullback(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
+        """(D_ψ g)ᵀ u by displacement, summed over examples; u: [B, width].
+
+        It does not depend on ψ, and is ordinary backpropagation through the network at ψ0.
+        """
+        leaves = {name: p.detach().requires_grad_() for name, p in self.backbone.named_parameters()}
+        with torch.enable_grad():
+            value = torch.func.functional_call(self.backbone, leaves, (x,))
+        grads = torch.autograd.grad(value, list(leaves.values()), u, allow_unused=True)
+        return {
+            f"{DISPLACEMENT}{name}": torch.zeros_like(leaf) if g is None else g
+            for (name, leaf), g in zip(leaves.items(), grads, strict=True)
+        }
+
+    def frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Logits [B, classes] of ψ0 through the rows that read the displacement.
+
+        Their gradient by ψ0 is D_ψ of the logits, whatever ψ is: what curvature is made of.
+        """
+        return self.backbone(x) @ self.reading_rows(task).T  # type: ignore[no-any-return]
+
+    def reading_rows(self, task: int | None = None) -> Tensor:
+        """The rows [classes, width] by which logits read the displacement."""
+        if self.fixed_head:
+            return self.references[self.reference_name(task)]
+        return self.head_rows(task)
+
+    def head_rows(self, task: int | None = None) -> Tensor:
+        """A head's own rows [classes, width]."""
+        return self._head(task).weight  # type: ignore[return-value]
+
+    def reference_name(self, task: int | None = None) -> str:
+        """`shared`, or a task's number: what a head's frozen rows are called."""
+        return str(task) if self.scenario == "task" else "shared"
+
+    # Depth and parts.
+
+    def depth_groups(self) -> list[list[str]]:
+        """As a plain network's once frozen, with each weight's displacement in place of the weight."""
+        if not self.frozen:
+            return super().depth_groups()
+        heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
+        groups = [heads]
+        for stage in reversed(range(len(self.backbone.stages))):
+            names = [f"{DISPLACEMENT}{name}" for name in self._displaced(stage)]
+            if len(groups) < MAX_GROUPS:
+                groups.append(names)
+            else:
+                groups[-1] = names + groups[-1]
+        return groups
+
+    def part_names(self) -> dict[str, list[str]]:
+        """As a plain network's, whose backbone never changes, and `displacement.k` for each stage.
+
+        Frozen rows of heads are parts of their own, `reference.<head>`: they never change either.
+        """
+        names = super().part_names()
+        for name in self.references:
+            names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
+        if self.frozen:
+            for stage in range(len(self.backbone.stages)):
+                names[f"{DISPLACEMENT}{stage + 1}"] = [
+                    f"{DISPLACEMENT}{name}" for name in self._displaced(stage)
+                ]
+        return names
+
+    def _displaced(self, stage: int) -> list[str]:
+        parameters = {name for name, _ in self.backbone.named_parameters()}
+        return [name for name in self.backbone.stage_names(stage) if name in parameters]
+
+
+class Tree(nn.Module):
+    """Parameters under dotted names, as another module's."""
+
+    def put(self, name: str, parameter: nn.Parameter) -> None:
+        """Add a parameter under a name such as `layer1.0.conv1.weight`."""
+        first, _, rest = name.partition(".")
+        if not rest:
+            self.register_parameter(first, parameter)
+            return
+        child = self._modules.get(first)
+        if child is None:
+            child = Tree()
+            self.add_module(first, child)
+        assert isinstance(child, Tree)
+        child.put(rest, parameter)
