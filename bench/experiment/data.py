@@ -65,15 +65,24 @@ class Files:
         pixels, _ = open_dataset(self.source(images).folder / "train.safetensors")
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
-    def file(self, images: Images, classes: Sequence[int], part: str) -> Path:
-        """A dataset of `classes` (numbers in the source); labels index them in the order given."""
+    def file(
+        self, images: Images, classes: Sequence[int], part: str, split: tuple[int, int, int] | None = None
+    ) -> Path:
+        """A dataset of `classes` (numbers in the source); labels index them in the order given.
+
+        split: (i, n, order): the i-th of n near-equal shares of each class's images, which are shuffled by `order`.
+        """
         source = self.source(images)
         limit = images.train_per_class if part == "train" else images.test_per_class
-        facts = {"classes": list(classes), "part": part, "limit": limit, "pad": images.pad}
+        facts: dict[str, Any] = {"classes": list(classes), "part": part, "limit": limit, "pad": images.pad}
+        if split is not None:
+            facts["split"] = list(split)
         path = source.folder / f"{_digest(facts)}.safetensors"
         if not path.exists():
             pixels, labels = open_dataset(source.folder / f"{part}.safetensors")
             picked = [_some(np.flatnonzero(labels == c), limit) for c in classes]
+            if split is not None:
+                picked = [_share(rows, *split) for rows in picked]
             new = np.repeat(np.arange(len(classes)), [len(rows) for rows in picked])
             block = pixels[np.concatenate(picked)]
             edge = (images.pad, images.pad)
@@ -186,6 +195,15 @@ def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int6
     if limit is None or len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
+
+
+def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
+    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is left for it."""
+    shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
+    found = np.sort(np.array_split(shuffled, n)[i])
+    if not len(found):
+        raise PlanError(f"a class has {len(rows)} training images, too few for {n} splits")
+    return found
 
 
 def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:

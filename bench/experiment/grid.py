@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from bench.experiment import joint
 from bench.experiment.data import Files
-from bench.experiment.plan import Base, Images, Method, Patch, Plan, PlanError
+from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
 from core.code_version import code_version
 from core.learn import methods
@@ -79,8 +79,8 @@ class Run:
 
     @property
     def protocols(self) -> list[str]:
-        """How it is read out: heads per task one way, one head over all classes both ways."""
-        return ["task"] if self.scenario == "task" else ["class", "task"]
+        """How it is read out: heads per task or one for all tasks one way, one that grows both ways."""
+        return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
     def cells(self) -> list[Cell]:
@@ -102,9 +102,10 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
         (data, scenario, method, depth)
         for data in plan.data
         for scenario in plan.scenarios
+        if data.suits(scenario)
         for depth in sorted({d for m in plan.methods for d in m.depths or plan.depths})
         for method in plan.methods
-        if depth in (method.depths or plan.depths)
+        if depth in (method.depths or plan.depths) and scenario in (method.scenarios or plan.scenarios)
     ]
     for data, scenario, method, depth in cells:
         _check(plan, method, files.form(data)["size"], recipe_of(plan, method, scenario, depth, 0))
@@ -113,8 +114,10 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
     for order in range(plan.orders):
         for seed in plan.seeds:
             for data, scenario, method, depth in cells:
+                if seed not in (method.seeds or plan.seeds):
+                    continue
                 names = files.source(data).names
-                tasks = class_tasks(data.chosen(len(names)), data.classes_per_task, order, data.name)
+                tasks = _tasks(data, len(names), scenario, order)
                 labels = [[names[c] for c in task] for task in tasks]
                 recipe = recipe_of(plan, method, scenario, depth, seed)
                 if method.joint:
@@ -125,12 +128,24 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     "scenario": scenario,
                     "joint": method.joint,
                     "tasks": labels,
+                    **({"order": order} if scenario == "data" else {}),
                     "base": base.key if base else None,
                 }
-                stages = _stages(data, files, tasks, joint=method.joint)
+                if scenario == "data":
+                    stages = _splits(data, files, tasks, order, joint=method.joint)
+                else:
+                    stages = _stages(data, files, tasks, joint=method.joint)
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(Run(*key, method.joint, method.joint or method.reference, base, config, stages))
     return list(bases.values()), runs
+
+
+def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
+    """The classes of each task; all of them in every task of the data scenario."""
+    chosen = data.chosen(count)
+    if scenario == "data":
+        return [sorted(chosen)] * (data.splits or 1)
+    return class_tasks(chosen, data.classes_per_task or 1, order, data.name)
 
 
 def class_tasks(classes: list[int], per_task: int, order: int, name: str) -> list[list[int]]:
@@ -220,6 +235,23 @@ def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool
         union = sorted({c for earlier in tasks[:number] for c in earlier})
         stages.append(_stage(images, files, number, union if joint else task, task))
     return stages
+
+
+def _splits(data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool) -> list[Stage]:
+    """Tasks of the data scenario: the same classes and test images, other training images each time.
+
+    A joint run has the last stage alone, with all images: with few images in each of many tasks, training anew on
+    all so far at every stage would take longer than everything else.
+    """
+    classes, count = tasks[0], len(tasks)
+    names = [files.source(data).names[c] for c in classes]
+    test = files.file(data, classes, "test")
+    if joint:
+        return [Stage(files.file(data, classes, "train"), names, HeldOut(count, test, names))]
+    return [
+        Stage(files.file(data, classes, "train", (i, count, order)), names, HeldOut(i + 1, test, names))
+        for i in range(count)
+    ]
 
 
 def _stage(images: Images, files: Files, number: int, train: list[int], test: list[int]) -> Stage:

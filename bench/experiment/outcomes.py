@@ -87,11 +87,18 @@ def _stages(record: Mapping[str, Any], readout: str) -> Stages:
     }
     last = len(record["stages"])
     rows = [Row(0, None, None), *(Row(i, i, i - 1) for i in range(1, last + 1))]
-    return Stages(rows, cells, last, readout)
+    if readout == "data":  # one test set for all tasks: a column is as good as another
+        counts = [
+            next(iter(counts for (stage, _), counts in cells.items() if stage == i))
+            for i in range(1, last + 1)
+        ]
+        cells = {(i, j): counts[i - 1] for i in range(1, last + 1) for j in range(1, i + 1)}
+    return Stages(rows, cells, last, readout, slices=readout != "data")
 
 
 def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None) -> Outcome:
     last = stages.last
+    gap: list[float | None]
     moved = [math.hypot(s["update_norm"]["backbone"], s["update_norm"]["head"]) for s in record["stages"]]
     source = [
         row["correct"] / row["total"]
@@ -99,7 +106,12 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
         for row in stage["results"]
         if row["test"] == "source"
     ]
-    gap = stages.gap(joint.by_stage()) if joint else []
+    if readout == "data":
+        best, own = joint.primary(joint.last) if joint else None, stages.primary(last)
+        gap = [None if best is None or own is None else best - own]
+        joint = None
+    else:
+        gap = stages.gap(joint.by_stage()) if joint else []
     lag = stages.intransigence([joint.r(k, k) for k in range(1, last + 1)]) if joint else []
     figures: dict[str, float | None] = {
         "acc": stages.task_mean(last),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$")]
 Depth = Annotated[int, Field(ge=1, le=5)]
-Scenario = Literal["task", "class"]
+Scenario = Literal["data", "task", "class"]
 Patch = dict[str, Any]
 _RANGE = re.compile(r"^(\d+)(?:-(\d+))?$")
 
@@ -78,10 +78,19 @@ class Images(Strict):
 
 
 class DataSet(Images):
-    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`."""
+    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`.
+
+    In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes, with
+    one common test set.
+    """
 
     name: Label
-    classes_per_task: Annotated[int, Field(ge=1)]
+    classes_per_task: Annotated[int, Field(ge=1)] | None = None
+    splits: Annotated[int, Field(ge=1)] | None = None
+
+    def suits(self, scenario: str) -> bool:
+        """Whether it says how it is cut into tasks of this scenario."""
+        return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
 
 class Base(Strict):
@@ -97,23 +106,27 @@ class Base(Strict):
 class Method(Strict):
     """A row of the tables: a recipe under a label.
 
-    `task` and `class` are patched over `recipe` in that scenario. `joint` trains from the first weights on the
+    `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds` are some of the
+    plan's, all by default. `joint` trains from the first weights on the
     union of all data so far: the upper bound. A `reference` takes no part in rankings and correlations; the
     first one is what the others are compared with.
     """
 
     name: Label
     recipe: Patch = {}
+    in_data: Patch = Field(default={}, alias="data")
     in_task: Patch = Field(default={}, alias="task")
     in_class: Patch = Field(default={}, alias="class")
     base: Label | None = None
     depths: Annotated[tuple[Depth, ...], Field(min_length=1)] | None = None
+    scenarios: Annotated[tuple[Scenario, ...], Field(min_length=1)] | None = None
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
     joint: bool = False
     reference: bool = False
 
     def patches(self, scenario: str) -> list[Patch]:
         """The method's part of the recipe, in the order in which it is applied."""
-        return [self.recipe, self.in_task if scenario == "task" else self.in_class]
+        return [self.recipe, {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario]]
 
 
 class Value(Strict):
@@ -164,13 +177,27 @@ class Plan(Strict):
         ):
             if len(set(names)) < len(names):
                 raise ValueError(f"{what}: something is named twice in {', '.join(map(str, names))}")
+        for data in self.data:
+            if not any(data.suits(scenario) for scenario in self.scenarios):
+                raise ValueError(
+                    f"data: {data.name} says neither classes_per_task (for scenarios task and class) nor splits (for "
+                    "data) for a scenario of the plan"
+                )
+        for scenario in self.scenarios:
+            if not any(data.suits(scenario) for data in self.data):
+                raise ValueError(
+                    f"scenarios: no data set is for the {scenario} scenario: see splits, classes_per_task"
+                )
         for method in self.methods:
+            if set(method.scenarios or ()) - set(self.scenarios) or set(method.seeds or ()) - set(self.seeds):
+                raise ValueError(f"methods: {method.name} names scenarios or seeds that are not the plan's")
             if method.base is not None:
                 self._base_fits(method)
             elif self.architecture is None:
                 raise ValueError(f"methods: {method.name} has no base, so the plan must name an architecture")
             if method.joint and any(
-                "method" in patch for patch in (method.recipe, *method.patches("task"), method.in_class)
+                "method" in patch
+                for patch in (method.recipe, method.in_data, method.in_task, method.in_class)
             ):
                 raise ValueError(f"methods: {method.name} is joint: its recipe names no method")
         for value in self.published.values if self.published else ():

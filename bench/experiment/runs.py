@@ -116,12 +116,17 @@ def execute(run: Run, store: Store, control: Control, stages: list[dict[str, Any
         parent, previous = first, None
         tests: list[HeldOut] = []
         for number, stage in enumerate(run.stages, 1):
-            tests.append(stage.test)
+            if run.scenario == "data":
+                tests = [stage.test]  # the same images at every stage
+            else:
+                tests.append(stage.test)
             # A joint run learns one task, the union, from the first weights.
             task = {"number": 1 if run.joint else number, "classes": stage.classes, "train": str(stage.train)}
             spec = _spec(run.config, task, first if run.joint else parent, first, folder / str(number))
-            if run.joint:
+            if run.joint and run.scenario == "task":
                 spec["scenario"] = "class"
+            if run.scenario == "data":
+                spec["classes"] = stage.classes
             learned, facts = learn(spec, control, tests, run.protocols, old)
             stages.append({"stage": number, "classes": stage.test.classes, **facts})
             parent = _version(learned, number)
@@ -170,6 +175,7 @@ def learn(
     state = [part for part in result["parts"] if part["type"] in TYPES]
     return folder, {
         **{name: result[name] for name in KEPT},
+        **({"forecast": result["forecast"]} if "forecast" in result else {}),
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
         "state_bytes": sum((folder / part["file"]).stat().st_size for part in state),

@@ -12,7 +12,7 @@ from bench.experiment.outcomes import Outcome, by_cell, values
 from bench.experiment.plan import Plan
 from bench.experiment.runs import Store
 
-READOUTS = {"task": "task-incremental", "class": "class-incremental"}
+READOUTS = {"data": "one test set for all tasks", "task": "task-incremental", "class": "class-incremental"}
 PERCENT = (
     "acc",
     "last",

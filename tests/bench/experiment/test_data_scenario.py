@@ -1,0 +1,71 @@
+"""Streams of new images of the same classes: how they are cut, and how they are read out."""
+
+import numpy as np
+import pytest
+
+from bench.experiment.data import Files
+from bench.experiment.grid import expand
+from bench.experiment.outcomes import collect
+from bench.experiment.plan import PlanError
+from bench.experiment.runs import Store, execute
+from core.ingest.dataset import open_dataset
+from core.learn.control import NoControl
+
+SPLITS = """
+scenarios = ["data"]
+data = [{ name = "digits", path = "digits", classes = "0-2", splits = 4, train_per_class = 13, test_per_class = 20 }]
+"""
+METHODS = """
+[[methods]]
+name = "finetune"
+[[methods]]
+name = "joint"
+joint = true
+"""
+
+
+@pytest.fixture
+def runs(plan, data, tmp_path):
+    """The runs of a plan with these lines."""
+    return lambda extra: expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1]
+
+
+def images(stage):
+    pixels, labels = open_dataset(stage.train)
+    return {(image.tobytes(), int(label)) for image, label in zip(pixels, labels, strict=True)}, labels
+
+
+def test_each_class_is_shared_out_over_the_tasks(runs):
+    run, joint = runs(SPLITS + METHODS)
+    shares, counts = zip(*(images(stage) for stage in run.stages), strict=True)
+    assert [np.bincount(labels).tolist() for labels in counts] == [[4] * 3, [3] * 3, [3] * 3, [3] * 3]
+    everything, _ = images(joint.stages[0])
+    assert set().union(*shares) == everything
+    assert sum(len(share) for share in shares) == len(everything)
+    assert len({stage.test.file for stage in (*run.stages, *joint.stages)}) == 1
+
+
+def test_an_order_shares_them_out_anew(runs):
+    first, second = runs("orders = 2\n" + SPLITS + '[[methods]]\nname = "finetune"\n')
+    assert first.key != second.key
+    assert images(first.stages[0])[0] != images(second.stages[0])[0]
+
+
+def test_more_tasks_than_images_of_a_class_are_refused(runs):
+    with pytest.raises(PlanError, match="a class has 13 training images, too few for 14 splits"):
+        runs(SPLITS.replace("splits = 4", "splits = 14") + METHODS)
+
+
+def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(runs, tmp_path):
+    found = runs(SPLITS + METHODS)
+    store = Store(tmp_path / "out")
+    for run in found:
+        store.write(run.key, {**execute(run, store, NoControl(), []), "name": run.name, "config": run.config})
+    (plain, joint), failed = collect(found, store)
+    assert not failed
+    assert plain.readout == "data"
+    assert len(plain.by_stage) == 4
+    assert len(joint.by_stage) == 1
+    assert plain.figures["last"] == plain.by_stage[-1] == plain.matrix[3][0]
+    assert plain.figures["gap_to_joint"] == pytest.approx(joint.by_stage[0] - plain.by_stage[-1])
+    assert plain.figures["forgetting"] is None
