@@ -8,7 +8,8 @@ Prints the accuracy on each archive at θ_new + k/50 (θ_old - θ_new) for k = 0
 task scenario its head is named as well: `2=week-31.zip`. A k that is chosen here is fitted to these archives.
 
 What lies on the line: parameters that both versions have, rows of a head by class label, and BatchNorm's running
-means and variances, so that k = 50 is the older backbone exactly. What only NEW has stays as it is.
+means and variances, so that k = 50 is the older backbone exactly. What only NEW has stays as it is. Of a
+linearised version (dlcft) the displacement lies on the line; with its base as OLD it ends at zero.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor
@@ -35,6 +37,7 @@ from core.learn.dataset import Dataset
 from core.learn.evaluate import answers
 from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
 from core.learn.networks.families import rebuild
+from core.learn.networks.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
 from core.learn.precision import Inputs, choose_device, place
 
 STEPS = 50
@@ -105,6 +108,7 @@ def build(version: Version) -> Network:
 
 def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     """Where the line ends, by the names of `new` that lie on it. ValueError: the two share no backbone."""
+    old = _displaced(old, new)
     for key in ("architecture", "image", "scenario"):
         if key in old.config and old.config[key] != new.config[key]:
             raise ValueError(f"the versions differ in {key}: {old.config[key]} and {new.config[key]}")
@@ -115,7 +119,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
     end: dict[str, Tensor] = {}
     for name, tensor in new.tensors.items():
         owner, before = name.rpartition(".")[0], old.tensors.get(name)
-        if not tensor.is_floating_point() or (before is None and not name.startswith("backbone.")):
+        if not tensor.is_floating_point() or (before is None and not name.startswith(BACKBONE)):
             continue
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
@@ -127,6 +131,31 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
             shapes = f"{tuple(before.shape)} and {tuple(tensor.shape)}"
             raise ValueError(f"the versions differ in the shape of {name}: {shapes}")
     return end
+
+
+def _displaced(old: Version, new: Version) -> Version:
+    """`old` as an expansion around the weights of `new`, where that is one; a base is displaced by zero.
+
+    ValueError: they are not expanded around the same weights.
+    """
+    network = new.config.get("network") or {}
+    if network.get("family") != LinearisedNetwork.family or not network["frozen"]:
+        return old
+    tensors = dict(old.tensors)
+    if not any(name.startswith(DISPLACEMENT) for name in tensors):
+        image = ImageSpec.of(new.config["image"])
+        plain = empty_network(new.config["architecture"], image, new.config["scenario"])
+        of_backbone = {n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)}
+        plain.backbone.load_base(of_backbone)
+        expanded = LinearisedNetwork(plain, slope=network["slope"], fixed_head=False, frozen=True)
+        tensors |= {n: t for n, t in expanded.state_dict().items() if n.startswith((BACKBONE, DISPLACEMENT))}
+    for name, tensor in new.tensors.items():
+        if not name.startswith(BACKBONE):
+            continue
+        before = tensors.get(name)
+        if before is None or before.shape != tensor.shape or not torch.allclose(before, tensor, rtol=1e-4):
+            raise ValueError(f"the versions are not expanded around the same weights: {name} differs")
+    return Version(old.config, tensors)
 
 
 def _rows(before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]) -> Tensor:

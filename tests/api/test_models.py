@@ -50,7 +50,8 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
         ({"architecture": {"name": "mlp", "hidden": [0]}}, "architecture.hidden.0"),
         ({"image": {"size": 4}}, "image.size"),
         ({"gate": {"min_acc": 1.5}}, "gate.min_acc"),
-        ({"gate": {"max_predicted_loss_rise": 0.1}}, "gate.max_predicted_loss_rise"),
+        ({"gate": {"max_predicted_loss_rise": -0.1}}, "gate.max_predicted_loss_rise"),
+        ({"gate": {"max_predicted_loss_rise": "low"}}, "gate.max_predicted_loss_rise"),
         ({"classes": ["a"]}, "classes"),
         ({"base": "bas_00000000000000000000000000"}, "base"),
         ({"scenario": "data", "classes": ["a", "a "]}, "classes"),
@@ -93,6 +94,32 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
         "max_predicted_loss_rise": None,
     }
     assert again["recipe"]["method"]["name"] == "der++"
+
+
+def test_a_limit_of_the_forecast_is_a_gate_like_the_others(client: TestClient) -> None:
+    body = {"name": "birds", "scenario": "class", "gate": {"max_predicted_loss_rise": 0}}
+    made = client.post("/v1/models", json=body)
+    assert made.status_code == 201 and made.json()["gate"]["max_predicted_loss_rise"] == 0
+    raised = client.patch("/v1/models/birds", json={"gate": {"max_predicted_loss_rise": 250.0}})
+    assert raised.json()["gate"]["max_predicted_loss_rise"] == 250.0
+    none = client.patch("/v1/models/birds", json={"gate": {"max_predicted_loss_rise": None}})
+    assert none.json()["gate"]["max_predicted_loss_rise"] is None
+
+
+def test_a_method_with_advice_says_so_and_a_model_of_it_takes_it(client: TestClient) -> None:
+    entry = client.get("/v1/methods/dlcft").json()
+    assert entry["advice"] == {"optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 1e-5}}
+    assert entry["family"] == "linearised" and entry["accepts"]["refused"] == {
+        "class": {"head_mode": "linear"}
+    }
+    listed = {item["name"]: item for item in client.get("/v1/methods?limit=100").json()["items"]}
+    assert listed["dlcft"] == entry and listed["er"]["advice"] == {}
+    recipe = {"method": "dlcft", "optimizer": {"lr": 0.0005}}
+    made = client.post("/v1/models", json={"name": "birds", "scenario": "task", "recipe": recipe}).json()
+    optimizer = made["recipe"]["optimizer"]
+    assert (optimizer["name"], optimizer["lr"], optimizer["weight_decay"]) == ("adam", 0.0005, 1e-5)
+    other = client.patch("/v1/models/birds", json={"recipe": {"method": "er"}}).json()["recipe"]["optimizer"]
+    assert (other["name"], other["lr"], other["weight_decay"]) == ("sgd", 0.0005, 0)
 
 
 def test_a_patch_that_leads_to_a_bad_recipe_changes_nothing(client: TestClient) -> None:

@@ -34,8 +34,10 @@ HYPER = {
     "prompts": maybe(0, 10),
     "deep": maybe(True, False),
     "per_task": maybe(True, False),
+    "head_mode": maybe("bilinear", "linear"),
+    "slope": maybe(0, 0.01, 1),
 }
-NAMES = ["der++", "er", "ewc-online", "finetune", "vpt"]
+NAMES = ["der++", "dlcft", "er", "ewc-online", "finetune", "vpt"]
 METHOD = st.one_of(
     st.sampled_from(NAMES),
     st.fixed_dictionaries({}, optional={"name": maybe(*NAMES), **HYPER}),
@@ -46,6 +48,7 @@ METHOD = st.one_of(
             ("er", ("buffer", "replay_batch")),
             ("ewc-online", ("lambda", "gamma", "fisher", "examples")),
             ("vpt", ("prompts", "deep", "per_task")),
+            ("dlcft", ("buffer", "lambda", "head_mode", "slope")),
         )
     ],
     st.none() | WRONG,

@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.linearised import LinearisedNetwork
 from core.requests.exports import write_zip
 from tools import review
 
@@ -113,6 +114,49 @@ def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, ca
         assert float(table[1 + k][2]) == pytest.approx(right, abs=1e-4)
     best = max(float(row[-1]) for row in table[1:-1])
     assert table[-1][2] == f"{best:.4f}"
+
+
+def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNetwork:
+    """Around the weights of `network(seed)`, which a first task or a base brought."""
+    built = LinearisedNetwork(
+        network(seed, architecture=RESNET, classes=classes), slope=0.01, fixed_head=False, frozen=True
+    )
+    with torch.no_grad():
+        for parameter in built.displacement.parameters():
+            parameter.fill_(displacement)
+    return built.eval()
+
+
+def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Path) -> None:
+    before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
+    old = download(tmp_path, "old.zip", before, RESNET, network=before.describe())
+    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
+    start, end = read(new)[0].tensors, review.far_end(*read(old, new))
+    walked = list(review.walk(built := review.build(read(new)[0]), start, end, [], None))
+    assert len(walked) == 51
+    for name, tensor in built.state_dict().items():
+        if name.startswith("displacement."):
+            assert torch.equal(tensor, torch.full_like(tensor, 0.01)), name
+        elif name.startswith("backbone."):
+            assert torch.equal(tensor, start[name]), name
+    review.main([str(old), str(new), str(archive(tmp_path, "a", "b"))])
+
+
+def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_path: Path) -> None:
+    after = expanded(1, 0.03, ["a", "b"])
+    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
+    for seed in (1, 2):
+        base = network(seed, architecture=RESNET).backbone.state_dict()
+        save_file(base, tmp_path / f"base-{seed}.safetensors")
+    end = review.far_end(*read(tmp_path / "base-1.safetensors", new))
+    moved = [name for name in end if name.startswith("displacement.")]
+    assert moved and all(not end[name].any() for name in moved)
+    with pytest.raises(ValueError, match="not expanded around the same weights"):
+        review.far_end(*read(tmp_path / "base-2.safetensors", new))
+    other = expanded(2, 0.03, ["a"])
+    stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe())
+    with pytest.raises(ValueError, match="not expanded around the same weights"):
+        review.far_end(*read(stranger, new))
 
 
 def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ from core.db.session import Database
 from core.db.states import Action
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
+LINEARISED = {
+    "network": {"family": "linearised", "slope": 0.01, "fixed_head": False, "frozen": True, "references": []}
+}
+DLCFT = {"name": "dlcft", "slope": 0.01, "head_mode": "bilinear", "alpha": 15.0}
 VPT = {"name": "vpt", "prompts": 10, "deep": True, "per_task": False}
 
 
@@ -106,6 +110,52 @@ def test_a_prompted_model_keeps_its_family_and_the_shape_of_its_prompts(
     refused(shorter, "recipe.method.prompts", "is 10 in version 1")
     refused(change(client, vit, {"method": {"deep": False}}), "recipe.method.deep")
     assert change(client, vit, {"epochs": 3}).status_code == 200
+
+
+def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured_with(
+    client: TestClient, model: str, publish: Any, submit: Any
+) -> None:
+    assert change(client, model, {"method": "dlcft"}).status_code == 200
+    publish(model, manifest=learned_by(DLCFT, **LINEARISED))
+    for answer in (
+        change(client, model, {"method": "er"}),
+        submit(model, {"method": "er"}),
+        submit(model, {"method": "er"}, "?validate=only"),
+    ):
+        refused(answer, "recipe.method.name", "version 1, a linearised network", "Use one of dlcft")
+    for name, value in (("slope", 0.2), ("alpha", 5.0)):
+        other = change(client, model, {"method": {name: value}})
+        refused(other, f"recipe.method.{name}", "in version 1", "shapes the network")
+    assert change(client, model, {"method": {"curvature": "diagonal", "lambda": 0.3}}).status_code == 200
+    assert submit(model).status_code == 202
+
+
+def test_a_plain_model_is_not_linearised_in_mid_life(
+    client: TestClient, model: str, publish: Any, submit: Any
+) -> None:
+    publish(model, manifest=learned_by({"name": "er"}))
+    for answer in (
+        change(client, model, {"method": "dlcft"}),
+        submit(model, {"method": "dlcft"}),
+        submit(model, {"method": "dlcft"}, "?validate=only"),
+    ):
+        refused(answer, "recipe.method.name", "dlcft", "version 1, a plain network", "back to version 0")
+
+
+def test_a_linearised_version_is_no_base_of_another_model(
+    client: TestClient, model: str, publish: Any
+) -> None:
+    publish(model, manifest=learned_by(DLCFT, **LINEARISED))
+    publish(model, manifest=learned_by({"name": "er"}))  # as after going back to version 0
+    for number, status in ((1, 422), (2, 201), (0, 201)):
+        base = {"model": model, "version": number}
+        answer = client.post("/v1/models", json={"name": f"x-{number}", "scenario": "class", "base": base})
+        assert answer.status_code == status, answer.text
+        if status == 422:
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert [e["field"] for e in answer.json()["errors"]] == ["base"]
+            assert "is linearised" in answer.json()["detail"]
+    assert client.get("/v1/models/x-1").status_code == 404
 
 
 def test_the_family_may_change_after_a_rollback_to_version_0(
@@ -302,6 +352,14 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
         ("class", "small-cnn", {"method": "vpt"}, "recipe.method.name"),
         ("class", "vit", {"method": "vpt", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("class", "vit", {"method": "vpt", "depth": 5}, "recipe.depth"),
+        (
+            "class",
+            "small-cnn",
+            {"method": {"name": "dlcft", "head_mode": "linear"}},
+            "recipe.method.head_mode",
+        ),
+        ("task", "small-cnn", {"method": "dlcft", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
+        ("data", "small-cnn", {"method": "dlcft", "head": {"init": "default"}}, "recipe.head.init"),
     ],
 )
 def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(

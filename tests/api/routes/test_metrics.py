@@ -82,6 +82,18 @@ def test_the_norms_of_a_step_are_told_of_backbone_head_and_relative(client, mode
     assert summary["update_norm_relative"] == [0.1, None]
 
 
+def test_forecasts_are_told_beside_what_was_measured(client, model, publish):
+    publish(model)
+    rises = {"2": {"predicted": None, "before": 1.0, "after": 1.5}}
+    publish(model, manifest={"forecast": {"predicted": 0.25, "measured": 0.5, "tasks": rises}})
+    publish(model, manifest={"forecast": {"predicted": 0.125, "measured": None, "tasks": {}}})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["predicted_loss_rise"] == [None, 0.25, 0.125]
+    assert summary["measured_loss_rise"] == [None, 0.5, None]
+    of_one = client.get(f"/v1/models/{model}/metrics?version=1").json()["summary"]
+    assert of_one["predicted_loss_rise"] == of_one["measured_loss_rise"] == [None]
+
+
 def test_anytime_performance_is_told_per_version_and_task(client, model, publish):
     publish(model)
     publish(model, manifest={"adp": {"mean": {"10": 0.75, "2": 0.5}, "curve": []}})

@@ -204,6 +204,31 @@ def test_prompts_are_downloaded_and_predicted_with(client, model, publish):
     assert [name for name, _ in found.parts] == ["head", "prompts.1"]
 
 
+def test_a_linearised_version_answers_with_its_displacement_and_gives_out_its_curvature(
+    client, model, publish
+):
+    tensors = {
+        "backbone.1": {"backbone.fc1.weight": np.ones((2, 2), np.float32)},
+        "head": {"head.bias": np.ones(2, np.float32)},
+        "reference.shared": {"reference.shared": np.ones((2, 2), np.float32)},
+        "displacement.1": {"displacement.fc1.weight": np.ones((2, 2), np.float32)},
+    }
+    kept = {"mean/displacement.fc1/factor": np.arange(9, dtype=np.float32)}
+    publish(model, {**tensors, "curvature": kept, "buffer": {"images": np.ones((2, 4), np.uint8)}})
+    url = f"/v1/models/{model}/versions/1"
+    files = {file["name"]: file for file in client.get(f"{url}/files").json()["items"]}
+    assert set(files) == {*tensors, "curvature"}
+    answer = client.get(f"{url}/files/curvature")
+    assert answer.status_code == 200 and files["curvature"]["bytes"] == len(answer.content)
+    assert hashlib.sha256(answer.content).hexdigest() == files["curvature"]["sha256"]
+    assert np.array_equal(load(answer.content)["mean/displacement.fc1/factor"], np.arange(9))
+    wanted = {name for part in tensors.values() for name in part}
+    with zipfile.ZipFile(io.BytesIO(client.get(f"{url}/download").content)) as archive:
+        assert set(load(archive.read("model.safetensors"))) == wanted
+    found = predictable(client.app.state.database, Actor("nobody", None, "admin"), model, "1", None)
+    assert [name for name, _ in found.parts] == list(tensors)
+
+
 def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(client, model, publish):
     parts = {
         "head": {"head.bias": np.ones(2, np.float32)},

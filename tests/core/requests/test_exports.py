@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from core.learn import predicting
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.torchvision_import import torchvision_models
 from core.requests.exports import write_zip
@@ -142,6 +143,80 @@ def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
         assert not torch.allclose(
             network(x, task), Network.logits(network, network.backbone(x), task), atol=1e-5
         )
+
+
+def linearised(
+    architecture: dict[str, Any], size: int, scenario: str, head_mode: str, *, frozen: bool = True
+) -> LinearisedNetwork:
+    """Displaced at random, far enough to be seen in every logit."""
+    plain, generator = built(architecture, size, scenario), torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in plain.backbone.named_parameters():
+            if ".bn" in name or "downsample.1" in name or name.startswith("bn"):
+                parameter.add_(torch.rand(parameter.shape, generator=generator) - 0.5)
+    network = LinearisedNetwork(plain, slope=0.1, fixed_head=head_mode == "linear", frozen=frozen)
+    if frozen and network.fixed_head:
+        heads = {"shared": network.head} if network.head is not None else dict(network.heads.items())
+        for name, head in heads.items():
+            network.refer(name, torch.randn(head.weight.shape, generator=generator))
+    with torch.no_grad():
+        for name, parameter in network.displacement.named_parameters():
+            frozen_weights = network.backbone.get_parameter(name)
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.3 * noise * (frozen_weights.std(unbiased=False) + 0.01))
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size"),
+    [(architecture, min(size, 16)) for architecture, size in CASES],
+    ids=[case[0]["name"] for case in CASES],
+)
+@pytest.mark.parametrize(
+    ("scenario", "head_mode"),
+    [
+        ("class", "bilinear"),
+        ("task", "bilinear"),
+        ("task", "linear"),
+        ("data", "bilinear"),
+        ("data", "linear"),
+    ],
+)
+def test_the_cards_code_expands_a_linearised_network(
+    tmp_path, monkeypatch, architecture, size, scenario, head_mode
+):
+    torchvision_models()
+    network = linearised(architecture, size, scenario, head_mode)
+    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    x = torch.randn(3, 3, size, size, generator=torch.manual_seed(1))
+    for task in (1, 2) if scenario == "task" else (None,):
+        with torch.inference_mode():
+            ours, value = network(x, task), network.logits(network.backbone(x), task)
+            theirs = scope["network"](x, task)
+        assert float((theirs - ours).abs().max()) <= 1e-5 * max(1.0, float(ours.abs().max()))
+        assert not torch.allclose(ours, value, atol=1e-2), "the displacement is not seen"
+
+
+@pytest.mark.parametrize("name", ["small-cnn", "resnet20"])
+def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(tmp_path, monkeypatch, name):
+    """The best state so far of a first task that starts from random weights."""
+    network = linearised({"name": name}, 16, "class", "bilinear", frozen=False)
+    scope = loaded(exported(tmp_path, network, {"name": name}, 16), tmp_path, monkeypatch)
+    x = torch.randn(3, 3, 16, 16)
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x), network(x), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet50", 32), ("resnet18", 96)])
+def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
+    torchvision_models()
+    network = linearised({"name": name}, size, "class", "bilinear")
+    scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
+    x = torch.randn(2, 3, size, size)
+    with torch.inference_mode():
+        ours, theirs = network(x), scope["network"](x)
+    assert float((theirs - ours).abs().max()) <= 1e-4 * float(ours.abs().max())
 
 
 @pytest.mark.slow

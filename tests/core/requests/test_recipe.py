@@ -159,6 +159,39 @@ def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
     assert resolve(catalogue, "data", {"method": "finetune"}).warnings == []
 
 
+def test_a_methods_advice_lies_under_presets_and_what_is_said(catalogue: Json) -> None:
+    catalogue["methods"]["finetune"]["advice"] = {"optimizer": {"name": "adam", "lr": 0.001}, "epochs": 4}
+    recipe = resolve(catalogue, "data", {"method": "finetune", "optimizer": {"lr": 0.5}}).recipe
+    assert recipe["optimizer"] == {"name": "adam", "lr": 0.5, "olor": None} and recipe["epochs"] == 4
+    catalogue["presets"]["probe"]["epochs"] = 7
+    assert resolve(catalogue, "data", {"preset": "probe"}).recipe["epochs"] == 7
+    assert resolve(catalogue, "data", recipe).recipe == recipe
+
+
+def test_the_advice_goes_with_its_method_and_null_brings_it_back(catalogue: Json) -> None:
+    catalogue["methods"]["finetune"]["advice"] = {"optimizer": {"name": "adam", "lr": 0.001}}
+    assert resolve(catalogue, "data", {"method": "er"}).recipe["optimizer"]["lr"] == 0.03
+    advised = {"method": "finetune", "optimizer": {"lr": 0.5}}
+    assert resolve(catalogue, "data", advised, {"optimizer": {"lr": None}}).recipe["optimizer"]["lr"] == 0.001
+    assert resolve(catalogue, "data", advised, {"optimizer": None}).recipe["optimizer"]["name"] == "adam"
+    assert resolve(catalogue, "data", advised, {"method": "er"}).recipe["optimizer"]["name"] == "sgd"
+    assert catalogue["methods"]["finetune"]["advice"] == {"optimizer": {"name": "adam", "lr": 0.001}}
+
+
+def test_a_value_that_does_not_work_in_a_scenario_is_refused_there_alone(catalogue: Json) -> None:
+    er = catalogue["methods"]["er"]
+    er["schema"]["properties"]["mode"] = {"enum": ["free", "fixed"]}
+    er["defaults"]["mode"] = "free"
+    er["accepts"]["refused"] = {"class": {"mode": "fixed"}}
+    fixed = {"method": {"name": "er", "mode": "fixed"}}
+    assert resolve(catalogue, "task", fixed).recipe["method"]["mode"] == "fixed"
+    assert resolve(catalogue, "class", {"method": "er"}).recipe["method"]["mode"] == "free"
+    with pytest.raises(InvalidRecipe) as caught:
+        resolve(catalogue, "class", fixed)
+    assert [f["field"] for f in caught.value.fields] == ["recipe.method.mode"]
+    assert "'fixed' does not work in the class scenario" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("scenario", "patch", "field"),
     [

@@ -67,7 +67,11 @@ class Learned:
 
     @property
     def network_digests(self) -> dict[str, str]:
-        return {name: d for name, d in self.digests.items() if name.startswith(("backbone", "head"))}
+        return {
+            name: d
+            for name, d in self.digests.items()
+            if name.startswith(("backbone", "displacement", "head"))
+        }
 
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")

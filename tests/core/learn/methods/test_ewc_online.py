@@ -1,10 +1,14 @@
 """Online EWC: what its one memory holds after each task."""
 
+from unittest import mock
+
 import pytest
 import torch
 from penalties import held
 from pydantic import ValidationError
+from streams import Bench, Script
 
+from core.learn.curvature.curvature import Curvature
 from core.learn.methods.ewc_online import EwcOnline
 
 
@@ -86,3 +90,73 @@ def test_the_limit_leaves_no_trace_in_what_is_stored(bench) -> None:
         assert second.result["method"]["state"] == {}
     for name, value in found[1e3].items():
         assert torch.equal(found[1e33][name], value)
+
+
+# Kronecker factors by layer.
+
+KFAC = {"name": "ewc-online", "curvature": "kfac", "lambda": 1.0}
+
+
+def layers(learned) -> Curvature:
+    stored = {k.removeprefix("factors/"): t for k, t in learned.tensors("curvature").items()}
+    return Curvature.from_tensors(stored, learned.result["method"]["state"]["curvature"]["layers"])
+
+
+def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method=KFAC))
+    second = bench.learn(bench.spec(2, first, method=KFAC | {"gamma": 0.5}, depth=1))
+    counts = second.result["method"]["state"]["curvature"]["counts"]
+    assert counts == {"backbone.fc1": 0.5, "head": 1.5}
+    assert torch.equal(
+        layers(second).blocks["backbone.fc1"].a.dense(), layers(first).blocks["backbone.fc1"].a.dense()
+    )
+
+
+def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method=KFAC))
+    start = {k: v for part in first.network_digests for k, v in first.tensors(part).items()}
+    seen: list[tuple[float, dict[str, torch.Tensor]]] = []
+    after = EwcOnline.after_step
+
+    def after_step(self, ctx, batch) -> None:
+        seen.append((self.penalty(ctx), {n: p.detach().clone() for n, p in ctx.trainable.items()}))
+        after(self, ctx, batch)
+
+    with mock.patch.object(EwcOnline, "after_step", after_step):
+        bench.learn(bench.spec(2, first, method=KFAC))
+    penalty, now = seen[-1]
+    wanted = 0.0
+    for name, block in layers(first).blocks.items():
+        weight, bias = (
+            now[f"{name}.{key}"][: len(start[f"{name}.{key}"])] - start[f"{name}.{key}"]
+            for key in ("weight", "bias")
+        )
+        d = torch.cat([weight, bias[:, None]], 1).double()
+        dense = torch.kron(block.g.dense().double(), block.a.dense().double())
+        wanted += float(d.flatten() @ dense @ d.flatten()) / 2
+    assert penalty == pytest.approx(wanted, rel=1e-4)
+    assert wanted > 0
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+@pytest.mark.parametrize("kind", ["kfac", "tkfac"])
+def test_factors_follow_a_head_that_grows_and_resume_to_the_same_bits(
+    tmp_path, scenario: str, kind: str
+) -> None:
+    bench = Bench(tmp_path, scenario, {"name": "small-cnn"}, size=6)
+    method = KFAC | {"curvature": kind}
+    first = bench.learn(bench.spec(1, None, method=method))
+    undisturbed = bench.learn(bench.spec(2, first, method=method))
+    again = bench.killed(bench.spec(2, first, method=method), Script([7], 9))
+    assert bench.learn(again).digests == undisturbed.digests
+    rows = undisturbed.tensors("head.2" if scenario == "task" else "head")
+    head = layers(undisturbed).blocks["heads.2" if scenario == "task" else "head"]
+    factor = head.g if kind == "kfac" else head.q
+    assert factor.size == next(iter(rows.values())).shape[0]
+
+
+def test_another_form_of_curvature_starts_empty_with_a_warning(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="ewc-online"))
+    second = bench.learn(bench.spec(2, first, method=KFAC))
+    assert any("unprotected" in text for text in second.result["warnings"])
+    assert set(second.result["method"]["state"]["curvature"]["counts"].values()) == {1.0}

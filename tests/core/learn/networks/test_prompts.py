@@ -209,8 +209,8 @@ def test_loading_is_strict_about_prompts() -> None:
 
 
 def test_what_cannot_be_rebuilt_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown network family 'linearised'"):
-        rebuild(plain(), {"family": "linearised"})
+    with pytest.raises(ValueError, match="unknown network family 'adapters'"):
+        rebuild(plain(), {"family": "adapters"})
     with pytest.raises(ValueError, match="lacks 'deep'"):
         rebuild(plain(), {"family": "vpt", "prompts": 1, "tasks": None})
     with pytest.raises(ValueError, match="vision transformer, not Mlp"):

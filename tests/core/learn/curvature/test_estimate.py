@@ -1,0 +1,502 @@
+"""Measured curvature: against Hessians by autograd, one backward each, and what it must not be."""
+
+import pytest
+import torch
+import toys
+from torch import nn
+
+from core.learn.curvature.block import Channels, Diagonal
+from core.learn.curvature.estimate import Estimate, trace_factors
+from core.learn.curvature.fisher import diagonal_fisher
+from core.learn.curvature.layers import find_layer, layers_of
+from core.learn.curvature.probes import basis, rademacher
+from core.learn.networks import HeadSpec, ImageSpec, build_network
+from core.learn.networks.heads import Head
+from core.learn.torchvision_import import torchvision_models
+
+KINDS = ("diagonal", "kfac", "tkfac", "exact")
+
+
+def signs(draws, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return lambda outputs: rademacher(outputs, draws, generator)
+
+
+def test_kfac_of_one_linear_layer_is_the_hessian_of_half_the_squared_error() -> None:
+    torch.manual_seed(0)
+    network, x, y = nn.Linear(4, 3).double(), torch.randn(7, 4).double(), torch.randn(7, 3).double()
+
+    def loss(d):
+        return (x @ d[:, :4].T + d[:, 4] - y).square().sum(1).mean() / 2
+
+    d = toys.joined(network.weight, network.bias).detach()
+    wanted = torch.autograd.functional.hessian(loss, d).reshape(15, 15)
+    block = toys.blocks(network, x, "kfac", names=[""])[""]
+    assert toys.relative(toys.matrix_of(block, 3), wanted) < 1e-12
+
+
+def test_the_gram_of_a_head_is_its_hessian_for_fixed_features() -> None:
+    torch.manual_seed(0)
+    head, z, y = Head(4, 3).double(), torch.randn(7, 4).double(), torch.randn(7, 3).double()
+
+    def loss(d):
+        return (z @ d[:, :4].T + d[:, 4] - y).square().sum(1).mean() / 2
+
+    wanted = torch.autograd.functional.hessian(loss, torch.zeros(3, 5).double()).reshape(15, 15)
+    estimate = Estimate(head, head, {"": "gram"})
+    estimate.add(z)
+    assert toys.relative(toys.matrix_of(estimate.blocks()[""], 3), wanted) < 1e-12
+
+
+def test_kfac_of_a_deep_linear_network_is_exact_in_every_layer() -> None:
+    torch.manual_seed(0)
+    parts = [nn.Linear(4, 5), nn.LeakyReLU(1.0), nn.Linear(5, 4), nn.LeakyReLU(1.0), nn.Linear(4, 3)]
+    network, x = nn.Sequential(*parts).double(), toys.images(8, shape=(4,))
+    for name, block in toys.blocks(network, x, "kfac").items():
+        o = toys.parameters_of(network, name)[0].shape[0]
+        assert toys.relative(toys.matrix_of(block, o), toys.slow_exact(network, name, x)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["0", "2", "5", "7"])
+def test_the_exact_block_is_the_hessian_of_the_linearised_loss(name) -> None:
+    network, x = toys.cnn(), toys.images()
+    y = 15 * nn.functional.one_hot(torch.arange(6) % 3, 3).double()
+    weights = {key: p.detach() for key, p in network.named_parameters()}
+    weight, bias = toys.parameters_of(network, name)
+
+    def loss(d):
+        moved = {key: torch.zeros_like(p) for key, p in weights.items()}
+        columns = weight[0].numel()
+        moved[f"{name}.weight"] = d[:, :columns].reshape(weight.shape)
+        if bias is not None:
+            moved[f"{name}.bias"] = d[:, columns]
+        value, tangent = torch.func.jvp(
+            lambda p: torch.func.functional_call(network, p, (x,)), (weights,), (moved,)
+        )
+        return (y - value - tangent).square().sum(1).mean() / 2
+
+    o, w = toys.joined(weight, bias).shape
+    wanted = torch.autograd.functional.hessian(loss, torch.zeros(o, w).double()).reshape(o * w, o * w)
+    block = toys.blocks(network, x, "exact", names=[name])[name]
+    assert toys.relative(block.matrix, wanted) < 1e-10
+
+
+def test_traces_of_trace_restricted_and_diagonal_blocks_are_the_exact_ones() -> None:
+    network, x = toys.cnn(), toys.images()
+    found = {kind: toys.blocks(network, x, kind) for kind in KINDS}
+    for name, exact in found["exact"].items():
+        for kind in ("tkfac", "diagonal"):
+            assert abs(float(found[kind][name].trace() / exact.trace()) - 1) < 1e-12, (kind, name)
+
+
+def test_partial_traces_of_a_trace_restricted_block_are_those_of_the_exact_one() -> None:
+    network, x = toys.cnn(), toys.images()
+    exact = toys.blocks(network, x, "exact")
+    for name, block in toys.blocks(network, x, "tkfac").items():
+        o = toys.parameters_of(network, name)[0].shape[0]
+        mine = toys.outer_traces(toys.matrix_of(block, o), o)
+        wanted = toys.outer_traces(exact[name].matrix, o)
+        assert max(toys.relative(a, b) for a, b in zip(mine, wanted, strict=True)) < 1e-12
+
+
+def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    x = toys.images(5, shape=(4,))
+    probe = [torch.ones(1, 2).double()]
+    m = toys.slow_gradients(network, "0", x, lambda _: probe)[:, 0]  # g aᵀ, and a ends in 1
+    g, a = m[:, :, -1], nn.functional.pad(x, (0, 1), value=1.0)
+    inner, outer = a.square().sum(1), g.square().sum(1)
+    delta = (inner * outer).mean()
+    phi = torch.einsum("n,ni,nj->ij", outer, a, a) / 5 / delta
+    psi = torch.einsum("n,ni,nj->ij", inner, g, g) / 5 / delta
+    block = toys.blocks(network, x, "tkfac", lambda out: [torch.ones_like(out)], ["0"])["0"]
+    assert toys.relative(toys.matrix_of(block, 3), delta * torch.kron(psi, phi)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["0", "2", "5"])
+def test_trace_factors_are_the_same_through_positions_and_through_gradients(name) -> None:
+    network, x = toys.cnn(), toys.images()
+    layer = find_layer(network, name)
+    for index, module in enumerate(network):
+        if str(index) == name:
+            a, out = x.detach(), module(x.detach()).detach()
+        x = module(x)
+    g = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    routes = [trace_factors(layer, a, g, by_positions) for by_positions in (True, False)]
+    for mine, theirs in zip(*routes, strict=True):
+        assert toys.relative(mine, theirs) < 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_any_size_give_the_same_blocks(kind) -> None:
+    network, x = toys.cnn(), toys.images()
+    whole = toys.blocks(network, x, kind, signs(2, 5))
+    for batch in (1, 4):  # batches of one: a gradient divided by its batch would show
+        for name, block in toys.blocks(network, x, kind, signs(2, 5), batch=batch).items():
+            o = toys.parameters_of(network, name)[0].shape[0]
+            assert toys.relative(toys.matrix_of(block, o), toys.matrix_of(whole[name], o)) < 1e-10
+
+
+def test_cotangents_divided_by_the_batch_would_be_noticed() -> None:
+    network, x = toys.cnn(), toys.images()
+
+    def wrong(outputs):
+        return [probe / len(outputs) for probe in basis(outputs)]
+
+    right = [float(toys.blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
+    bad = [float(toys.blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)]
+    assert right[0] == pytest.approx(right[1], rel=1e-10)
+    assert bad[0] == pytest.approx(bad[1] / 36, rel=1e-10)
+
+
+def traces(kind, draws, cotangents=None):
+    """Of the first convolution for 200 seeds of random signs: mean and standard error."""
+    network, x = toys.cnn(), toys.images(3)
+    found = []
+    for seed in range(200):
+        probes = cotangents(seed) if cotangents else signs(draws, seed)
+        found.append(toys.blocks(network, x, kind, probes, ["0"])["0"].trace())
+    values = torch.stack(found)
+    exact = float(toys.blocks(network, x, kind, names=["0"])["0"].trace())
+    return float(values.mean()), float(values.std() / 200**0.5), exact
+
+
+@pytest.mark.parametrize("draws", [1, 8])
+@pytest.mark.parametrize("kind", ["diagonal", "kfac", "tkfac"])
+def test_random_signs_have_the_exact_trace_on_average(kind, draws) -> None:
+    mean, error, exact = traces(kind, draws)
+    assert abs(mean - exact) < 4 * error
+
+
+def test_probes_divided_by_their_number_before_squaring_would_be_noticed() -> None:
+    def wrong(seed):
+        return lambda outputs: [v / 8**0.5 for v in signs(8, seed)(outputs)]
+
+    mean, error, exact = traces("kfac", 8, wrong)
+    assert abs(mean - exact) > 4 * error
+    assert mean == pytest.approx(exact / 8, rel=0.1)
+
+
+def softmax_fisher(outputs):
+    """√p_c (e_c - p) for every class: their outer products add up to the Fisher information of the outputs."""
+    p = outputs.softmax(1)
+    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(basis(outputs))]
+
+
+def slow_patches(module, a):
+    """Rows [B, T, in k k] by loops over pixels."""
+    k, s, d = module.kernel_size[0], module.stride[0], module.dilation[0]
+    a = nn.functional.pad(a, [module.padding[0]] * 4)
+    size = (a.shape[2] - d * (k - 1) - 1) // s + 1
+    rows = [
+        a[:, :, i * s : i * s + d * (k - 1) + 1 : d, j * s : j * s + d * (k - 1) + 1 : d].flatten(1)
+        for i in range(size)
+        for j in range(size)
+    ]
+    return torch.stack(rows, 1)
+
+
+CONVOLUTIONS = [{"padding": 1}, {"stride": 2, "padding": 1}, {"dilation": 2, "bias": False}]
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
+def test_kfac_of_a_convolution_is_its_definition(convolution) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(2, 3, 3, **convolution), nn.Tanh(), nn.Flatten(), nn.LazyLinear(2))
+    network, x = network.double(), toys.images(shape=(2, 7, 7))
+    network(x)
+    a = slow_patches(network[0], x)
+    if network[0].bias is not None:
+        a = nn.functional.pad(a, (0, 1), value=1.0)
+    out = network[0](x)
+    g = torch.stack(
+        [torch.autograd.grad(network[1:](out)[:, c].sum(), out, retain_graph=True)[0] for c in range(2)]
+    )
+    block = toys.blocks(network, x, "kfac", names=["0"])["0"]
+    wanted_a = torch.einsum("nti,ntj->ij", a, a) / (a.shape[0] * a.shape[1])
+    wanted_g = torch.einsum("rnixy,rnjxy->ij", g, g) / len(x)
+    assert toys.relative(block.a.dense(), wanted_a) < 1e-12
+    assert toys.relative(block.g.dense(), wanted_g) < 1e-12
+
+
+@pytest.mark.parametrize("convolution", [*CONVOLUTIONS, {"groups": 2}])
+@pytest.mark.parametrize("kind", ["diagonal", "exact"])
+def test_diagonal_and_exact_blocks_of_a_convolution_are_sums_of_squared_gradients(kind, convolution) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(2, 4, 3, **convolution), nn.Tanh(), nn.Flatten(), nn.LazyLinear(2))
+    network, x = network.double(), toys.images(shape=(2, 7, 7))
+    network(x)
+    wanted = toys.slow_exact(network, "0", x)
+    found = toys.matrix_of(toys.blocks(network, x, kind, names=["0"])["0"], 4)
+    assert toys.relative(found, wanted if kind == "exact" else wanted.diagonal().diag()) < 1e-12
+
+
+def test_squares_of_single_positions_are_no_diagonal_of_a_convolution() -> None:
+    network, x = toys.cnn(), toys.images()
+    out = network[0](x)
+    a, wrong = nn.functional.pad(slow_patches(network[0], x), (0, 1), value=1.0).square(), 0
+    for c in range(3):
+        (g,) = torch.autograd.grad(network[1:](out)[:, c].sum(), out, retain_graph=True)
+        wrong = wrong + torch.einsum("nso,nsw->ow", g.flatten(2).transpose(1, 2).square(), a) / len(x)
+    right = toys.blocks(network, x, "diagonal", names=["0"])["0"].values
+    assert toys.relative(wrong, right) > 0.1
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+@pytest.mark.parametrize("kind", ["kfac", "tkfac"])
+def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(4, 4, 3, groups=groups), nn.Tanh(), nn.Flatten(), nn.LazyLinear(2))
+    network, x = network.double(), toys.images(shape=(4, 5, 5))
+    network(x)
+    block = toys.blocks(network, x, kind, names=["0"])["0"]
+    assert isinstance(block, Channels)
+    w = block.columns(4)
+    exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
+    assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
+
+
+class Tokens(nn.Module):
+    """Patches, class token, positions, a norm, a layer on tokens, a scaled depthwise block and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        blocks = torchvision_models().convnext
+        self.stem = nn.Conv2d(2, 4, 2, stride=2)
+        self.norm2d = blocks.LayerNorm2d(4)
+        self.block = blocks.CNBlock(4, 0.5, 0.0)
+        self.norm = nn.BatchNorm2d(4)
+        self.token = nn.Parameter(torch.randn(1, 1, 4))
+        self.position = nn.Parameter(torch.randn(1, 10, 4))
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.linear = nn.Linear(4, 3)
+        self.head = Head(3, 2)
+        nn.init.normal_(self.head.weight)
+        nn.init.normal_(self.norm2d.weight)
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        x = self.norm(self.block(self.norm2d(self.stem(x)))).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.position
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.head(self.linear(x).tanh()[:, 0])
+
+
+def test_every_parameter_of_a_network_of_all_layers_has_its_exact_diagonal() -> None:
+    network, x = Tokens().double().eval(), toys.images(4)
+    found = toys.blocks(network, x, "diagonal")
+    assert len(found) == len(toys.layers(network)) == 14
+    for name, block in found.items():
+        wanted = toys.slow_gradients(network, name, x).square().sum(1).mean(0)
+        assert torch.allclose(block.values, wanted, rtol=1e-10, atol=1e-14), name
+
+
+@pytest.mark.parametrize("name", ["linear", "attention.in_proj", "attention.out_proj", "block.block.3"])
+def test_layers_on_tokens_keep_the_exact_trace_when_restricted_to_it(name) -> None:
+    network, x = Tokens().double().eval(), toys.images(4)
+    block = toys.blocks(network, x, "tkfac", names=[name])[name]
+    exact = toys.slow_exact(network, name, x)
+    o = toys.parameters_of(network, name)[0].shape[0]
+    assert toys.relative(block.p.dense(), toys.outer_traces(exact, o)[0]) < 1e-12
+    assert toys.relative(block.q.dense(), toys.outer_traces(exact, o)[1]) < 1e-12
+
+
+def test_kfac_of_a_layer_on_tokens_counts_every_token() -> None:
+    network, x = Tokens().double().eval(), toys.images(4)
+    seen = []
+    network.linear.register_forward_hook(lambda module, args, out: seen.append(args[0].detach()))
+    network(x)
+    network.linear._forward_hooks.clear()
+    a = nn.functional.pad(seen[0], (0, 1), value=1.0).flatten(0, 1)
+    block = toys.blocks(network, x, "kfac", names=["linear"])["linear"]
+    assert toys.relative(block.a.dense(), a.T @ a / len(a)) < 1e-12
+
+
+def test_norms_and_bare_parameters_have_a_diagonal_whatever_is_asked_for() -> None:
+    network = Tokens().double().eval()
+    found = toys.blocks(network, toys.images(2), "kfac")
+    diagonal = {name for name, block in found.items() if isinstance(block, Diagonal)}
+    assert diagonal == {"norm", "norm2d", "block.block.2", "block.layer_scale", "token", "position"}
+
+
+def test_measuring_leaves_a_network_as_it_was() -> None:
+    network, x = Tokens().double().eval(), toys.images(2)
+    before, output = {name: p for name, p in network.named_parameters()}, network(x)
+    toys.blocks(network, x, "kfac")
+    assert all(p is before[name] and p.grad is None for name, p in network.named_parameters())
+    assert torch.equal(network(x), output)
+    assert not any(module._forward_hooks or "forward" in vars(module) for module in network.modules())
+
+
+@pytest.mark.parametrize("architecture", [{"name": "resnet20"}, {"name": "small-cnn"}, {"name": "vit", "hidden": 12, "mlp": 8, "layers": 1}], ids=lambda a: a["name"])  # fmt: skip
+def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
+    network = build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("a", "b")), 1).eval()
+    nn.init.normal_(network.head.weight)
+    names = [name for name, _ in network.named_parameters()]
+    x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    estimate = Estimate(network, network, dict.fromkeys(layers_of(network, names), "diagonal"))
+    estimate.add(x, softmax_fisher)
+    labels = torch.zeros(3, dtype=torch.int64)
+    fisher = diagonal_fisher(
+        network, network, names, [(x, labels)], kind="exact", generator=torch.Generator()
+    )
+    found = estimate.blocks()
+    for layer in found:
+        weight, bias = toys.parameters_of(network, layer)
+        of = {id(p): fisher[name] for name, p in network.named_parameters()}
+        wanted = toys.joined(of[id(weight)], None if bias is None else of[id(bias)])
+        assert torch.allclose(found[layer].values, wanted, rtol=1e-3, atol=1e-5 * float(wanted.max())), layer
+
+
+def test_weights_that_require_no_gradient_are_measured_all_the_same() -> None:
+    network, x = toys.cnn(), toys.images()
+    wanted = toys.blocks(network, x, "kfac")
+    for p in network.parameters():
+        p.requires_grad_(False)
+    for name, block in toys.blocks(network, x, "kfac").items():
+        assert torch.equal(block.g.dense(), wanted[name].g.dense())
+
+
+def test_an_activation_in_place_after_a_layer_changes_nothing() -> None:
+    network, x = toys.cnn(), toys.images()
+    wanted = toys.blocks(network, x, "kfac")
+    for module in network:
+        if isinstance(module, nn.LeakyReLU):
+            module.inplace = True
+    for name, block in toys.blocks(network, x, "kfac").items():
+        assert torch.equal(block.g.dense(), wanted[name].g.dense())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind) -> None:
+    network, x = toys.cnn(), toys.images()
+    wanted = toys.blocks(network, x, kind)
+    first = toys.measure(network, x[:4], kind)
+    second = Estimate(network, network, dict.fromkeys(toys.layers(network), kind))
+    second.load(first.to_tensors())
+    second.add(x[4:], basis)
+    assert second.n == 6
+    for name, block in second.blocks().items():
+        o = toys.parameters_of(network, name)[0].shape[0]
+        assert toys.relative(toys.matrix_of(block, o), toys.matrix_of(wanted[name], o)) < 1e-10
+
+
+def test_sums_of_another_kind_are_refused() -> None:
+    network = toys.cnn()
+    stored = toys.measure(network, toys.images(), "kfac").to_tensors()
+    with pytest.raises(ValueError, match="other layers or kinds"):
+        Estimate(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load(stored)
+
+
+def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
+    network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
+    for kind in KINDS:
+        estimate = Estimate(network, network["used"], {"used": kind, "other": kind})
+        estimate.add(toys.images(4, shape=(3,)), basis)
+        found = estimate.blocks()
+        assert float(found["other"].trace()) == 0 < float(found["used"].trace())
+
+
+def test_a_layer_that_runs_twice_is_refused() -> None:
+    layer = nn.Linear(3, 3).double()
+    network = nn.Sequential(layer, nn.Tanh(), layer)
+    with pytest.raises(ValueError, match="0 runs twice"):
+        toys.blocks(network, toys.images(2, shape=(3,)), "kfac", names=["0"])
+
+
+def test_a_layer_whose_rows_are_no_examples_is_refused() -> None:
+    network = nn.Sequential(nn.Flatten(0, 1), nn.Linear(3, 3), nn.Unflatten(0, (2, 4))).double()
+    with pytest.raises(ValueError, match="8 rows for 2 examples"):
+        toys.blocks(network, toys.images(2, shape=(4, 3)), "kfac", names=["1"])
+
+
+class ChangesInput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = x * 1
+        y = self.layer(x)
+        return y + x.mul_(2)
+
+
+def test_a_layer_whose_input_is_changed_afterwards_is_refused() -> None:
+    network = ChangesInput().double()
+    for p in network.parameters():
+        p.requires_grad_(False)
+    with pytest.raises(ValueError, match="changed in place"):
+        toys.blocks(network, toys.images(2, shape=(3,)), "kfac")
+
+
+@pytest.mark.parametrize("name", ["1", "8", "0.weight"])
+def test_what_cannot_be_measured_is_refused_by_name(name) -> None:
+    network = toys.cnn()
+    with pytest.raises(ValueError, match=name):
+        Estimate(network, network, {name: "kfac"})
+
+
+def test_blocks_before_the_first_example_are_refused() -> None:
+    network = toys.cnn()
+    with pytest.raises(ValueError, match="no example"):
+        Estimate(network, network, {"0": "kfac"}).blocks()
+
+
+def test_a_float32_network_is_summed_in_float32_and_a_bfloat16_one_too() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        network = toys.cnn().to(dtype)
+        found = toys.blocks(network, toys.images().to(dtype), "kfac")
+        assert {block.a.dense().dtype for block in found.values()} == {torch.float32}
+
+
+def test_random_signs_of_an_example_do_not_depend_on_batches() -> None:
+    outputs = torch.zeros(5, 3)
+    whole = torch.stack(signs(4, 9)(outputs))
+    probe = signs(4, 9)
+    parts = torch.cat([torch.stack(probe(rows)) for rows in outputs.split(2)], 1)
+    assert torch.equal(whole, parts)
+
+
+def errors(name, seed):
+    """Relative distance of each kind's block from the exact one, on images whose pixels are correlated."""
+    network = toys.cnn(seed=seed)
+    x = nn.functional.avg_pool2d(toys.images(64, seed, (2, 10, 10)), 5, 1) * 5 + 0.5
+    o = toys.parameters_of(network, name)[0].shape[0]
+    exact = toys.matrix_of(toys.blocks(network, x, "exact", names=[name])[name], o)
+    return {
+        kind: toys.relative(toys.matrix_of(toys.blocks(network, x, kind, names=[name])[name], o), exact)
+        for kind in ("diagonal", "kfac", "tkfac")
+    }
+
+
+@pytest.mark.parametrize("name", ["0", "2"])
+def test_convolutions_are_closest_with_restricted_trace_and_farthest_as_diagonal(name) -> None:
+    found = [errors(name, seed) for seed in range(4)]
+    assert all(one["tkfac"] < one["kfac"] for one in found)
+    assert sum(one["kfac"] for one in found) < sum(one["diagonal"] for one in found)
+
+
+def test_the_output_layer_is_exact_with_kronecker_factors_and_not_as_diagonal() -> None:
+    found = errors("7", 0)
+    assert max(found["kfac"], found["tkfac"]) < 1e-12 < 0.1 < found["diagonal"]
+
+
+def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it() -> None:
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before, inside = (matmul.fp32_precision, conv.fp32_precision), []
+    network = toys.cnn()
+
+    def forward(x):
+        inside.extend([matmul.fp32_precision, conv.fp32_precision])
+        return network(x)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        estimate = Estimate(network.float(), forward, {"0": "kfac"})
+        estimate.add(toys.images().float(), basis)
+    wanted = toys.blocks(network, toys.images().float(), "kfac", names=["0"])["0"]
+    assert inside == ["ieee", "ieee"]
+    assert (matmul.fp32_precision, conv.fp32_precision) == before
+    assert torch.equal(estimate.blocks()["0"].g.dense(), wanted.g.dense())

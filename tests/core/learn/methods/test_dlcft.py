@@ -1,0 +1,813 @@
+"""DLCFT: its objective and its weights, the penalty, what it keeps, what it forecasts, and whole jobs."""
+
+import math
+
+import pytest
+import torch
+from linear import CLASSES, Hand, Pretrained, displacement, flat, linearised, minimise, move, place, relative
+from streams import Bench, Killed, Script
+from torch import nn
+
+from core.learn import methods
+from core.learn.curvature.block import Gram
+from core.learn.curvature.estimate import Estimate
+from core.learn.dataset import DataError
+from core.learn.loop import Loop
+from core.learn.methods.dlcft import Dlcft
+from core.learn.methods.dlcft_memory import Memory
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.backbone import Backbone
+from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.recipe import RecipeError, resolve
+from core.learn.squared_loss import squared_errors
+from core.learn.state import State
+
+ALPHA = 15.0
+
+
+def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), seed=0, slope=0.1):
+    """A frozen linearised network in float64 with random rows, [B, 2, 3, 3]."""
+    torch.manual_seed(seed)
+    heads = HeadSpec() if scenario == "task" else HeadSpec(tuple(classes))
+    own = build_network({"name": "mlp", "hidden": list(hidden)}, ImageSpec(3, 2), scenario, heads).double()
+    network = LinearisedNetwork(own, slope=slope, fixed_head=fixed_head, frozen=True).eval()
+    if network.head is not None:
+        with torch.no_grad():
+            network.head.weight.normal_()
+            network.head.bias.normal_()
+        if fixed_head:
+            network.refer("shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64))
+    return network
+
+
+def examples(n=9, seed=1, classes=3):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, 3, 3, generator=g, dtype=torch.float64)
+    return x, torch.arange(n) % classes
+
+
+def hand(scenario="data", network=None, **hyper):
+    method = {"name": "dlcft", "slope": 0.1, **hyper}
+    fixed = method.get("head_mode") == "linear"
+    network = network or small(scenario, fixed)
+    return Hand(network, {"method": method, "batch_size": 4, "augment": "none"}, scenario)
+
+
+def learned(run, tasks, move_by=0.1, **settings):
+    """The context of the task after these, each moved a little at random and ended."""
+    for seed, (x, y) in enumerate(tasks[:-1]):
+        ctx = run.begin(x, y)
+        g = torch.Generator().manual_seed(seed)
+        place(ctx, flat(ctx) + move_by * torch.randn(len(flat(ctx)), generator=g, dtype=torch.float64))
+        run.end(ctx)
+    return run.begin(*tasks[-1], **settings)
+
+
+def away(ctx, seed=9, by=0.3):
+    g = torch.Generator().manual_seed(seed)
+    place(ctx, flat(ctx) + by * torch.randn(len(flat(ctx)), generator=g, dtype=torch.float64))
+
+
+def penalty_alone(run, ctx):
+    """What `penalty_grads` adds, by name."""
+    for parameter in ctx.trainable.values():
+        parameter.grad = torch.zeros_like(parameter)
+    run.method.penalty_grads(ctx)
+    return {name: p.grad.clone() for name, p in ctx.trainable.items()}
+
+
+def dense(section, parameters):
+    """H over the named parameters, from the stored tensors alone: Kronecker products written out."""
+    stored, layers = section.tensors, section.json["layers"]
+    names, sizes = list(parameters), [p.numel() for p in parameters.values()]
+    start = dict(zip(names, torch.tensor([0, *sizes]).cumsum(0).tolist(), strict=False))
+    total = torch.zeros(sum(sizes), sum(sizes), dtype=torch.float64)
+    for layer, of in layers.items():
+        weight, bias = f"{layer}.weight", f"{layer}.bias"
+        o = parameters[weight].shape[0]
+
+        def tensor(key, layer=layer):
+            (found,) = [t for k, t in stored.items() if k.startswith(f"mean/{layer}/{key}")]
+            return found.double()
+
+        if of["kind"] == "diagonal":
+            block = torch.diag(tensor("values").flatten())
+        elif of["kind"] == "kfac":
+            block = torch.kron(tensor("g"), tensor("a"))
+        elif of["kind"] == "tkfac":
+            block = torch.kron(tensor("q"), tensor("p")) / tensor("delta")
+        else:
+            block = torch.kron(torch.eye(o, dtype=torch.float64), tensor("a"))
+        w = block.shape[0] // o
+        rows = start[weight] + torch.arange(o)[:, None] * (w - 1) + torch.arange(w - 1)
+        index = torch.cat([rows, start[bias] + torch.arange(o)[:, None]], 1).flatten()
+        total[index[:, None], index] = block
+    return total
+
+
+# The objective.
+
+
+@pytest.mark.parametrize(("weighting", "share"), [("task", 1 / 3), ("samples", 5 / 20)])
+def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share) -> None:
+    run = hand(weighting=weighting)
+    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
+    ctx = learned(run, tasks)
+    (batch,) = ctx.examples()
+    loss = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean()
+    assert float(run.method.loss_terms(ctx, batch)["task"]) == pytest.approx(share * float(loss), rel=1e-12)
+    assert run.method._strength(ctx) == pytest.approx(1 - share)
+
+
+def test_the_first_task_is_its_loss_alone() -> None:
+    run = hand()
+    ctx = run.begin(*examples())
+    away(ctx)
+    (batch,) = ctx.examples()
+    terms = run.method.loss_terms(ctx, batch)
+    wanted = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean()
+    assert terms.keys() == {"task"} and torch.equal(terms["task"], wanted)
+    assert run.method.penalty(ctx) == 0 and not any(g.any() for g in penalty_alone(run, ctx).values())
+
+
+def test_alpha_scales_the_targets() -> None:
+    run = hand(alpha=3.0)
+    ctx = run.begin(*examples())
+    (batch,) = ctx.examples()
+    wanted = squared_errors(ctx.network(batch.x), batch.y, 3.0).mean()
+    assert torch.equal(run.method.loss_terms(ctx, batch)["task"], wanted)
+
+
+@pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
+@pytest.mark.parametrize("scenario", ["data", "class"])
+def test_the_penalty_is_the_quadratic_form_of_what_is_stored(curvature, scenario) -> None:
+    run = hand(scenario, curvature=curvature, buffer=4)
+    ctx = learned(run, [examples(9, 1), examples(6, 2), examples(5, 3)])
+    assert run.method.penalty(ctx) == 0
+    assert not any(g.any() for g in penalty_alone(run, ctx).values())
+    anchor = flat(ctx)
+    away(ctx)
+    h, d = dense(run.method.state["curvature"], ctx.trainable), flat(ctx) - anchor
+    strength = 2 / 3 * (0.5 if scenario == "class" else 1)
+    gradient = torch.cat([g.flatten() for g in penalty_alone(run, ctx).values()])
+    assert run.method.penalty(ctx) == pytest.approx(float(strength / 2 * d @ h @ d), rel=1e-12)
+    assert relative(gradient, strength * h @ d) <= 1e-12
+    assert float(torch.linalg.eigvalsh(h)[0]) >= -1e-9 * float(torch.linalg.eigvalsh(h)[-1])
+
+
+@pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
+def test_what_is_stored_is_the_mean_of_both_tasks_measured_together(curvature) -> None:
+    apart, together = hand(curvature=curvature), hand(curvature=curvature)
+    (x, y), (x2, y2) = examples(9, 1), examples(9, 2)
+    for data in ((x, y), (x2, y2)):
+        apart.end(apart.begin(*data))
+    together.end(together.begin(torch.cat([x, x2]), torch.cat([y, y2])))
+    of_apart, of_both = (run.method.state["curvature"].tensors for run in (apart, together))
+    assert of_apart.keys() == of_both.keys()
+    for key, tensor in of_apart.items():
+        assert torch.allclose(
+            tensor, of_both[key], rtol=1e-12, atol=1e-12 * float(of_both[key].abs().max())
+        ), key
+
+
+def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
+    run = hand("task")
+    for task, (x, y) in enumerate([examples(9, 1), examples(6, 2)], 1):
+        run.network.grow(task, CLASSES, "default", torch.Generator().manual_seed(task))
+        ctx = run.begin(x, y)
+        away(ctx)
+        if task == 1:
+            run.end(ctx)
+    found = penalty_alone(run, ctx)
+    assert not any(g.any() for name, g in found.items() if name.startswith("heads."))
+    assert all(g.any() for name, g in found.items() if name.endswith("weight") and name.startswith("disp"))
+
+
+# The class scenario.
+
+
+def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
+    run = hand("class")
+    run.end(run.begin(*examples()))
+    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    ctx = run.begin(*examples(6, 2))
+    (batch,) = ctx.examples()
+    before = squared_errors(ctx.network(batch.x)[:, :3], batch.y, ALPHA)
+    assert not ctx.network(batch.x)[:, 3].any()
+    assert torch.equal(squared_errors(ctx.network(batch.x), batch.y, ALPHA), before)
+    run.gradient(ctx)
+    assert not ctx.trainable["head.weight"].grad[3].any() and not ctx.trainable["head.bias"].grad[3]
+
+
+def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
+    run = hand("class")
+    run.end(run.begin(*examples()))
+    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    ctx = run.begin(*examples(6, 2))
+    run.method.erase({1})
+    with torch.no_grad():
+        ctx.trainable["head.weight"][3] = torch.tensor([1.0, -2.0, 0.5, 3.0])
+        ctx.trainable["head.bias"][3] = 2.0
+    found = penalty_alone(run, ctx)
+    features = run.network.expansion(examples()[0])[0].detach()
+    z = torch.cat([features, torch.ones(9, 1, dtype=torch.float64)], 1)
+    row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
+    wanted = 0.5 * (z.T @ z / 9) @ row
+    assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
+    assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
+    assert not found["head.weight"][:3].any()
+
+
+def hessian(network, x, y):
+    """Of the mean loss over (ψ, W, b), by autograd; and the index of each name."""
+    named = {n: p for n, p in network.named_parameters() if not n.startswith("backbone.")}
+    for parameter in named.values():
+        parameter.requires_grad_(True)
+    loss = squared_errors(network.join(*network.jvp(x)), y, ALPHA).mean()
+    grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+    rows = [
+        torch.cat(
+            [
+                h.flatten()
+                for h in torch.autograd.grad(
+                    g, list(named.values()), retain_graph=True, materialize_grads=True
+                )
+            ]
+        )
+        for grad in grads
+        for g in grad.flatten()
+    ]
+    index, at = {}, 0
+    for name, p in named.items():
+        index[name] = torch.arange(at, at + p.numel()).view_as(p)
+        at += p.numel()
+    return torch.stack(rows), index
+
+
+def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() -> None:
+    """On a real network, where its row is zero: the Hessian's blocks."""
+    network = small("class")
+    move(network, displacement(network, 4))
+    x, y = examples()
+    network.grow(2, ["dog"], "zero", torch.Generator())
+    h, index = hessian(network, x, y)
+
+    def block(row, other):
+        mine, theirs = (
+            torch.cat([index["head.weight"][r], index["head.bias"][r : r + 1]]) for r in (row, other)
+        )
+        return h[mine[:, None], theirs]
+
+    z = torch.cat([network.features(x), torch.ones(9, 1, dtype=torch.float64)], 1).detach()
+    scale = float(h.abs().max())
+    for row in (0, 3):
+        assert relative(block(row, row), z.T @ z / 9) <= 1e-12
+    for other in range(3):
+        assert not block(3, other).any()
+    new = torch.cat([index["head.weight"][3], index["head.bias"][3:]])
+    psi = torch.cat([i.flatten() for name, i in index.items() if name.startswith("displacement.")])
+    assert float(h[new[:, None], psi].abs().max()) <= 1e-15 * scale
+
+
+def test_half_of_the_old_tasks_share_is_replay() -> None:
+    run = hand("class", buffer=6, **{"lambda": 0.3})
+    ctx = learned(run, [examples(9, 1), examples(6, 2), examples(5, 3)])
+    (batch,) = ctx.examples()
+    terms = run.method.loss_terms(ctx, batch)
+    assert terms.keys() == {"task", "replay"} and float(terms["replay"]) > 0
+    assert run.method._strength(ctx) == pytest.approx(2 / 3 * 0.3)
+    wanted = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean() / 3
+    assert float(terms["task"]) == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_replay_is_the_mean_loss_of_stored_images_times_its_share() -> None:
+    run = hand("class", buffer=3, **{"lambda": 0.25})  # all three are drawn
+    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    ctx.inputs = lambda images: (images.permute(0, 3, 1, 2).double() - 128) / 20
+    held = run.method.state["buffer"].tensors
+    (batch,) = ctx.examples()
+    wanted = squared_errors(ctx.network(ctx.inputs(held["images"])), held["labels"], ALPHA).mean()
+    found = run.method.loss_terms(ctx, batch)["replay"]
+    assert float(found) == pytest.approx(0.5 * 0.75 * float(wanted), rel=1e-9)
+
+
+def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
+    run = hand("class", buffer=6)
+    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    assert run.method._strength(ctx) == pytest.approx(0.25)
+    run.method.erase({1})
+    (batch,) = ctx.examples()
+    assert run.method._strength(ctx) == pytest.approx(0.5)
+    assert run.method.loss_terms(ctx, batch).keys() == {"task"}
+
+
+def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
+    run = hand("class", buffer=6)
+    ctx = run.begin(*examples(9, 1))
+    (batch,) = ctx.examples()
+    for _ in range(5):
+        run.method.loss_terms(ctx, batch)
+        run.method.after_step(ctx, batch)
+    assert "seen" not in run.method.state["buffer"].json or run.method.state["buffer"].json["seen"] == 0
+    run.end(ctx)
+    section = run.method.state["buffer"]
+    assert section.json["seen"] == 9 and len(section.tensors["labels"]) == 6
+    run.end(run.begin(*examples(7, 2)))
+    assert section.json["seen"] == 16 and len(section.tensors["labels"]) == 6
+
+
+def bench_of(tmp_path, scenario="class", **settings):
+    settings = {"n": 24, "recipe": {"epochs": 1, "augment": "none"}, **settings}
+    return Pretrained(tmp_path, scenario, {"name": "mlp", "hidden": [6]}, **settings)
+
+
+def kept(run):
+    return run.tensors("buffer")["images"], run.tensors("buffer")["labels"]
+
+
+@pytest.mark.parametrize("recipe", [{"batch_size": 7}, {"epochs": 3}, {"optimizer": {"lr": 0.01}}])
+def test_what_the_buffer_keeps_does_not_depend_on_how_the_task_was_learned(recipe, tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    method = {"name": "dlcft", "buffer": 5}
+    one, other = (
+        kept(bench.learn(bench.spec(1, None, method=method, **asked)))
+        for asked in ({"batch_size": 4}, recipe)
+    )
+    assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+
+
+def test_another_seed_keeps_other_images(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    method = {"name": "dlcft", "buffer": 5}
+    one, again, other = (
+        kept(bench.learn(bench.spec(1, None, method=method, seed=seed)))[0] for seed in (0, 0, 1)
+    )
+    assert torch.equal(one, again) and not torch.equal(one, other)
+
+
+def test_every_image_has_the_same_chance_to_be_kept() -> None:
+    """Chi-square over 400 seeds, of two tasks of 8 and 12 images: 19 degrees of freedom, 43.8 at 0.1 %."""
+    counts, seeds, capacity = torch.zeros(20), 400, 5
+    network = small("class", hidden=(2,))
+    x = torch.zeros(20, 2, 3, 3, dtype=torch.float64)
+    for seed in range(seeds):
+        run = Hand(
+            network, {"method": {"name": "dlcft", "slope": 0.1, "buffer": capacity}, "seed": seed}, "class"
+        )
+        for first, n in ((0, 8), (8, 12)):
+            ctx = run.begin(x[:n], torch.zeros(n, dtype=torch.int64))
+            (batch,) = ctx.examples()
+            marks = torch.arange(first, first + n).to(torch.uint8).view(-1, 1, 1, 1)
+            batch.raw = lambda rows, marks=marks: marks[rows]
+            run.method._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+        counts[run.method.state["buffer"].tensors["images"].flatten().long()] += 1
+    expected = seeds * capacity / 20
+    statistic = float(((counts - expected) ** 2 / (expected * (1 - capacity / 20))).sum())
+    assert counts.sum() == seeds * capacity and statistic < 43.8
+
+
+def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() -> None:
+    run = hand("class")
+    run.end(run.begin(*examples()))
+    old = run.network.head.weight.detach().clone()
+    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    ctx = run.begin(*examples(6, 2))
+    assert torch.equal(run.network.head.weight[:3], old) and not run.network.head.weight[3].any()
+    deltas = run.method._deltas(ctx)
+    assert deltas["head.weight"].shape == (4, 4) and not any(d.any() for d in deltas.values())
+
+
+# Options.
+
+
+def test_decay_is_counted_once_over_all_tasks() -> None:
+    run, plain = hand(decay=0.2), hand()
+    tasks = [examples(9, 1), examples(6, 2)]
+    found = []
+    for each in (run, plain):
+        ctx = learned(each, tasks)
+        anchor = flat(ctx)
+        away(ctx)
+        found.append(torch.cat([g.flatten() for g in penalty_alone(each, ctx).values()]))
+    theta = flat(ctx)
+    wanted = 0.2 * (0.5 * theta + 0.5 * (theta - anchor))
+    assert relative(found[0] - found[1], wanted) <= 1e-12
+
+
+def test_in_the_first_task_decay_is_that_of_the_weights() -> None:
+    run = hand(decay=0.2)
+    ctx = run.begin(*examples())
+    away(ctx)
+    found = torch.cat([g.flatten() for g in penalty_alone(run, ctx).values()])
+    assert relative(found, 0.2 * flat(ctx)) <= 1e-12
+
+
+def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
+    run, x, y = hand(first_order=True, head_mode="linear"), *examples()
+    ctx = run.begin(x, y)
+    away(ctx)
+    names = list(ctx.trainable)
+    left = dict(
+        zip(
+            names,
+            torch.autograd.grad(
+                squared_errors(ctx.network(x), y, ALPHA).mean(), list(ctx.trainable.values())
+            ),
+            strict=True,
+        )
+    )
+    run.end(ctx)
+    ctx = run.begin(*examples(6, 2))
+    found = penalty_alone(run, ctx)
+    for name in names:
+        assert relative(found[name], 0.5 * left[name]) <= 1e-12, name
+
+
+def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
+    """q_2 = 1/2 (q_1 + H_1 Δ) + 1/2 ∇L_2."""
+    run = hand(first_order=True, head_mode="linear", curvature="kfac")
+    first = learned(run, [examples(9, 1), examples(6, 2)])
+    q, h = run.method.state["curvature"], dense(run.method.state["curvature"], first.trainable)
+    kept_then = torch.cat([q.tensors[f"gradient/{name}"].flatten() for name in first.trainable])
+    anchor = flat(first)
+    away(first)
+    x, y = examples(6, 2)
+    own = torch.autograd.grad(
+        squared_errors(first.network(x), y, ALPHA).mean(), list(first.trainable.values())
+    )
+    wanted = 0.5 * (kept_then + h @ (flat(first) - anchor)) + 0.5 * torch.cat([g.flatten() for g in own])
+    run.end(first)
+    found = torch.cat(
+        [run.method.state["curvature"].tensors[f"gradient/{name}"].flatten() for name in first.trainable]
+    )
+    assert relative(found, wanted) <= 1e-12
+
+
+def test_the_end_of_a_task_notes_the_gradient_that_is_left() -> None:
+    run, (x, y) = hand(), examples()
+    ctx = run.begin(x, y)
+    away(ctx)
+    own = torch.autograd.grad(squared_errors(ctx.network(x), y, ALPHA).mean(), list(ctx.trainable.values()))
+    wanted = torch.cat([g.flatten() for g in own]).norm()
+    run.end(ctx)
+    assert run.notes["end_gradient_norm"] == pytest.approx(float(wanted), rel=1e-12)
+    assert run.notes["curvature_trace_ratio"] == pytest.approx(1.0, rel=1e-12)  # of trace-restricted factors
+    minimised = hand(head_mode="linear")
+    ctx = minimised.begin(x, y)
+    minimise(minimised, ctx)
+    minimised.end(ctx)
+    assert minimised.notes["end_gradient_norm"] < 1e-6
+
+
+def test_a_small_limit_stores_factors_more_coarsely() -> None:
+    full, coarse = hand(), hand(max_factor_bytes=1024, network=small(hidden=(30, 6)))
+    wide = hand(network=small(hidden=(30, 6)))
+    for run in (full, coarse, wide):
+        run.end(run.begin(*examples()))
+    stored = [sum(t.nbytes for t in run.method.state["curvature"].tensors.values()) for run in (coarse, wide)]
+    assert stored[0] < stored[1]
+    layers = coarse.method.state["curvature"].json["layers"]
+    assert any(tier != "full" for layer in layers.values() for tier in layer["tiers"].values()) or any(
+        layer["kind"] == "diagonal" for layer in layers.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "count", "probes"), [(10, 50, None), (11, 50, 8), (11, 2500, 2), (30, 9000, 1)]
+)
+def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(classes, count, probes) -> None:
+    run = hand(network=small(classes=[str(i) for i in range(classes)]))
+    ctx = run.begin(*examples())
+    ctx.count = count
+    assert run.method._probes(ctx) == probes
+
+
+def test_more_probes_than_outputs_are_all_outputs() -> None:
+    run = hand(probes=3)
+    assert run.method._probes(run.begin(*examples())) is None
+
+
+# Forecasts.
+
+
+class Straight(Backbone):
+    """[B, 2, 3, 3] to its 18 numbers: nothing to learn but a head, and one weight that is never asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Linear(18, 18)
+        self.width = 18
+        self.arrange([[("scale",)]])
+
+    def forward(self, x):
+        return self.scale(x.flatten(1))
+
+
+def straight():
+    """One linear layer under frozen reading rows: its Kronecker block is exact, apart from its cross terms."""
+    torch.manual_seed(0)
+    network = LinearisedNetwork(
+        Network(Straight(), "data", HeadSpec(CLASSES)).double(), slope=0.1, fixed_head=True, frozen=True
+    ).eval()
+    network.refer("shared", torch.randn(3, 18, dtype=torch.float64))
+    return network
+
+
+@pytest.mark.parametrize("prefix", ["head.", "displacement."])
+@pytest.mark.parametrize("curvature", ["kfac", "tkfac"])
+def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefix, curvature) -> None:
+    """A layer alone, with the gradient that was left; after two tasks, of their mean loss."""
+    run = hand(network=straight(), head_mode="linear", curvature=curvature, first_order=True)
+    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
+
+    def move_it(ctx, seed):
+        g = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in ctx.trainable.items():
+                if name.startswith(prefix):
+                    parameter.add_(torch.randn(parameter.shape, generator=g, dtype=torch.float64))
+
+    for seed, (x, y) in enumerate(tasks[:2]):
+        ctx = run.begin(x, y)
+        move_it(ctx, seed)
+        run.end(ctx)
+    ctx = run.begin(*tasks[2])
+    assert run.method.forecast(ctx) == 0
+
+    def mean():
+        with torch.no_grad():
+            return sum(float(squared_errors(run.network(x), y, ALPHA).mean()) for x, y in tasks[:2]) / 2
+
+    before = mean()
+    move_it(ctx, 4)
+    assert run.method.forecast(ctx) == pytest.approx(mean() - before, rel=1e-10)
+
+
+def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
+    run = hand(curvature="kfac")
+    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    anchor = flat(ctx)
+    away(ctx)
+    d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
+    assert run.method.forecast(ctx) == pytest.approx(float(d @ h @ d) / 2, rel=1e-12)
+
+
+def test_before_the_second_task_there_is_no_forecast() -> None:
+    run = hand(keep_task_curvature="diagonal")
+    ctx = run.begin(*examples())
+    assert run.method.forecast(ctx) is None and run.method.forecast_by_task(ctx) == {}
+
+
+def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
+    run = hand(curvature="diagonal", keep_task_curvature="diagonal", head_mode="linear")
+    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
+    alone = []
+    for seed, (x, y) in enumerate(tasks[:2]):
+        ctx = run.begin(x, y)
+        away(ctx, seed, 0.1)
+        fresh = hand(curvature="diagonal", network=run.network, head_mode="linear")
+        fresh.end(fresh.begin(x, y))
+        alone.append((x, y, dense(fresh.method.state["curvature"], ctx.trainable), flat(ctx)))
+        run.end(ctx)
+    ctx = run.begin(*tasks[2])
+    start = flat(ctx)
+    assert run.method.forecast_by_task(ctx) == {1: 0.0, 2: 0.0}
+    slopes = []
+    for x, y, h, at in alone:
+        place(ctx, at)
+        own = torch.autograd.grad(
+            squared_errors(ctx.network(x), y, ALPHA).mean(), list(ctx.trainable.values())
+        )
+        slopes.append(torch.cat([g.flatten() for g in own]) + h.diagonal() * (start - at))
+    place(ctx, start)
+    away(ctx)
+    d = flat(ctx) - start
+    found = run.method.forecast_by_task(ctx)
+    for task, (_, _, h, _), slope in zip((1, 2), alone, slopes, strict=True):
+        assert found[task] == pytest.approx(float(h.diagonal() @ d.square() / 2 + slope @ d), rel=1e-10)
+
+
+def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
+    run, (x, y) = hand(alpha=4.0), examples()
+    assert torch.equal(
+        run.method.example_losses(run.network, x, y, None), squared_errors(run.network(x), y, 4.0)
+    )
+
+
+def test_a_method_that_does_not_forecast_says_so() -> None:
+    method = methods.get("finetune")(methods.get("finetune").Hyper(), State())
+    with pytest.raises(NotImplementedError, match="finetune does not forecast"):
+        method.example_losses(None, None, None, None)
+    assert method.forecast(None) is None and method.budget() is None
+
+
+# Recipes.
+
+
+def test_what_a_recipe_leaves_open_is_the_methods_advice() -> None:
+    assert resolve({"method": "dlcft"}).optimizer.name == "adam"
+    assert resolve({"method": "dlcft"}).optimizer.weight_decay == 1e-5
+    assert resolve({"method": "ewc"}).optimizer.name == "sgd"
+
+
+def test_an_optimizer_that_is_named_wins_over_the_advice() -> None:
+    found = resolve({"method": "dlcft", "optimizer": {"name": "sgd", "lr": 0.5}}).optimizer
+    assert (found.name, found.lr) == ("sgd", 0.5)
+
+
+def test_a_resolved_recipe_resolves_to_itself() -> None:
+    once = resolve({"method": {"name": "dlcft", "lambda": 0.2}}, "class")
+    assert resolve(once.model_dump(by_alias=True), "class") == once
+
+
+def test_frozen_reading_rows_are_refused_where_classes_are_added() -> None:
+    method = {"name": "dlcft", "head_mode": "linear"}
+    with pytest.raises(RecipeError, match="class scenario") as refused:
+        resolve({"method": method}, "class")
+    assert refused.value.field == "method.head_mode"
+    assert resolve({"method": method}, "data").method["head_mode"] == "linear"
+
+
+@pytest.mark.parametrize("recipe", [{"head": {"init": "default"}}, {"optimizer": {"olor": {}}}])
+def test_what_it_cannot_be_combined_with_is_refused(recipe) -> None:
+    with pytest.raises(RecipeError):
+        resolve({"method": "dlcft", **recipe})
+
+
+# Jobs.
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> None:
+    bench = bench_of(tmp_path, scenario, recipe={"epochs": 12, "augment": "none", "batch_size": 4})
+    last = bench.stream(3, method={"name": "dlcft"}, optimizer={"lr": 0.01})
+    mine = {row["task"]: row for row in last.result["results"] if row["version"] == "new"}
+    assert set(mine) == {1, 2, 3} and mine[3]["correct"] / mine[3]["total"] > 0.6
+    forecast = last.result["forecast"]
+    assert forecast["predicted"] > 0 and set(forecast["tasks"]) == {"1", "2"}
+    rises = [t["after"] - t["before"] for t in forecast["tasks"].values()]
+    assert forecast["measured"] == pytest.approx(sum(rises) / 2)
+
+
+def test_the_base_is_the_same_in_every_version(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    second = bench.learn(bench.spec(2, first, method="dlcft"))
+    for name, digest in first.digests.items():
+        if name.startswith("backbone"):
+            assert second.digests[name] == digest
+    assert first.result["network"] == second.result["network"] and first.result["network"]["base"]
+    assert first.digests["displacement.1"] != second.digests["displacement.1"]
+
+
+def test_a_random_base_is_made_by_the_first_task_and_then_frozen(tmp_path) -> None:
+    bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [6]})
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    assert any("random weights" in text for text in first.result["warnings"])
+    assert (
+        first.result["network"]["frozen"]
+        and not first.tensors("displacement.1")["displacement.fc1.weight"].any()
+    )
+    start = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
+    assert not torch.equal(first.tensors("backbone.1")["backbone.fc1.weight"], start["backbone.fc1.weight"])
+    second = bench.learn(bench.spec(2, first, method="dlcft"))
+    assert not any("random weights" in text for text in second.result["warnings"])
+    assert second.digests["backbone.1"] == first.digests["backbone.1"]
+    assert second.tensors("displacement.1")["displacement.fc1.weight"].any()
+
+
+def test_a_pretrained_base_is_frozen_before_the_first_step(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    assert first.tensors("displacement.1")["displacement.fc1.weight"].any()
+    assert not any("random weights" in text for text in first.result["warnings"])
+
+
+def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(tmp_path) -> None:
+    bench = Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
+    fold, adapt = (
+        bench.learn(bench.spec(1, None, method={"name": "dlcft", "norms": norms}))
+        for norms in ("fold", "adapt")
+    )
+    assert fold.digests["backbone.1"] != adapt.digests["backbone.1"]
+    assert fold.result["network"]["base"] != adapt.result["network"]["base"]
+    second = bench.learn(bench.spec(2, adapt, method={"name": "dlcft", "norms": "adapt"}))
+    assert second.digests["backbone.1"] == adapt.digests["backbone.1"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "method"),
+    [
+        ("data", {"norms": "adapt"}),
+        ("data", {"head_mode": "linear"}),
+        ("task", {"head_mode": "linear"}),
+        ("class", {"keep_task_curvature": "diagonal", "first_order": True}),
+    ],
+)
+def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_path) -> None:
+    architecture = {"name": "resnet20", "width": 8} if "norms" in method else {"name": "mlp", "hidden": [6]}
+    bench = Pretrained(tmp_path, scenario, architecture, size=8, n=9, recipe={"epochs": 2})
+    wanted = {"name": "dlcft", **method}
+    first = bench.learn(bench.spec(1, None, method=wanted))
+    again = bench.killed(bench.spec(1, None, method=wanted), Script([2], 4))
+    assert bench.learn(again).digests == first.digests
+    second = bench.learn(bench.spec(2, first, method=wanted))
+    again = bench.killed(bench.spec(2, first, method=wanted), Script([2], 4))
+    assert bench.learn(again).digests == second.digests
+
+
+def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bits(
+    tmp_path, monkeypatch
+) -> None:
+    bench = bench_of(tmp_path, n=80)  # three passes of 32
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    undisturbed = bench.learn(bench.spec(2, first, method="dlcft"))
+    add, calls, consolidate, ending = Estimate.add, [], Loop.consolidate, []
+
+    def dying(self, x, cotangents=None):
+        calls.append(len(x))
+        if ending and len(calls) > 4:
+            raise Killed
+        add(self, x, cotangents)
+
+    def noticed(self):
+        ending.append(True)
+        calls.clear()
+        consolidate(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Estimate, "add", dying)
+        patch.setattr(Loop, "consolidate", noticed)
+        again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
+    assert ending and again["snapshot"]
+    assert bench.learn(again).digests == undisturbed.digests
+
+
+def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
+    bench = bench_of(tmp_path, "class", n=40)
+    settings = {"epochs": 6, "validation": 0.2, "optimizer": {"lr": 0.02}}
+    first = bench.learn(bench.spec(1, None, method="dlcft", **settings))
+    found = {}
+    for budget in (None, 0.5):
+        method = {"name": "dlcft", "max_predicted_loss_rise": budget}
+        found[budget] = bench.learn(bench.spec(2, first, method=method, **settings)).result["forecast"][
+            "predicted"
+        ]
+    assert found[None] > 0.5 >= found[0.5]
+
+
+def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -> None:
+    bench = bench_of(tmp_path, "class", n=40)
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    method = {"name": "dlcft", "max_predicted_loss_rise": 0.0}
+    second = bench.learn(bench.spec(2, first, method=method, validation=0.2))
+    assert second.digests["displacement.1"] == first.digests["displacement.1"]
+    assert second.result["forecast"]["predicted"] == 0 == second.result["forecast"]["measured"]
+
+
+def test_a_budget_without_a_validation_part_is_warned_of(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    method = {"name": "dlcft", "max_predicted_loss_rise": 1.0}
+    first = bench.learn(bench.spec(1, None, method=method))
+    assert any("validation 0" in text for text in first.result["warnings"])
+
+
+def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    second = bench.learn(bench.spec(2, first, method="dlcft"))
+    of = {
+        n: [e["value"] for e in run.events if e.get("name") == "predicted_loss_rise"]
+        for n, run in ((1, first), (2, second))
+    }
+    assert not of[1] and len(of[2]) > 2 and of[2][-1] == second.result["forecast"]["predicted"]
+    assert all(math.isfinite(value) and value >= 0 for value in of[2])
+
+
+def test_another_slope_than_the_models_is_refused(tmp_path) -> None:
+    bench = bench_of(tmp_path)
+    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "slope": 0.1}))
+    with pytest.raises(DataError, match=r"slope 0\.1 and a bilinear head"):
+        bench.learn(bench.spec(2, first, method={"name": "dlcft", "slope": 0.2}))
+
+
+def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
+    run = hand("class", buffer=6)
+    run.end(run.begin(*examples()))
+    before = dict(run.method.state["curvature"].tensors)
+    run.method.erase({1})
+    assert not len(run.method.state["buffer"].tensors["labels"])
+    assert run.method.state["curvature"].tensors.keys() == before.keys()
+
+
+def test_the_heads_block_is_one_gram_for_all_rows() -> None:
+    run = hand("class")
+    run.end(run.begin(*examples()))
+    block = Memory(run.method.state["curvature"]).curvature.blocks["head"]
+    z = torch.cat([run.network.expansion(examples()[0])[0], torch.ones(9, 1, dtype=torch.float64)], 1)
+    assert isinstance(block, Gram) and relative(block.a.dense(), (z.T @ z / 9).detach()) <= 1e-12
+
+
+def test_its_description_and_registration_agree() -> None:
+    assert methods.get("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
+    assert linearised("mlp").describe()["family"] == Dlcft.family

@@ -1,0 +1,119 @@
+"""What linearising changes first: activations, and norms that become part of their convolutions."""
+
+import copy
+
+import pytest
+import torch
+from linear import WITH_NORMS, images, plain, relative
+from torch import nn
+
+from core.learn.networks import ImageSpec, build_network
+from core.learn.networks.backbone import Backbone
+from core.learn.networks.edits import fold, leaky
+
+
+class Wrong(Backbone):
+    """A norm that stands before its convolution."""
+
+    def __init__(self, *modules: tuple[str, nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules:
+            self.add_module(name, module)
+
+
+@pytest.mark.parametrize("case", WITH_NORMS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_a_folded_network_gives_what_its_norms_gave(case, dtype, tolerance) -> None:
+    network, x = plain(case).to(dtype), images(case).to(dtype)
+    with torch.no_grad():
+        wanted = network.backbone(x)
+        fold(network.backbone)
+        assert relative(network.backbone(x), wanted) <= tolerance
+
+
+def test_folding_leaves_convolutions_with_biases_and_nothing_else_to_learn() -> None:
+    network = plain("resnet20")
+    fold(network.backbone)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in network.modules())
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    assert all(m.bias is not None for m in convolutions)
+    assert len(list(network.backbone.parameters())) == 2 * len(convolutions)
+    assert not list(network.backbone.buffers())
+
+
+@pytest.mark.parametrize("case", ["mlp", "small-cnn", "vit"])
+def test_folding_a_network_without_batch_norms_changes_nothing(case) -> None:
+    network = plain(case)
+    before = copy.deepcopy(network.state_dict())
+    fold(network.backbone)
+    after = network.state_dict()
+    assert after.keys() == before.keys() and all(torch.equal(after[k], before[k]) for k in before)
+
+
+def test_a_convolution_with_a_bias_of_its_own_is_folded_with_it() -> None:
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(2, 3, 3).double(), nn.BatchNorm2d(3).double().eval()
+    norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
+    network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
+    wanted = norm(conv(x))
+    fold(network)
+    assert relative(network.conv(x), wanted) <= 1e-12 and isinstance(network.norm, nn.Identity)
+
+
+def test_a_norm_without_scale_and_shift_is_folded_too() -> None:
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(2, 3, 3).double(), nn.BatchNorm2d(3, affine=False).double().eval()
+    norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
+    network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
+    wanted = norm(conv(x))
+    fold(network)
+    assert relative(network.conv(x), wanted) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("modules", "reason"),
+    [
+        ((("norm", nn.BatchNorm2d(3)), ("conv", nn.Conv2d(3, 3, 1))), "no convolution stands before norm"),
+        ((("linear", nn.Linear(3, 3)), ("norm", nn.BatchNorm2d(3))), "does not follow a convolution"),
+        ((("conv", nn.Conv2d(3, 4, 1)), ("norm", nn.BatchNorm2d(3))), "does not follow a convolution"),
+        (
+            (("conv", nn.Conv2d(3, 3, 1)), ("norm", nn.BatchNorm2d(3, track_running_stats=False))),
+            "without running statistics",
+        ),
+    ],
+)
+def test_a_norm_that_no_convolution_can_take_in_is_refused(modules, reason) -> None:
+    with pytest.raises(ValueError, match=reason):
+        fold(Wrong(*modules))
+
+
+@pytest.mark.parametrize("case", ["mlp", "small-cnn", "resnet20", "resnet18-small-stem"])
+def test_every_relu_becomes_leaky(case) -> None:
+    network = plain(case)
+    relus = sum(isinstance(m, nn.ReLU) for m in network.modules())
+    leaky(network.backbone, 0.2)
+    found = [m.negative_slope for m in network.modules() if isinstance(m, nn.LeakyReLU)]
+    assert found == [0.2] * relus and relus > 0
+    assert not any(isinstance(m, nn.ReLU) for m in network.modules())
+
+
+def test_the_slope_is_that_of_the_negative_side() -> None:
+    network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "class").double()
+    leaky(network.backbone, 0.2)
+    x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
+    z = network.backbone.fc1(x.flatten(1))
+    assert torch.allclose(network.backbone(x), torch.where(z > 0, z, 0.2 * z), rtol=1e-15)
+
+
+def test_slope_zero_leaves_the_activations() -> None:
+    network = plain("resnet20")
+    leaky(network.backbone, 0)
+    assert not any(isinstance(m, nn.LeakyReLU) for m in network.modules())
+
+
+@pytest.mark.parametrize("case", ["mlp", "resnet20", "vit"])
+def test_leaky_activations_store_nothing(case) -> None:
+    network = plain(case)
+    names = list(network.state_dict())
+    leaky(network.backbone, 0.1)
+    assert list(network.state_dict()) == names
