@@ -129,8 +129,11 @@ def learn(options: argparse.Namespace, folder: Path) -> list[Update]:
     draw = random.Random(0)
     for i in range(options.updates):
         rate = RATES[0] * (RATES[1] / RATES[0]) ** draw.random()
-        patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "first_order": True}}
-        patch |= {"optimizer": {"name": "adam", "lr": rate, "weight_decay": 1e-5}, "augment": "shift-flip"}
+        patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
+        patch |= {
+            "optimizer": {"name": "adam", "lr": rate, "head_lr": 10 * rate, "weight_decay": 1e-5},
+            "augment": "shift-flip",
+        }
         recipe = resolve({**patch, "epochs": options.epochs}, "data").model_dump(by_alias=True)
         tasks.append(files.file(stream, classes, "train", (i, options.updates, 0)))
         task = {

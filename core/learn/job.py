@@ -130,6 +130,8 @@ class Job:
         if recipe.optimizer.carry_state:
             loop.carry(self._ancestors.tensors("parent", OPTIMIZER_PART))
         if snapshot is not None:
+            if method.settled:
+                self._load_state(method)
             loop.resume(snapshot.tensors, snapshot.json)
             self._erase(method)  # deleted since the snapshot
         else:
@@ -332,6 +334,8 @@ class Job:
         }
 
     def _warn(self, message: str) -> None:
+        if message in self._warnings:  # of a run that goes on
+            return
         self._warnings.append(message)
         self._emit({"event": "log", "level": "warning", "message": message})
 

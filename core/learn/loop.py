@@ -22,7 +22,6 @@ from core.learn.methods.base import Method
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
 from core.learn.sampler import count, shuffled, stratified
-from core.learn.state import State
 from core.learn.validation import Best, Validation
 
 REPORTS_PER_EPOCH = 20
@@ -121,7 +120,10 @@ class Loop:
     # Before and after.
 
     def resume(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> None:
-        """Continue from a snapshot's content. The network must have the shape that it had then."""
+        """Continue from a snapshot's content. The network must have the shape that it had then.
+
+        What the method calls settled must be in its state.
+        """
         self.position = Position(**json["position"])
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
@@ -136,7 +138,7 @@ class Loop:
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
-        _load_state(self.method.state, groups["state"], json["state"], self.ctx.device)
+        _load_state(self.method, groups["state"], json["state"], self.ctx.device)
         self.validation.resume(json["validation"], groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if "cuda" in groups["rng"]:
@@ -287,11 +289,12 @@ class Loop:
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
-        for kind, named in self.method.state.parts().items():
+        settled = self.method.settled  # is with the parent already, and may be larger than all else
+        for kind, named in self.method.state.parts(without=settled).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
         json = {
             "position": dict(vars(self.position)),
-            "state": self.method.state.json(),
+            "state": self.method.state.json(without=settled),
             "validation": self.validation.json(),
             "loss": {"sum": float(self._loss), "steps": self._losses},
         }
@@ -362,10 +365,10 @@ def _set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
 
 
 def _load_state(
-    state: State, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+    method: Method, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
 ) -> None:
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
         parts.setdefault(kind, {})[name] = tensor
-    state.load(parts, json, device)
+    method.state.load(parts, json, device, keep=method.settled)

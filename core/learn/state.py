@@ -9,7 +9,7 @@ without `__metadata__` (its order is random, which would change digests) plus JS
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,23 +80,24 @@ class State:
             if self._sections.get(kind):
                 yield kind, self._sections[kind]
 
-    def parts(self) -> dict[str, dict[str, Tensor]]:
-        """type → tensors, for the types that have any."""
-        tensors = {kind: section.to_tensors() for kind, section in self.filled()}
+    def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
+        """type → tensors, for the types that have any, but for some."""
+        tensors = {kind: section.to_tensors() for kind, section in self.filled() if kind not in without}
         return {kind: named for kind, named in tensors.items() if named}
 
-    def json(self) -> dict[str, dict[str, Any]]:
-        """type → JSON values, for the types that have any."""
-        return {kind: dict(section.json) for kind, section in self.filled() if section.json}
+    def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+        """type → JSON values, for the types that have any, but for some."""
+        return {kind: dict(s.json) for kind, s in self.filled() if s.json and kind not in without}
 
     def load(
         self,
         parts: Mapping[str, Mapping[str, Tensor]],
         json: Mapping[str, Mapping[str, Any]],
         device: torch.device,
+        keep: Collection[str] = (),
     ) -> None:
-        """Replace everything. Raises KeyError on an unknown type."""
-        self._sections.clear()
+        """Replace everything but the types to keep. Raises KeyError on an unknown type."""
+        self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
         for kind in (*parts, *json):
             self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
 

@@ -108,7 +108,9 @@ def test_a_limit_of_the_forecast_is_a_gate_like_the_others(client: TestClient) -
 
 def test_a_method_with_advice_says_so_and_a_model_of_it_takes_it(client: TestClient) -> None:
     entry = client.get("/v1/methods/dlcft").json()
-    assert entry["advice"] == {"optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 1e-5}}
+    assert entry["advice"] == {
+        "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
+    }
     assert entry["family"] == "linearised" and entry["accepts"]["refused"] == {
         "class": {"head_mode": "linear"}
     }

@@ -73,6 +73,7 @@ class Method:
     structure: ClassVar[
         tuple[str, ...]
     ] = ()  # hyper-parameters that shape the network, kept for life as well
+    settled: ClassVar[tuple[str, ...]] = ()  # types of state that stay the parent's until `end_task`
     predicts_with: ClassVar[tuple[str, ...]] = ()  # types of state that `predict_logits` reads
 
     def __init__(self, hyper: Any, state: State) -> None:

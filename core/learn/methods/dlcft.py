@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from core.learn.context import Batch, Context
 
 EXACT_OUTPUTS = 10  # up to which every output is probed by itself
-PROBES, MOST_PROBES = 5000, 8  # sign vectors: about so many in all, and at most so many per image
+PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
 
 
 class DlcftHyper(Strict):
@@ -44,7 +44,8 @@ class DlcftHyper(Strict):
     that replace ReLU. `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that
     the whole model is linear (not in the class scenario). `norms` "adapt": the base's batch norms take the first
     task's statistics before they are folded. `decay`: weight decay towards the base, counted once over all tasks; the
-    optimizer's own is counted in every task. `first_order`: keep the earlier tasks' remaining gradient as well.
+    optimizer's own is counted in every task. `gradient`: whether what is left of the earlier tasks' gradient is kept, for
+    forecasts alone or also as a term of the objective.
     `max_factor_bytes`: a layer's factors beyond it are stored more coarsely. `keep_task_curvature` "diagonal": each
     task's own, for forecasts by task. `max_predicted_loss_rise`: only states with a smaller forecast are deployed
     (needs `validation`).
@@ -62,7 +63,7 @@ class DlcftHyper(Strict):
     head_mode: Literal["bilinear", "linear"] = "bilinear"
     norms: Literal["fold", "adapt"] = "fold"
     decay: NotNegative = 0.0
-    first_order: bool = False
+    gradient: Literal["none", "forecast", "objective"] = "forecast"
     max_factor_bytes: Annotated[int, Field(ge=1024)] | None = None
     keep_task_curvature: Literal["none", "diagonal"] = "none"
     max_predicted_loss_rise: NotNegative | None = None
@@ -82,8 +83,11 @@ class Dlcft(Method):
     accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
-    advice: ClassVar[Mapping[str, Any]] = {"optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 1e-5}}
+    advice: ClassVar[Mapping[str, Any]] = {
+        "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
+    }
     family = LinearisedNetwork.family
+    settled = ("curvature",)
     structure = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
     hyper: DlcftHyper
 
@@ -126,7 +130,7 @@ class Dlcft(Method):
         pull: dict[str, Tensor] = {}
         if strength > 0:
             pull, ctx.scratch["rise"] = self._memory(ctx).curvature.gradient(deltas)
-        slopes = self._memory(ctx).gradient if self.hyper.first_order and share < 1 else {}
+        slopes = self._memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
         for name, delta in deltas.items():
             parameter = ctx.trainable[name]
             if parameter.grad is None:
@@ -165,6 +169,10 @@ class Dlcft(Method):
             ctx.warn(
                 "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
             )
+        if ctx.masked:
+            ctx.warn(
+                "train_ce masked has no effect: a squared error needs a target for every class, 0 for the others"
+            )
         if ctx.scenario == "class":
             self._reservoir(ctx).begin()
 
@@ -196,7 +204,7 @@ class Dlcft(Method):
             share=self._share(ctx),
             task=ctx.task,
             images=ctx.count,
-            first_order=hyper.first_order,
+            keep_gradient=hyper.gradient != "none",
         )
         ctx.derived.clear()
         if ctx.scenario == "class":

@@ -118,7 +118,7 @@ class Memory:
         share: float,
         task: int,
         images: int,
-        first_order: bool,
+        keep_gradient: bool,
     ) -> None:
         """Take in a task that ended: weigh it by `share`, and the tasks before it by 1 - share.
 
@@ -127,7 +127,7 @@ class Memory:
         tensors: dict[str, Tensor] = {}
         curvature = self.curvature.merge(fresh.curvature, share) if self.tasks else fresh.curvature
         tensors |= {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
-        if first_order:
+        if keep_gradient:
             pull = self.curvature.gradient(deltas)[0] if self.tasks else {}
             for name, new in fresh.gradient.items():
                 before = [like(held[name], new) for held in (self.gradient, pull) if name in held]

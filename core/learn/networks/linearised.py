@@ -83,7 +83,7 @@ class LinearisedNetwork(Network):
         found = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
             found.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
-            found.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy())
+            found.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
         return found.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:

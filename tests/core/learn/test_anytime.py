@@ -64,7 +64,7 @@ def walked(steps: int, right: dict[int, float], tested: dict[int, float], monkey
         network=network, recipe=recipe, task=1, head_task=None, inputs=None, units=units, warn=warned
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
-    method = SimpleNamespace(predict_logits=None)
+    method = SimpleNamespace(predict_logits=None, budget=lambda: None)
     found = Validation(ctx, method, images, wanted, steps, lambda event: None, test)
     found.begin()
     for step in range(1, steps + 1):

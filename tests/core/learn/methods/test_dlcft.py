@@ -114,8 +114,9 @@ def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share)
     tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
     ctx = learned(run, tasks)
     (batch,) = ctx.examples()
-    loss = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean()
-    assert float(run.method.loss_terms(ctx, batch)["task"]) == pytest.approx(share * float(loss), rel=1e-12)
+    loss = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean().detach()
+    found = run.method.loss_terms(ctx, batch)["task"].detach()
+    assert float(found) == pytest.approx(share * float(loss), rel=1e-12)
     assert run.method._strength(ctx) == pytest.approx(1 - share)
 
 
@@ -403,7 +404,7 @@ def test_in_the_first_task_decay_is_that_of_the_weights() -> None:
 
 
 def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
-    run, x, y = hand(first_order=True, head_mode="linear"), *examples()
+    run, x, y = hand(gradient="objective", head_mode="linear"), *examples()
     ctx = run.begin(x, y)
     away(ctx)
     names = list(ctx.trainable)
@@ -425,7 +426,7 @@ def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
 
 def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
     """q_2 = 1/2 (q_1 + H_1 Δ) + 1/2 ∇L_2."""
-    run = hand(first_order=True, head_mode="linear", curvature="kfac")
+    run = hand(gradient="objective", head_mode="linear", curvature="kfac")
     first = learned(run, [examples(9, 1), examples(6, 2)])
     q, h = run.method.state["curvature"], dense(run.method.state["curvature"], first.trainable)
     kept_then = torch.cat([q.tensors[f"gradient/{name}"].flatten() for name in first.trainable])
@@ -473,7 +474,7 @@ def test_a_small_limit_stores_factors_more_coarsely() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "count", "probes"), [(10, 50, None), (11, 50, 8), (11, 2500, 2), (30, 9000, 1)]
+    ("classes", "count", "probes"), [(10, 50, None), (11, 50, 8), (11, 400, 3), (30, 9000, 1)]
 )
 def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(classes, count, probes) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]))
@@ -517,7 +518,7 @@ def straight():
 @pytest.mark.parametrize("curvature", ["kfac", "tkfac"])
 def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefix, curvature) -> None:
     """A layer alone, with the gradient that was left; after two tasks, of their mean loss."""
-    run = hand(network=straight(), head_mode="linear", curvature=curvature, first_order=True)
+    run = hand(network=straight(), head_mode="linear", curvature=curvature, gradient="objective")
     tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
 
     def move_it(ctx, seed):
@@ -544,7 +545,7 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefi
 
 
 def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
-    run = hand(curvature="kfac")
+    run = hand(curvature="kfac", gradient="none")
     ctx = learned(run, [examples(9, 1), examples(6, 2)])
     anchor = flat(ctx)
     away(ctx)
@@ -644,7 +645,7 @@ def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> N
     mine = {row["task"]: row for row in last.result["results"] if row["version"] == "new"}
     assert set(mine) == {1, 2, 3} and mine[3]["correct"] / mine[3]["total"] > 0.6
     forecast = last.result["forecast"]
-    assert forecast["predicted"] > 0 and set(forecast["tasks"]) == {"1", "2"}
+    assert math.isfinite(forecast["predicted"]) and set(forecast["tasks"]) == {"1", "2"}
     rises = [t["after"] - t["before"] for t in forecast["tasks"].values()]
     assert forecast["measured"] == pytest.approx(sum(rises) / 2)
 
@@ -701,7 +702,7 @@ def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(tmp_path) -
         ("data", {"norms": "adapt"}),
         ("data", {"head_mode": "linear"}),
         ("task", {"head_mode": "linear"}),
-        ("class", {"keep_task_curvature": "diagonal", "first_order": True}),
+        ("class", {"keep_task_curvature": "diagonal", "gradient": "objective"}),
     ],
 )
 def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_path) -> None:
@@ -746,10 +747,10 @@ def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bi
 def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
     bench = bench_of(tmp_path, "class", n=40)
     settings = {"epochs": 6, "validation": 0.2, "optimizer": {"lr": 0.02}}
-    first = bench.learn(bench.spec(1, None, method="dlcft", **settings))
+    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "gradient": "none"}, **settings))
     found = {}
     for budget in (None, 0.5):
-        method = {"name": "dlcft", "max_predicted_loss_rise": budget}
+        method = {"name": "dlcft", "max_predicted_loss_rise": budget, "gradient": "none"}
         found[budget] = bench.learn(bench.spec(2, first, method=method, **settings)).result["forecast"][
             "predicted"
         ]
@@ -758,8 +759,8 @@ def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
 
 def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -> None:
     bench = bench_of(tmp_path, "class", n=40)
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
-    method = {"name": "dlcft", "max_predicted_loss_rise": 0.0}
+    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "gradient": "none"}))
+    method = {"name": "dlcft", "max_predicted_loss_rise": 0.0, "gradient": "none"}
     second = bench.learn(bench.spec(2, first, method=method, validation=0.2))
     assert second.digests["displacement.1"] == first.digests["displacement.1"]
     assert second.result["forecast"]["predicted"] == 0 == second.result["forecast"]["measured"]
@@ -772,6 +773,14 @@ def test_a_budget_without_a_validation_part_is_warned_of(tmp_path) -> None:
     assert any("validation 0" in text for text in first.result["warnings"])
 
 
+def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path) -> None:
+    bench = bench_of(tmp_path, "class")
+    first = bench.learn(bench.spec(1, None, method="dlcft", train_ce="masked"))
+    second = bench.learn(bench.spec(2, first, method="dlcft", train_ce="masked"))
+    warned = [any("train_ce" in text for text in run.result["warnings"]) for run in (first, second)]
+    assert warned == [False, True]
+
+
 def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
     bench = bench_of(tmp_path)
     first = bench.learn(bench.spec(1, None, method="dlcft"))
@@ -781,7 +790,7 @@ def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
         for n, run in ((1, first), (2, second))
     }
     assert not of[1] and len(of[2]) > 2 and of[2][-1] == second.result["forecast"]["predicted"]
-    assert all(math.isfinite(value) and value >= 0 for value in of[2])
+    assert all(math.isfinite(value) for value in of[2])
 
 
 def test_another_slope_than_the_models_is_refused(tmp_path) -> None:

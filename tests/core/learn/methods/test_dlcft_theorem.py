@@ -151,8 +151,8 @@ def test_a_task_that_did_not_converge_leaves_a_gradient_that_must_be_kept(first_
 
 
 def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than_equations() -> None:
-    tasks = tasks_of(200, (10, 10, 10))
-    memory, theta = None, torch.zeros(200, dtype=torch.float64)
+    tasks = tasks_of(100, (6, 6, 6))
+    memory, theta = None, torch.zeros(100, dtype=torch.float64)
     for t, task in enumerate(tasks):
         w, anchor = 1 / (t + 1), theta
         moving = theta.clone().requires_grad_()
@@ -169,6 +169,7 @@ def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than
         memory = memory.merge(task.curvature, w) if memory else task.curvature
     best = jointly(tasks)
     mean = [sum(float(task.loss(at)) for task in tasks) / 3 for at in (theta, best, 0 * best)]
+    print(f"mean loss: Adam {mean[0]:.3g}, best {mean[1]:.3g}, start {mean[2]:.3g}")
     assert error(theta, best) > 1e-3
     assert mean[0] - mean[1] < 1e-6 * mean[2]
 
@@ -345,7 +346,12 @@ def by_hand(network, tasks):
 def test_a_task_that_stops_early_is_repaired_by_the_gradient_it_left() -> None:
     tasks, found = stream(3), {}
     for first_order in (False, True):
-        method = {"name": "dlcft", "head_mode": "linear", "slope": 0.1, "first_order": first_order}
+        method = {
+            "name": "dlcft",
+            "head_mode": "linear",
+            "slope": 0.1,
+            "gradient": "objective" if first_order else "none",
+        }
         network = tiny()
         hand = Hand(network, {"method": method})
         for t, (x, y) in enumerate(tasks):

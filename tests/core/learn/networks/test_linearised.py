@@ -80,7 +80,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     network, x = linearised(case), images(case)
     a = displacement(network, 4)
     move(network, a)
-    tangent = network.augmented(x)[1]
+    tangent = network.augmented(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
     back = network.pullback(x, u)
     other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
