@@ -6,14 +6,14 @@ The plain network is the edited one (LeakyReLU, norms folded) with all its weigh
 expansion around the same weights. Printed as ratios: floating-point operations and seconds of a forward pass and of
 a training step (forward and backward, by dual numbers and by torch.func.jvp), the penalty's gradient, and a curvature
 pass over as many images (one probe each); and the megabytes of activations that each kind of step keeps for its
-backward pass. The kinds take turns; seconds are medians. Theory: forward 3.0, training step 5/3; goal for the step
+backward pass, and what a version stores. The kinds take turns; seconds are medians. Theory: forward 3.0, training step 5/3; goal for the step
 ≤ 1.70.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -99,7 +99,12 @@ def main() -> None:
             f"{name}, {options.size} px, batch {options.batch}, {options.device}, {options.threads} threads"
         )
         subject = Subject(name, torch.device(options.device), options.batch, options.size)
-        for line in (*operations(subject), *memory(subject), *seconds(subject, options.rounds)):
+        for line in (
+            *operations(subject),
+            *memory(subject),
+            *sizes(subject),
+            *seconds(subject, options.rounds),
+        ):
             print(f"  {line}", flush=True)
 
 
@@ -155,6 +160,22 @@ def kept(subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torc
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         subject.step(logits, moving)
     return sum(seen.values())
+
+
+def sizes(subject: Subject) -> list[str]:
+    """Of what a version stores: ψ0 once, the others with each version."""
+    blocks = {kind: subject.estimate(kind) for kind in KINDS}
+    found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
+    found |= {f"curvature, {kind}": sum(b.nbytes for b in e.blocks().values()) for kind, e in blocks.items()}
+    for share in (0.51, 0.26):  # of the largest factor: packed triangles, then in bfloat16
+        limit = int(share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values()))
+        packed = sum(b.nbytes for b in blocks["tkfac"].blocks(limit).values())
+        found[f"tkfac with max_factor_bytes {limit}"] = packed
+    return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(t.nbytes for t in tensors)
 
 
 def seconds(subject: Subject, rounds: int) -> list[str]:
