@@ -7,8 +7,8 @@ DIR holds `cifar100/classes_*.zip`. A ResNet-20 learns the first 80 classes, the
 drawn anew from 0.0003 to 0.003, so that updates differ in what they cost. Printed are, for some updates and as a
 ratio of the last five to the second to sixth: seconds from the first step to the end of the curvature pass, and peak
 memory (goal for both ≤ 1.1), with the evaluation apart; bytes of a version's parts, and of those that are new in it.
-Then the forecast, ½ Δᵀ H Δ (with the gradient where tasks ended), against the measured rise of the mean loss on all
-images of the earlier tasks: rank correlation (goal ≥ 0.9), calibration, the fall of their accuracy, and how long
+Then the forecast, ½ Δᵀ H Δ (with the gradient where tasks ended), against the measured rise of the mean loss on
+`--measured` images of each earlier task: rank correlation (goal ≥ 0.9), calibration, the fall of their accuracy, and how long
 measuring took beyond the end of training, when the forecast is known.
 """
 
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--base-epochs", type=int, default=8)
     parser.add_argument("--curvature", choices=("diagonal", "kfac", "tkfac"), default="tkfac")
+    parser.add_argument("--measured", type=int, default=40, help="images of each earlier task, all at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
@@ -144,7 +145,7 @@ def learn(options: argparse.Namespace, folder: Path) -> list[Update]:
         }
         out = folder / f"update-{i + 1}"
         spec = _spec(options, "data", recipe, task, parent, zero)
-        update = in_child(run_update, spec, out, tasks, before)
+        update = in_child(run_update, spec, out, tasks, before, options.measured)
         updates.append(update)
         before = update.after
         parent = {"version": i + 1, "manifest": _manifest(out / "result"), "parts": _parts(out / "result")}
@@ -158,7 +159,9 @@ def run_base(spec: Json, out: Path) -> None:
     job.run({**spec, "out": str(out)}, lambda event: None)
 
 
-def run_update(spec: Json, out: Path, tasks: list[Path], before: list[tuple[float, float]]) -> Update:
+def run_update(
+    spec: Json, out: Path, tasks: list[Path], before: list[tuple[float, float]], count: int
+) -> Update:
     """In a child: one update, timed by the job's own events, and its losses on all tasks so far."""
     at: dict[str, float] = {}
     peak = 0
@@ -176,7 +179,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], before: list[tuple[floa
         nonlocal measuring
         begun = time.perf_counter()
         for path in tasks:
-            after.append(measured(network, method, inputs, path, spec["task"]["classes"]))
+            after.append(measured(network, method, inputs, path, spec["task"]["classes"], count))
         measuring = time.perf_counter() - begun
 
     job.run({**spec, "out": str(out)}, emit, judge=judge)
@@ -199,17 +202,18 @@ def run_update(spec: Json, out: Path, tasks: list[Path], before: list[tuple[floa
 
 @torch.inference_mode()
 def measured(
-    network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str]
+    network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
 ) -> tuple[float, float]:
-    """Mean loss and accuracy on a task's training images."""
+    """Mean loss and accuracy on `count` of a task's training images, always the same."""
     data = Dataset.read(path, classes)
-    wanted = data.units(network.classes)
+    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
+    kept, wanted = data.images[rows], data.units(network.classes)[rows]
     loss = right = 0.0
-    for images, y in zip(data.images.split(BATCH), wanted.split(BATCH), strict=True):
+    for images, y in zip(kept.split(BATCH), wanted.split(BATCH), strict=True):
         x, y = inputs(images), y.to(inputs.device)
         loss += float(method.example_losses(network, x, y, None).double().sum())
         right += float((method.predict_logits(network, x, None).argmax(1) == y).sum())
-    return loss / len(data), right / len(data)
+    return loss / len(rows), right / len(rows)
 
 
 def in_child(function: Any, *arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import sys
 import traceback
@@ -156,7 +157,11 @@ class Job:
             return
         moved = update_norm(network, self._start, set(ctx.trainable))
         predicted = None if ctx.first else method.forecast(ctx)
-        by_task = method.forecast_by_task(ctx)
+        by_task = {task: v for task, v in method.forecast_by_task(ctx).items() if math.isfinite(v)}
+        if predicted is not None and not math.isfinite(predicted):
+            raise NonFinite(
+                f"the forecast of what earlier tasks lose is {predicted}: lower lr or set optimizer.clip"
+            )
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
         self._emit({"event": "phase", "phase": "evaluate"})

@@ -231,7 +231,8 @@ class Loop:
             method.penalty_grads(ctx)
             due = (position.batch + 1) % report == 0 or position.batch + 1 == len(order)
             if due and not ctx.first and (predicted := method.forecast(ctx)) is not None:
-                self._emit(_metric("predicted_loss_rise", position.step, predicted))
+                known = predicted if math.isfinite(predicted) else None
+                self._emit(_metric("predicted_loss_rise", position.step, known))
             method.project(ctx)
             optimizer.step()
             with torch.no_grad():
@@ -351,7 +352,7 @@ def _sum(terms: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-def _metric(name: str, step: int, value: float) -> dict[str, Any]:
+def _metric(name: str, step: int, value: float | None) -> dict[str, Any]:
     return {"event": "metric", "name": name, "step": step, "value": value}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ class Measuring:
             before, after = (
                 mean_loss(n, data, task, method.example_losses, self._inputs) for n in (parent, network)
             )
+            if not (math.isfinite(before) and math.isfinite(after)):
+                continue
             tasks[str(task)] = {"predicted": by_task.get(task), "before": before, "after": after}
             self._metric("loss_rise", {"task": task, **tasks[str(task)]}, after - before)
         rises = [t["after"] - t["before"] for t in tasks.values()]  # type: ignore[operator]

@@ -12,7 +12,7 @@ from core.learn import methods
 from core.learn.curvature.block import Gram
 from core.learn.curvature.estimate import Estimate
 from core.learn.dataset import DataError
-from core.learn.loop import Loop
+from core.learn.loop import Loop, NonFinite
 from core.learn.methods.dlcft import Dlcft
 from core.learn.methods.dlcft_memory import Memory
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
@@ -779,6 +779,14 @@ def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path)
     second = bench.learn(bench.spec(2, first, method="dlcft", train_ce="masked"))
     warned = [any("train_ce" in text for text in run.result["warnings"]) for run in (first, second)]
     assert warned == [False, True]
+
+
+def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path, monkeypatch) -> None:
+    bench = bench_of(tmp_path)
+    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    monkeypatch.setattr(Dlcft, "forecast", lambda self, ctx: math.inf)
+    with pytest.raises(NonFinite, match="lower lr"):
+        bench.learn(bench.spec(2, first, method="dlcft"))
 
 
 def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
