@@ -47,6 +47,10 @@ def _a_gem(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 1 + hyper["reference_batch"] / batch
 
 
+def _dlcft(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+    return 5 / 3  # in the class scenario also as many stored images as new ones: twice that
+
+
 FORMULAS: dict[str, tuple[str, Number]] = {
     "finetune": ("1", _one),
     "l2-sp": ("1 + a pass over d", _one),
@@ -55,6 +59,7 @@ FORMULAS: dict[str, tuple[str, Number]] = {
     "mas": ("1 + a pass over d", _one),
     "si": ("1 + 3 passes over d", _one),
     "lwf": ("1 + teacher's forward", _teacher),
+    "dlcft": ("5/3 + o w (o + w) per layer", _dlcft),
     "icarl": ("at most 2 (1 + teacher)", _icarl),
     "vpt": ("1 + p / tokens", _vpt),
     "er": ("1 + B_r / B", _replay(1)),

@@ -169,8 +169,15 @@ def linearised(
 
 @pytest.mark.parametrize(
     ("architecture", "size"),
-    [(architecture, min(size, 16)) for architecture, size in CASES],
-    ids=[case[0]["name"] for case in CASES],
+    [
+        pytest.param(
+            architecture,
+            min(size, 16),
+            id=architecture["name"],
+            marks=pytest.mark.slow if architecture["name"] == "resnet18" else (),
+        )
+        for architecture, size in CASES
+    ],
 )
 @pytest.mark.parametrize(
     ("scenario", "head_mode"),
