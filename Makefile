@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
+# Arguments for test-slow, which tests to run: all of them by default.
+TESTS ?=
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -19,7 +21,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

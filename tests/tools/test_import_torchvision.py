@@ -48,6 +48,7 @@ def checkpoint(path: Path) -> dict[str, torch.Tensor]:
     return dict(state)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
     state = checkpoint(tmp_path / "in.pth")
     out = tmp_path / "out.safetensors"

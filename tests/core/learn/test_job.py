@@ -87,6 +87,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
     assert bench.learn({**spec, "snapshot": str(path)}).digests == undisturbed.digests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [

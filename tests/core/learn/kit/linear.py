@@ -2,10 +2,12 @@
 and a method driven by hand on whole tasks at once."""
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from streams import Bench
@@ -32,6 +34,11 @@ SMALL: dict[str, tuple[dict[str, Any], int, int]] = {
     "vit": ({"name": "vit", "layers": 2, "heads": 2, "hidden": 16, "mlp": 24}, 16, 2),
 }
 WITH_NORMS = ["resnet20", "slim-resnet18", "resnet18-small-stem", "resnet18-standard-stem"]
+
+
+def cases(names: Iterable[str] = SMALL) -> list[Any]:
+    """As parameters of a test; the large ones are slow tests."""
+    return [pytest.param(n, marks=pytest.mark.slow if n.startswith("resnet18") else ()) for n in names]
 
 
 def generator(seed: int = 0) -> torch.Generator:

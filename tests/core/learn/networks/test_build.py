@@ -54,7 +54,8 @@ def test_another_seed_gives_other_weights(architecture: dict[str, Any]) -> None:
     assert not all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("name", ["resnet18", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", *OTHERS])
 def test_another_process_builds_the_same_weights(name: str) -> None:
     def digest(global_seed: int) -> str:
         return subprocess.run(

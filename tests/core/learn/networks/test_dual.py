@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from linear import SMALL, displacement, images, linearised, move, plain, relative, relative_of
+from linear import cases, displacement, images, linearised, move, plain, relative, relative_of
 from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -28,7 +28,7 @@ def both_ways(network, x):
     return found
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))

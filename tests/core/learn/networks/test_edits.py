@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from linear import WITH_NORMS, images, plain, relative
+from linear import WITH_NORMS, cases, images, plain, relative
 from torch import nn
 
 from core.learn.networks import ImageSpec, build_network
@@ -21,7 +21,7 @@ class Wrong(Backbone):
             self.add_module(name, module)
 
 
-@pytest.mark.parametrize("case", WITH_NORMS)
+@pytest.mark.parametrize("case", cases(WITH_NORMS))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_a_folded_network_gives_what_its_norms_gave(case, dtype, tolerance) -> None:
     network, x = plain(case).to(dtype), images(case).to(dtype)

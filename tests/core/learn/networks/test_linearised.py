@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from linear import CLASSES, SMALL, displacement, images, linearised, move, plain, relative, relative_of
+from linear import CLASSES, SMALL, cases, displacement, images, linearised, move, plain, relative, relative_of
 from safetensors.torch import save_file
 
 from core.learn import predicting
@@ -39,7 +39,7 @@ def added(a, b, scale=1.0):
     return {name: a[name] + scale * b[name] for name in a}
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more(case) -> None:
     network, x = linearised(case), images(case)
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_features_are_affine_in_the_displacement(case) -> None:
     assert relative(at(network, x, added(a, a, 2.0)) - zero, 3 * of_a) <= 1e-13
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
     network, x, h = linearised(case), images(case), 1e-6
     psi = displacement(network, 4)
@@ -75,7 +75,7 @@ def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
         assert relative(at(network, x, psi) - network.backbone(x), slope) <= 1e-7
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     network, x = linearised(case), images(case)
     a = displacement(network, 4)
@@ -87,7 +87,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_the_displacements_gradient_is_backpropagation_through_the_base(case) -> None:
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))
@@ -195,7 +195,7 @@ def test_the_base_moves_at_no_depth() -> None:
     assert names == {n for n, _ in network.named_parameters() if not n.startswith("backbone.")}
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize("case", cases())
 def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(case) -> None:
     linear, folded = linearised(case), plain(case)
     weights = {name for name, _ in linear.backbone.named_parameters()}
