@@ -12,13 +12,13 @@ backward pass, and what a version stores. The kinds take turns; seconds are medi
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.optimizer_step import timed
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import Estimate, Kind
 from core.learn.curvature.layers import layers_of
@@ -211,17 +211,6 @@ def seconds(subject: Subject, rounds: int) -> list[str]:
         each = ", ".join(f"{kind} {middle[f'{what}, {kind}'] / step:.2f}" for kind in KINDS)
         lines.append(f"            {what} over a plain step: {each}")
     return lines
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds until the work is done, on the device as well."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def anchors(network: Network) -> list[Anchored]:
     ]
 
 
-def timed(work: Callable[[], None], device: torch.device) -> float:
+def timed(work: Callable[[], object], device: torch.device) -> float:
     """Seconds until the work is done, on the device as well."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -87,6 +87,17 @@ class Context:
             y = torch.searchsorted(self.units, y)
         return functional.cross_entropy(logits, y)
 
+    def way(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """θ - θ_start of parameters that move, by name; what was added since the task's start counts from zero."""
+        anchors: dict[str, Tensor] = self.derived.setdefault("start", {})
+        found: dict[str, Tensor] = {}
+        for name in names:
+            if name not in anchors:
+                start = self.weights_at("update_start").get(name)
+                anchors[name] = _padded(start, self.trainable[name])
+            found[name] = self.trainable[name].detach() - anchors[name]
+        return found
+
     def autocast(self) -> Any:
         """The number format of forward passes on this device."""
         return autocast(self.device)
@@ -119,3 +130,11 @@ class Context:
         return [
             m for m in self.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
         ]
+
+
+def _padded(start: Tensor | None, now: Tensor) -> Tensor:
+    """Where a parameter was, in its present shape and layout."""
+    anchor = torch.zeros_like(now, requires_grad=False)
+    if start is not None:
+        anchor[: start.shape[0]] = start.to(now.device)
+    return anchor

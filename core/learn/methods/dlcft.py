@@ -286,12 +286,7 @@ class Dlcft(Method):
 
         A task's own head is no concern of other tasks.
         """
-        names = [n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")]
-        if "anchors" not in ctx.derived:
-            start = ctx.weights_at("update_start")
-            ctx.derived["anchors"] = {n: _anchor(start.get(n), ctx.trainable[n]) for n in names}
-        anchors: dict[str, Tensor] = ctx.derived["anchors"]
-        return {n: ctx.trainable[n].detach() - anchors[n] for n in names}
+        return ctx.way(n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads."))
 
     def _reservoir(self, ctx: Context) -> Reservoir:
         return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
@@ -328,14 +323,6 @@ class Dlcft(Method):
 def _linearised(ctx: Context) -> LinearisedNetwork:
     assert isinstance(ctx.network, LinearisedNetwork)
     return ctx.network
-
-
-def _anchor(start: Tensor | None, now: Tensor) -> Tensor:
-    """Where a parameter was, in its present shape and layout; what is new started at zero."""
-    anchor = torch.zeros_like(now, requires_grad=False)
-    if start is not None:
-        anchor[: start.shape[0]] = start.to(now.device)
-    return anchor
 
 
 def _adapt_norms(ctx: Context) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
-
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import Estimate
 from core.learn.curvature.fisher import log_p_gradients
@@ -67,7 +65,7 @@ class EwcOnline(Ewc):
         if not self._factored:
             super().penalty_grads(ctx)
         elif self.stiffness > 0:
-            pull, _ = Factored.of(ctx, self.state[self.section]).gradient(self._deltas(ctx))
+            pull, _ = Factored.of(ctx, self.state[self.section]).gradient(ctx.way(ctx.trainable))
             for name, r in pull.items():
                 grad = ctx.trainable[name].grad
                 if grad is not None:
@@ -76,7 +74,7 @@ class EwcOnline(Ewc):
     def penalty(self, ctx: Context) -> float:
         if not self._factored:
             return super().penalty(ctx)
-        return self.stiffness * Factored.of(ctx, self.state[self.section]).gradient(self._deltas(ctx))[1]
+        return self.stiffness * Factored.of(ctx, self.state[self.section]).gradient(ctx.way(ctx.trainable))[1]
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         if self._factored:
@@ -109,17 +107,3 @@ class EwcOnline(Ewc):
             for x, y in chunks(batches, limit):
                 found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
         return Curvature(found.blocks())
-
-    def _deltas(self, ctx: Context) -> dict[str, Tensor]:
-        """The way so far, of parameters that move; rows that were added have none."""
-        if "anchors" not in ctx.derived:
-            start = ctx.weights_at("update_start")
-            ctx.derived["anchors"] = {n: _anchor(start[n], p) for n, p in ctx.trainable.items() if n in start}
-        anchors: dict[str, Tensor] = ctx.derived["anchors"]
-        return {n: ctx.trainable[n].detach() - anchor for n, anchor in anchors.items()}
-
-
-def _anchor(start: Tensor, now: Tensor) -> Tensor:
-    anchor = now.detach().clone()
-    anchor[: start.shape[0]] = start.to(now.device)
-    return anchor

@@ -229,19 +229,9 @@ class _TangentConv(torch.autograd.Function):
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
     ) -> Tensor:
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
-        kind = _format(x)
-        x, w = x.to(kind), w.to(kind)
+        x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
-        with torch.autocast(x.device.type, enabled=False):
-            out = None
-            if v is not None or b is not None:
-                along = torch.zeros_like(w) if v is None else v.to(kind)
-                out = functional.conv2d(x, along, None if b is None else b.to(kind), *args)
-            if dx is not None:
-                own = functional.conv2d(dx.to(kind), w, None, *args)
-                out = own if out is None else out.add_(own)
-        assert out is not None
-        return out
+        return _tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -281,19 +271,9 @@ class _TangentLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
     ) -> Tensor:
-        kind = _format(x)
-        x, w = x.to(kind), w.to(kind)
+        x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
-        with torch.autocast(x.device.type, enabled=False):
-            out = None
-            if v is not None or b is not None:
-                along = torch.zeros_like(w) if v is None else v.to(kind)
-                out = functional.linear(x, along, None if b is None else b.to(kind))
-            if dx is not None:
-                own = functional.linear(dx.to(kind), w)
-                out = own if out is None else out.add_(own)
-        assert out is not None
-        return out
+        return _tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -304,6 +284,22 @@ class _TangentLinear(torch.autograd.Function):
         v = rows.T @ x.flatten(0, -2) if wants_v else None
         b = rows.sum(0) if wants_b else None
         return None, dx, None, v, b
+
+
+def _tangent(
+    layer: Rule, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
+) -> Tensor:
+    """layer(x; v, b) + layer(dx; w), at least one of them, in x's number format."""
+    out: Tensor | None = None
+    with torch.autocast(x.device.type, enabled=False):
+        if v is not None or b is not None:
+            along = torch.zeros_like(w) if v is None else v.to(x.dtype)
+            out = layer(x, along, None if b is None else b.to(x.dtype))
+        if dx is not None:
+            own: Tensor = layer(dx.to(x.dtype), w, None)
+            out = own if out is None else out.add_(own)
+    assert out is not None
+    return out
 
 
 def _format(x: Tensor) -> torch.dtype:
