@@ -114,11 +114,13 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
     for order in range(plan.orders):
         for seed in plan.seeds:
             for data, scenario, method, depth in cells:
-                if seed not in (method.seeds or plan.seeds):
+                if seed not in (method.seeds or plan.seeds) or seed not in (data.seeds or plan.seeds):
                     continue
                 names = files.source(data).names
                 tasks = _tasks(data, len(names), scenario, order)
                 labels = [[names[c] for c in task] for task in tasks]
+                if method.joint and scenario == "data":
+                    labels = labels[:1]  # the same run, however the images are split
                 recipe = recipe_of(plan, method, scenario, depth, seed)
                 if method.joint:
                     recipe = recipe.model_copy(update={"method": joint.method_of(recipe, scenario, labels)})

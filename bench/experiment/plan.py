@@ -81,12 +81,13 @@ class DataSet(Images):
     """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`.
 
     In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes, with
-    one common test set.
+    one common test set. `seeds`: some of the plan's, all by default.
     """
 
     name: Label
     classes_per_task: Annotated[int, Field(ge=1)] | None = None
     splits: Annotated[int, Field(ge=1)] | None = None
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
     def suits(self, scenario: str) -> bool:
         """Whether it says how it is cut into tasks of this scenario."""
@@ -188,6 +189,9 @@ class Plan(Strict):
                 raise ValueError(
                     f"scenarios: no data set is for the {scenario} scenario: see splits, classes_per_task"
                 )
+        for data in self.data:
+            if set(data.seeds or ()) - set(self.seeds):
+                raise ValueError(f"data: {data.name} names seeds that are not the plan's")
         for method in self.methods:
             if set(method.scenarios or ()) - set(self.scenarios) or set(method.seeds or ()) - set(self.seeds):
                 raise ValueError(f"methods: {method.name} names scenarios or seeds that are not the plan's")

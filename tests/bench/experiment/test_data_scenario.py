@@ -11,9 +11,10 @@ from bench.experiment.runs import Store, execute
 from core.ingest.dataset import open_dataset
 from core.learn.control import NoControl
 
-SPLITS = """
+COUNTS = "train_per_class = 13, test_per_class = 20"
+SPLITS = f"""
 scenarios = ["data"]
-data = [{ name = "digits", path = "digits", classes = "0-2", splits = 4, train_per_class = 13, test_per_class = 20 }]
+data = [{{ name = "digits", path = "digits", classes = "0-2", splits = 4, {COUNTS} }}]
 """
 METHODS = """
 [[methods]]
@@ -43,6 +44,21 @@ def test_each_class_is_shared_out_over_the_tasks(runs):
     assert set().union(*shares) == everything
     assert sum(len(share) for share in shares) == len(everything)
     assert len({stage.test.file for stage in (*run.stages, *joint.stages)}) == 1
+
+
+def test_learning_all_at_once_is_one_run_however_the_images_are_split(runs):
+    second = f'{{ name = "two", path = "digits", classes = "0-2", splits = 2, {COUNTS} }}'
+    two = SPLITS.replace("}]", f"}}, {second}]")
+    joint = [run for run in runs(two + METHODS) if run.joint]
+    assert [run.data for run in joint] == ["digits", "two"]
+    assert joint[0].key == joint[1].key
+
+
+def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
+    some = SPLITS.replace("splits = 4", "splits = 4, seeds = [1]")
+    assert [run.seed for run in runs("seeds = [0, 1]\n" + some + '[[methods]]\nname = "finetune"\n')] == [1]
+    with pytest.raises(PlanError, match="data: digits names seeds that are not the plan's"):
+        plan(some + '[[methods]]\nname = "finetune"\n')
 
 
 def test_an_order_shares_them_out_anew(runs):
