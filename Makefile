@@ -18,7 +18,7 @@ serve: $(VENV)/.demo
 	$(BIN)/python -m worker.launcher
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow $(TESTS)

@@ -8,7 +8,7 @@ tried once at a rate drawn from 0.0001 to 0.03: versions that nobody would keep,
 next task goes on from the version of the usual rate. Printed are, for some updates and as a
 ratio of the last five to the second to sixth: seconds from the first step to the end of the curvature pass, and peak
 memory (goal for both ≤ 1.1), with the evaluation apart; bytes of a version's parts, and of those that are new in it.
-Then the forecast, ½ Δᵀ H Δ + qᵀ Δ (q the earlier tasks' gradient where the latest ended), against the measured rise of
+Then the forecast, c/2 Δᵀ H Δ + qᵀ Δ (c: the coupling of layers, q: the earlier tasks' gradient), against the measured rise of
 the mean loss on `--measured` images of each earlier task, and on as many held-out images of each class: rank
 correlation (goal ≥ 0.9), calibration, the fall of accuracy, and how long measuring took beyond the end of training,
 when the forecast is known. A squared error's rise is exactly mean ½ ‖δ‖² + mean (f - y)ᵀ δ, δ the change of the
@@ -19,6 +19,7 @@ import argparse
 import functools
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -75,11 +76,16 @@ class Said:
 
 @dataclass(frozen=True)
 class Terms:
-    """A rise of the mean loss, its part of second order and that of first order."""
+    """A rise of the mean loss, its part of second order and that of first order.
+
+    `blocks`: the second order of layers by themselves; `late`: the rise by this update's own coupling, known after it.
+    """
 
     rise: float
     bend: float
     slope: float
+    blocks: float = math.nan
+    late: float = math.nan
 
 
 @dataclass
@@ -227,7 +233,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
         {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-        predicted(spec["parent"], _parts(folder), result.get("forecast")),
+        predicted(spec["parent"], _parts(folder), result),
         said[:-1],
         said[-1],
         measuring,
@@ -246,19 +252,20 @@ def ask(network: Network, method: Method, inputs: Inputs, path: Path, classes: l
     return Said(torch.cat(logits).double().numpy(), data.units(network.classes)[rows].numpy())
 
 
-def predicted(parent: Json, parts: list[Json], forecast: Json | None) -> Terms | None:
+def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
     """The forecast of an update, and its terms from the files of the two versions."""
-    if forecast is None:
+    if "forecast" not in result:
         return None
     section = Section()
     old, new = _tensors(parent["parts"]), _tensors(parts)
-    curvature = {
-        k: t for part in parent["parts"] if part["type"] == "curvature" for k, t in _tensors([part]).items()
-    }
-    section.load(curvature, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu"))
+    kept = _tensors([part for part in parent["parts"] if part["type"] == "curvature"])
+    section.load(kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu"))
+    memory = Memory(section)
     moved = {n: t - old[n] for n, t in new.items() if n.startswith(("displacement.", "head.")) and n in old}
-    bend = float(Memory(section).curvature.gradient(moved)[1])
-    return Terms(forecast["predicted"], bend, forecast["predicted"] - bend)
+    blocks, rise = float(memory.curvature.gradient(moved)[1]), result["forecast"]["predicted"]
+    bend = memory.coupling * blocks
+    own = result["method"]["state"]["curvature"]["coupling"]
+    return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
 
 
 def changed(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
@@ -337,8 +344,10 @@ def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
         lines.append(f"{where}: measured {_span([t.rise for t in seen])}")
         for name, p, m in (
             ("forecast", [t.rise for t in said], [t.rise for t in seen]),
-            ("½ Δᵀ H Δ alone", [t.bend for t in said], [t.rise for t in seen]),
-            ("½ Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], [t.bend for t in seen]),
+            ("forecast by the update's own coupling", [t.late for t in said], [t.rise for t in seen]),
+            ("c/2 Δᵀ H Δ alone", [t.bend for t in said], [t.rise for t in seen]),
+            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], [t.bend for t in seen]),
+            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in said], [t.bend for t in seen]),
             ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
             ("forecast and fall of accuracy", [t.rise for t in said], accuracy),
         ):

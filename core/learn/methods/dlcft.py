@@ -178,7 +178,7 @@ class Dlcft(Method):
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         network, hyper = _linearised(ctx), self.hyper
-        deltas = self._deltas(ctx) if self._tasks else {}
+        deltas = self._deltas(ctx) if network.frozen else {}
         if not network.frozen:
             network.freeze()
             if network.fixed_head:
@@ -193,6 +193,7 @@ class Dlcft(Method):
                 alpha=hyper.alpha,
                 probes=self._probes(ctx),
                 generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
+                deltas=deltas,
                 max_factor_bytes=hyper.max_factor_bytes,
                 diagonal=hyper.keep_task_curvature == "diagonal",
             )
@@ -225,18 +226,21 @@ class Dlcft(Method):
         rise = ctx.scratch.get("rise")  # of the weights before this step, as long as it lasts
         if rise is None:
             rise = memory.curvature.gradient(deltas)[1]
+        rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
                 rise = rise + (like(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """1/2 Δᵀ D_i Δ + q_iᵀ Δ, D_i the task's own diagonal and q_i its gradient where this task began."""
+        """c/2 Δᵀ D_i Δ + q_iᵀ Δ: D_i the task's own diagonal, c its coupling, q_i its gradient where this task began."""
         found: dict[int, float] = {}
-        deltas = self._deltas(ctx) if self._tasks else {}
-        for task, (diagonal, slope) in self._memory(ctx).of_tasks().items():
+        deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
+        for task, (diagonal, slope) in memory.of_tasks().items():
             terms = [
-                (0.5 * like(diagonal[n], d) * d.square() + like(slope[n], d) * d).sum()
+                (
+                    memory.diagonal_coupling / 2 * like(diagonal[n], d) * d.square() + like(slope[n], d) * d
+                ).sum()
                 for n, d in deltas.items()
                 if n in diagonal
             ]

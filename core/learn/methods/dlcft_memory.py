@@ -4,6 +4,10 @@ Kept are the mean curvature of the tasks so far and, on request, their mean grad
 Curvature is that of the linearised network at its base ψ0: it depends on the images and on the rows that read the
 displacement, not on labels, residuals or the displacement itself (J'J, since the loss's Hessian by the outputs is the
 identity). Everything is merged statistic by statistic, as if the data had been measured together.
+
+Blocks by layer leave out what layers have to do with each other. Layers that move together add up in the outputs, so
+that ΔᵀHΔ of an update is several times what its blocks say, and the more so the more layers there are. How many
+times is measured along the update itself, on its own images, and kept as `coupling`, by which forecasts take H.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.capture import full_precision
@@ -31,11 +36,17 @@ HEAD = "head"
 
 @dataclass(frozen=True)
 class Measured:
-    """One task at its end. By parameter: `gradient` of its mean loss, and `diagonal` of its curvature if asked for."""
+    """One task at its end. By parameter: `gradient` of its mean loss, and `diagonal` of its curvature if asked for.
+
+    `coupling`, `diagonal_coupling`: how many times greater the mean 1/2 ‖δ‖² is, δ the change of an image's outputs by
+    this update, than 1/2 ΔᵀHΔ of either form; 1 where nothing moved.
+    """
 
     curvature: Curvature
     gradient: Mapping[str, Tensor]
     diagonal: Mapping[str, Tensor]
+    coupling: float
+    diagonal_coupling: float
     health: Mapping[str, float]
 
 
@@ -48,16 +59,18 @@ def measured(
     alpha: float,
     probes: int | None,
     generator: torch.Generator,
+    deltas: Mapping[str, Tensor],
     max_factor_bytes: int | None = None,
     diagonal: bool = False,
 ) -> Measured:
     """One pass over a task's examples (x [B, C, S, S], y int64 [B]), unaugmented; the network in eval mode.
 
     task: names the head in the task scenario, whose heads have no curvature: they never move again. probes: sign
-    vectors per image, or None for every output by itself. Raises ValueError without examples.
+    vectors per image, or None for every output by itself. deltas: the way of the task, by parameter. Raises ValueError
+    without examples.
     """
     main, own = _estimate(network, task, kind), _estimate(network, task, "diagonal") if diagonal else None
-    first_order = _FirstOrder(network, task, alpha)
+    first_order, change = _FirstOrder(network, task, alpha), _Change(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
         cotangents = _cotangents(network, x, task, probes, generator)
@@ -66,17 +79,22 @@ def measured(
             own.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if ratio is None:
             ratio = _trace_ratio(network, x, task, kind, cotangents)
-        first_order.add(x, y)
+        change.add(x, first_order.add(x, y))
     curvature = _curvature(main, first_order.gram(), max_factor_bytes)
     gradient = first_order.gradient()
     norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
+    coupling = change.over(float(curvature.gradient(deltas)[1]))
     health = {
         "end_gradient_norm": float(norm),
         "curvature_trace": float(curvature.trace()),
         "curvature_trace_ratio": 1.0 if ratio is None else ratio,
+        "curvature_coupling": coupling,
     }
     diagonals = {} if own is None else _diagonals(own, first_order.gram(), gradient)
-    return Measured(curvature, gradient, diagonals, health)
+    bend = sum(
+        float((d * deltas[name].square()).sum()) / 2 for name, d in diagonals.items() if name in deltas
+    )
+    return Measured(curvature, gradient, diagonals, coupling, change.over(bend), health)
 
 
 class Memory:
@@ -92,6 +110,16 @@ class Memory:
     @property
     def images(self) -> int:
         return int(self._section.json.get("images", 0))
+
+    @property
+    def coupling(self) -> float:
+        """Of the latest update; 1 before the first."""
+        return float(self._section.json.get("coupling", 1.0))
+
+    @property
+    def diagonal_coupling(self) -> float:
+        """Of the tasks' own diagonals."""
+        return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
     def curvature(self) -> Curvature:
@@ -129,6 +157,7 @@ class Memory:
         tensors |= {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
             pull = self.curvature.gradient(deltas)[0] if self.tasks else {}
+            pull = {name: fresh.coupling * of for name, of in pull.items()}
             for name, new in fresh.gradient.items():
                 before = [like(held[name], new) for held in (self.gradient, pull) if name in held]
                 tensors[f"gradient/{name}"] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
@@ -137,7 +166,8 @@ class Memory:
             for name, d in diagonal.items():
                 moved = slope[name]
                 if name in deltas:
-                    moved = like(moved, deltas[name]) + like(d, deltas[name]) * deltas[name]
+                    pull_of = like(d, deltas[name]) * deltas[name]
+                    moved = like(moved, deltas[name]) + fresh.diagonal_coupling * pull_of
                 tensors[f"task/{number}/diagonal/{name}"] = d
                 tensors[f"task/{number}/gradient/{name}"] = moved
         for name, d in fresh.diagonal.items():
@@ -146,6 +176,8 @@ class Memory:
         json = {
             "tasks": self.tasks + 1,
             "images": self.images + images,
+            "coupling": fresh.coupling,
+            "diagonal_coupling": fresh.diagonal_coupling,
             "layers": curvature.to_json(),
             "by_task": [*by_task, *([task] if fresh.diagonal else [])],
         }
@@ -174,12 +206,14 @@ class _FirstOrder:
         self._gram: Tensor | None = None
 
     @torch.no_grad()
-    def add(self, x: Tensor, y: Tensor) -> None:
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Take in a batch; its outputs."""
         network = self._network
         with full_precision(x.device):
             value, tangent = network.expansion(x)
             assert tangent is not None
-            u = residuals(network.join(value, tangent, self._task), y, self._alpha)
+            outputs = network.join(value, tangent, self._task)
+            u = residuals(outputs, y, self._alpha)
             self._add(network.pullback(x, u @ network.reading_rows(self._task)))
             if self._task is None:
                 z = with_one(value if network.fixed_head else value + tangent)
@@ -187,6 +221,7 @@ class _FirstOrder:
                 of_head = u.T @ z
                 self._add({"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]})
         self._n += x.shape[0]
+        return outputs
 
     def gradient(self) -> dict[str, Tensor]:
         """Of the mean loss, by parameter. Raises ValueError without examples."""
@@ -201,6 +236,28 @@ class _FirstOrder:
     def _add(self, found: Mapping[str, Tensor]) -> None:
         for name, value in found.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
+
+
+class _Change:
+    """The sum of 1/2 ‖δ‖², δ what this update changed in an image's outputs."""
+
+    def __init__(self, network: LinearisedNetwork, task: int | None, deltas: Mapping[str, Tensor]) -> None:
+        parameters = dict(network.named_parameters())
+        self._before = {name: parameters[name].detach() - delta for name, delta in deltas.items()}
+        self._network, self._task = network, task
+        self._sum, self._n = 0.0, 0
+
+    @torch.no_grad()
+    def add(self, x: Tensor, outputs: Tensor) -> None:
+        if self._before:
+            with full_precision(x.device):
+                before = functional_call(self._network, self._before, (x, self._task))
+            self._sum += float((outputs - before).double().square().sum()) / 2
+        self._n += x.shape[0]
+
+    def over(self, modelled: float) -> float:
+        """The mean by what a form of the curvature says."""
+        return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
 def _estimate(network: LinearisedNetwork, task: int | None, kind: Kind) -> Estimate:

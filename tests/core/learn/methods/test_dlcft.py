@@ -68,6 +68,14 @@ def away(ctx, seed=9, by=0.3):
     place(ctx, flat(ctx) + by * torch.randn(len(flat(ctx)), generator=g, dtype=torch.float64))
 
 
+def stir(ctx, seed=0, prefix="displacement."):
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in ctx.trainable.items():
+            if name.startswith(prefix):
+                parameter.add_(torch.randn(parameter.shape, generator=g, dtype=torch.float64))
+
+
 def penalty_alone(run, ctx):
     """What `penalty_grads` adds, by name."""
     for parameter in ctx.trainable.values():
@@ -425,7 +433,7 @@ def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
 
 
 def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
-    """q_2 = 1/2 (q_1 + H_1 Δ) + 1/2 ∇L_2."""
+    """q_2 = 1/2 (q_1 + c H_1 Δ) + 1/2 ∇L_2."""
     run = hand(gradient="objective", head_mode="linear", curvature="kfac")
     first = learned(run, [examples(9, 1), examples(6, 2)])
     q, h = run.method.state["curvature"], dense(run.method.state["curvature"], first.trainable)
@@ -436,8 +444,10 @@ def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
     own = torch.autograd.grad(
         squared_errors(first.network(x), y, ALPHA).mean(), list(first.trainable.values())
     )
-    wanted = 0.5 * (kept_then + h @ (flat(first) - anchor)) + 0.5 * torch.cat([g.flatten() for g in own])
+    delta = flat(first) - anchor
     run.end(first)
+    c = q.json["coupling"]
+    wanted = 0.5 * (kept_then + c * (h @ delta)) + 0.5 * torch.cat([g.flatten() for g in own])
     found = torch.cat(
         [run.method.state["curvature"].tensors[f"gradient/{name}"].flatten() for name in first.trainable]
     )
@@ -521,16 +531,9 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefi
     run = hand(network=straight(), head_mode="linear", curvature=curvature, gradient="objective")
     tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
 
-    def move_it(ctx, seed):
-        g = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for name, parameter in ctx.trainable.items():
-                if name.startswith(prefix):
-                    parameter.add_(torch.randn(parameter.shape, generator=g, dtype=torch.float64))
-
     for seed, (x, y) in enumerate(tasks[:2]):
         ctx = run.begin(x, y)
-        move_it(ctx, seed)
+        stir(ctx, seed, prefix)
         run.end(ctx)
     ctx = run.begin(*tasks[2])
     assert run.method.forecast(ctx) == 0
@@ -540,8 +543,48 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefi
             return sum(float(squared_errors(run.network(x), y, ALPHA).mean()) for x, y in tasks[:2]) / 2
 
     before = mean()
-    move_it(ctx, 4)
+    stir(ctx, 4, prefix)
     assert run.method.forecast(ctx) == pytest.approx(mean() - before, rel=1e-10)
+
+
+@pytest.mark.parametrize("scenario", ["data", "task"])
+@pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
+def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, curvature) -> None:
+    run, (x, y) = hand(scenario, curvature=curvature), examples()
+    run.network.grow(1, CLASSES, "default", torch.Generator().manual_seed(0))
+    run.network.double()
+    ctx = run.begin(x, y)
+    task = ctx.head_task
+    before = run.network(x, task).detach()
+    moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
+    g = torch.Generator().manual_seed(3)
+    change = {n: 0.1 * torch.randn(ctx.trainable[n].shape, generator=g, dtype=torch.float64) for n in moving}
+    with torch.no_grad():
+        for name, d in change.items():
+            ctx.trainable[name].add_(d)
+        seen = (run.network(x, task) - before).square().sum(1).mean() / 2
+    run.end(ctx)
+    d = torch.cat([change[name].flatten() for name in moving])
+    h = dense(run.method.state["curvature"], {name: ctx.trainable[name] for name in moving})
+    found = run.method.state["curvature"].json["coupling"]
+    assert found == pytest.approx(float(seen / (d @ h @ d / 2)), rel=1e-9)
+    assert run.notes["curvature_coupling"] == found
+
+
+def test_layers_that_move_together_couple_and_one_that_moves_alone_does_not() -> None:
+    run, (x, y) = hand(head_mode="linear", curvature="kfac", network=straight()), examples()
+    ctx = run.begin(x, y)
+    stir(ctx)
+    run.end(ctx)
+    assert run.method.state["curvature"].json["coupling"] == pytest.approx(1, rel=1e-10)
+    ctx = run.begin(x, y)
+    run.end(ctx)  # nothing moved
+    assert run.method.state["curvature"].json["coupling"] == 1
+    deep = hand(head_mode="linear", curvature="kfac")
+    ctx = deep.begin(x, y)
+    place(ctx, flat(ctx) - 0.01 * deep.gradient(ctx))  # all layers, each to lower the same loss
+    deep.end(ctx)
+    assert deep.method.state["curvature"].json["coupling"] > 1.5
 
 
 def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
@@ -550,7 +593,8 @@ def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
     anchor = flat(ctx)
     away(ctx)
     d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
-    assert run.method.forecast(ctx) == pytest.approx(float(d @ h @ d) / 2, rel=1e-12)
+    c = run.method.state["curvature"].json["coupling"]
+    assert c != 1 and run.method.forecast(ctx) == pytest.approx(c * float(d @ h @ d) / 2, rel=1e-12)
 
 
 def test_before_the_second_task_there_is_no_forecast() -> None:
@@ -571,7 +615,7 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
         alone.append((x, y, dense(fresh.method.state["curvature"], ctx.trainable), flat(ctx)))
         run.end(ctx)
     ctx = run.begin(*tasks[2])
-    start = flat(ctx)
+    start, c = flat(ctx), run.method.state["curvature"].json["diagonal_coupling"]
     assert run.method.forecast_by_task(ctx) == {1: 0.0, 2: 0.0}
     slopes = []
     for x, y, h, at in alone:
@@ -579,13 +623,13 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
         own = torch.autograd.grad(
             squared_errors(ctx.network(x), y, ALPHA).mean(), list(ctx.trainable.values())
         )
-        slopes.append(torch.cat([g.flatten() for g in own]) + h.diagonal() * (start - at))
+        slopes.append(torch.cat([g.flatten() for g in own]) + c * h.diagonal() * (start - at))
     place(ctx, start)
     away(ctx)
     d = flat(ctx) - start
     found = run.method.forecast_by_task(ctx)
     for task, (_, _, h, _), slope in zip((1, 2), alone, slopes, strict=True):
-        assert found[task] == pytest.approx(float(h.diagonal() @ d.square() / 2 + slope @ d), rel=1e-10)
+        assert found[task] == pytest.approx(float(c * h.diagonal() @ d.square() / 2 + slope @ d), rel=1e-10)
 
 
 def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
