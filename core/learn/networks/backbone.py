@@ -92,6 +92,18 @@ class Backbone(nn.Module):
                 raise ValueError(f"the base lacks the tensor {name}")
 
 
+def runs(layers: list[Layer], count: int) -> list[list[Layer]]:
+    """Up to `count` runs of near-equal length; where it does not come out even, earlier runs are longer."""
+    count = min(count, len(layers))
+    length, longer = divmod(len(layers), count)
+    runs, start = [], 0
+    for i in range(count):
+        end = start + length + (i < longer)
+        runs.append(layers[start:end])
+        start = end
+    return runs
+
+
 def belongs(name: str, prefixes: Iterable[str]) -> bool:
     """Whether a state-dict name is one of the prefixes or lies below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)

@@ -17,6 +17,8 @@ from core.learn.networks import (
     torchvision_vit,
 )
 from core.learn.networks.backbone import Backbone, ImageSpec
+from core.learn.networks.dne.backbone import DneBackbone, DneHyper
+from core.learn.networks.dne.expert import expert_rule
 from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_default
 
 
@@ -115,6 +117,16 @@ _ALL = [
         "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
         torchvision_vit.vit,
         torchvision_vit.vit_rule,
+        4,
+    ),
+    ArchitectureInfo(
+        "dne",
+        "dne",
+        DneHyper,
+        "Vision transformer with gated attention to positions, made to be widened by small experts, task by task.",
+        "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",
+        DneBackbone,
+        expert_rule,
         4,
     ),
     *[

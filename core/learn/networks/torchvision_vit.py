@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer
+from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, runs
 from core.learn.torchvision_import import torchvision_models
 
 STAGES = 4
@@ -83,7 +83,7 @@ class Vit(Backbone):
         self.encoder = net.encoder
         self.width = hyper.hidden
         blocks: list[Layer] = [(f"encoder.layers.encoder_layer_{i}",) for i in range(hyper.layers)]
-        stages = _runs(blocks, STAGES)
+        stages = runs(blocks, STAGES)
         stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
         stages[-1].append(("encoder.ln",))
         self.arrange(stages)
@@ -95,18 +95,6 @@ class Vit(Backbone):
         """[B, channels, size, size] to [B, 1 + patches, hidden]: class token and patches, without positions."""
         patches = self.conv_proj(x).flatten(2).transpose(1, 2)
         return torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
-
-
-def _runs(blocks: list[Layer], count: int) -> list[list[Layer]]:
-    """Up to `count` runs of near-equal length; where it does not come out even, earlier runs are longer."""
-    count = min(count, len(blocks))
-    length, longer = divmod(len(blocks), count)
-    runs, start = [], 0
-    for i in range(count):
-        end = start + length + (i < longer)
-        runs.append(blocks[start:end])
-        start = end
-    return runs
 
 
 def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:

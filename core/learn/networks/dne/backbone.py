@@ -1,0 +1,61 @@
+"""The first expert as a backbone: a vision transformer that any method trains, and `dne` adds experts to."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, runs
+from core.learn.networks.dne.chain import features
+from core.learn.networks.dne.expert import Expert, Sizes
+
+STAGES = 4
+
+
+class DneHyper(BaseModel):
+    """`heads` of `head_dim` channels in the first expert, `layers` of which the last attends from a class token.
+
+    `expansion`: hidden channels by channels. `attention`: of patches, gated to positions or plain. `patch`: pixels a
+    side; null: 4 up to 32-pixel images, 8 up to 64 and 16 above.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    layers: int = Field(6, ge=2, le=48)
+    head_dim: int = Field(32, ge=1, le=256)
+    heads: int = Field(12, ge=1, le=64)
+    expansion: int = Field(4, ge=1, le=16)
+    attention: Literal["gpsa", "mhsa"] = "gpsa"
+    patch: int | None = Field(None, ge=1, le=64)
+
+
+class DneBackbone(Backbone):
+    """Features [B, heads · head_dim]: the class token of the last layer, normalised."""
+
+    ignored = ("head.",)
+
+    def __init__(self, hyper: DneHyper, image: ImageSpec) -> None:
+        super().__init__()
+        patch = hyper.patch or (16 if image.size > SMALL_IMAGE else 4 if image.size <= 32 else 8)
+        if patch > image.size:
+            raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
+        self.sizes = Sizes(
+            hyper.layers,
+            hyper.head_dim,
+            hyper.expansion,
+            image.channels,
+            patch,
+            image.size // patch,
+            hyper.attention == "gpsa",
+        )
+        self.expert = Expert(hyper.heads, 0, self.sizes)
+        self.width = self.expert.width
+        layers: list[Layer] = [(f"expert.layers.{i}",) for i in range(hyper.layers)]
+        stages = runs(layers, STAGES)
+        stages[0].insert(0, ("expert.patch", "expert.position"))
+        stages[-1].append(("expert.token", "expert.norm"))
+        self.arrange(stages)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return features([self.expert], x)[0]

@@ -1,0 +1,178 @@
+"""One expert: a vision transformer of a few heads, whose mixing layers read all experts up to itself.
+
+Every layer is pre-norm attention over this expert's own channels, then mixing: in the first expert an ordinary MLP,
+in later ones two task attentions, from the normalised heads of all experts up to hidden heads γ times as wide, and
+from all hidden heads back. The last layer attends from a class token to the patches and mixes that token alone; it is
+the expert's feature. An expert never reads later ones, so what it computes is fixed once it is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from core.learn.networks.dne.spatial import SpatialAttention
+from core.learn.networks.dne.task_attention import TaskAttention
+
+EPSILON = 1e-5
+DROP_PATH = 0.1  # of the last layer; less in earlier ones, none in the first
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
+
+    layers: int
+    head_dim: int
+    expansion: int
+    channels: int
+    patch: int
+    grid: int
+    gated: bool
+
+    @property
+    def hidden(self) -> int:
+        """Channels of a hidden head."""
+        return self.expansion * self.head_dim
+
+
+class Mlp(nn.Module):
+    """The first expert's mixing."""
+
+    def __init__(self, heads: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden)
+        self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
+
+    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        return self.inner(own)  # type: ignore[no-any-return]
+
+    def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        return self.outer(own)  # type: ignore[no-any-return]
+
+
+class TaskMixing(nn.Module):
+    """A later expert's: the task attention block. `sources`: heads of all experts up to this one."""
+
+    def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
+        super().__init__()
+        self._narrow, self._wide = sizes.head_dim, sizes.hidden
+        self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
+        self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
+
+    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        return self.inner(_heads(own, self._narrow), joined(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
+
+    def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        return self.outer(_heads(own, self._wide), joined(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """Attention and mixing. `last`: from the class token."""
+
+    def __init__(self, heads: int, earlier: int, sizes: Sizes, last: bool) -> None:
+        super().__init__()
+        width = heads * sizes.head_dim
+        self.last = last
+        grid = sizes.grid if sizes.gated and not last else None
+        self.norm1 = nn.LayerNorm(width, EPSILON)
+        self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
+        self.norm2 = nn.LayerNorm(width, EPSILON)
+        self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
+
+    def attend(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
+        """s: [B, N, d], or [B, 1, d] in the last layer. drop: [B], 0 where the branch is left out."""
+        if not self.last:
+            return r + _kept(self.attention(self.norm1(r)), drop)
+        token = token.expand(r.shape[0], -1, -1)
+        both = self.norm1(torch.cat([token, r], 1))
+        q, k, v = self.attention.projected(both, both[:, :1])
+        content = functional.scaled_dot_product_attention(q, k, v)
+        return token + _kept(self.attention.joined(content), drop)
+
+    def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """o [B, N, γ d]. own: LN2(s), heads: that of every expert up to this one, in order."""
+        return functional.gelu(self.mixing.hidden(own, heads))
+
+    def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
+        """r [B, N, d]. own: o; hidden: that of every expert up to this one, in order."""
+        return s + _kept(self.mixing.output(own, hidden), drop)
+
+
+class Expert(nn.Module):
+    """`heads` of its own after `earlier` heads of experts before it."""
+
+    def __init__(self, heads: int, earlier: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
+        self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)
+        self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
+        self.token = nn.Parameter(torch.empty(1, 1, self.width))
+        self.layers = nn.ModuleList(
+            Layer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
+        )
+        self.norm = nn.LayerNorm(self.width, EPSILON)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to [B, N, d]."""
+        return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
+
+    def feature(self, r: Tensor) -> Tensor:
+        """[B, 1, d] of the last layer to the normalised feature [B, d]."""
+        return self.norm(r[:, 0])  # type: ignore[no-any-return]
+
+
+def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """First weights: truncated N(0, 0.02), biases 0, patches as torch's convolutions; values of attention 1:1.
+
+    The first nine heads of the first expert look at a patch of the 3 x 3 around each; positions of all others are
+    N(0, 0.02).
+    """
+    if isinstance(module, nn.Conv2d):
+        bound = module.weight[0].numel() ** -0.5
+        module.weight.uniform_(-bound, bound, generator=generator)
+        assert module.bias is not None
+        module.bias.uniform_(-bound, bound, generator=generator)
+    elif isinstance(module, nn.Linear):
+        if name.endswith("attention.value"):
+            nn.init.eye_(module.weight)
+        else:
+            nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
+        if module.bias is not None:
+            module.bias.zero_()
+    elif isinstance(module, SpatialAttention):
+        if module.grid is not None:
+            module.position.normal_(std=0.02, generator=generator)
+            module.gate.fill_(1.0)
+            if module.local:
+                module.look_around()
+    elif isinstance(module, TaskAttention):
+        for weight in (module.query, module.key, module.value):
+            nn.init.trunc_normal_(weight, std=0.02, generator=generator)
+        module.bias.zero_()
+        module.scale.fill_(float(module.value.shape[0] - module.own))
+    elif isinstance(module, Expert):
+        nn.init.trunc_normal_(module.position, std=0.02, generator=generator)
+        module.token.zero_()
+        if module.earlier:
+            nn.init.trunc_normal_(module.token, std=0.02, generator=generator)
+    else:
+        return False
+    return True
+
+
+def joined(heads: Sequence[Tensor], channels: int) -> Tensor:
+    """Every expert's [B, N, heads · c] to one [B, N, H, c], in the order of experts, then of heads."""
+    return torch.cat([_heads(h, channels) for h in heads], -2)
+
+
+def _heads(y: Tensor, channels: int) -> Tensor:
+    return y.reshape(*y.shape[:-1], -1, channels)
+
+
+def _kept(branch: Tensor, drop: Tensor | None) -> Tensor:
+    return branch if drop is None else branch * drop[:, None, None]

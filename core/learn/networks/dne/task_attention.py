@@ -1,0 +1,55 @@
+"""Attention between heads, patch by patch: how a new expert reads its own features and those of all before it.
+
+    A = softmax_j((W_q z_i) · (W_k x_j) / √c)        over all heads j, the new expert's own included
+    out_i = λ_i Σ_j A_ij (V_j x_j + b_j)             V_j belongs to the source, not to the output
+
+z: the new expert's heads, x: all heads. With a uniform A and λ = H the outputs are one linear map of all heads, an
+MLP across experts; λ starts at the number of older heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class TaskAttention(nn.Module):
+    """Heads z [..., own, c] and sources x [..., H, c] to [..., own, out].
+
+    The leading dimensions (images and patches) are not mixed. `forward` is the formula rearranged: keys are not
+    projected, since (W_q z) · (W_k x) = (z W_qᵀ W_k) · x; and with one head of its own, the sources are scaled
+    before one product with all V_j at once, so that no value is made for each source.
+    """
+
+    def __init__(self, own: int, sources: int, inner: int, out: int) -> None:
+        super().__init__()
+        self.own = own
+        self.query = nn.Parameter(torch.empty(inner, inner))
+        self.key = nn.Parameter(torch.empty(inner, inner))
+        self.scale = nn.Parameter(torch.full((own,), float(sources - own)))
+        self.value = nn.Parameter(torch.empty(sources, out, inner))
+        self.bias = nn.Parameter(torch.empty(sources, out))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        weights = self.scale[:, None] * self.attention(z, x)
+        constant = weights @ self.bias
+        if self.own == 1:
+            scaled = weights.transpose(-1, -2) * x
+            joined = self.value.permute(1, 0, 2).flatten(1)  # [out, H · c]
+            return (scaled.flatten(-2) @ joined.T).unsqueeze(-2) + constant
+        values = torch.einsum("...jc,joc->...jo", x, self.value)
+        return weights @ values + constant
+
+    def attention(self, z: Tensor, x: Tensor) -> Tensor:
+        """A [..., own, H], in at least float32: λ multiplies what rounding does to it."""
+        asked = z @ (self.query.T @ self.key)
+        scores = asked @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
+        return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+
+    def naive(self, z: Tensor, x: Tensor) -> Tensor:
+        """The formula as it stands: the oracle, and the cost that `forward` is measured against."""
+        scores = (z @ self.query.T) @ (x @ self.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
+        values = torch.einsum("...jc,joc->...jo", x, self.value) + self.bias
+        return self.scale[:, None] * (scores.softmax(-1) @ values)

@@ -1,0 +1,379 @@
+"""Dense network expansion: the network. Its experts, what mixes them, and what must never change."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
+from core.learn.networks.dne.chain import Read, drops, follow, read
+from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
+from core.learn.networks.dne.network import ExpandedNetwork, blockwise
+from core.learn.networks.dne.spatial import SpatialAttention, offsets
+from core.learn.networks.dne.task_attention import TaskAttention
+from core.learn.networks.families import rebuild
+from core.learn.networks.init import fill
+
+SMALL = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "patch": 2}
+FULL = Sizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
+IMAGE = ImageSpec(8, 3)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32):
+    """Grown expert by expert, two classes each."""
+    plain = build_network({**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes)))
+    found = ExpandedNetwork(plain)
+    stir(found.head, 1)
+    for task, heads in enumerate(experts, 2):
+        found.expand(heads)
+        found.grow(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
+        stir(found, task)
+    return found.to(dtype).eval()
+
+
+def stir(module, seed, by=0.2):
+    """Every parameter a little away from where it starts, as after training."""
+    g = seeded(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(by * torch.randn(parameter.shape, generator=g).to(parameter.dtype))
+
+
+def images(n=4, dtype=torch.float32, seed=0):
+    return torch.randn(n, 3, 8, 8, generator=seeded(seed)).to(dtype)
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize(
+    ("heads", "earlier", "count"), [(1, 12, 889_573), (2, 13, 1_068_158), (4, 15, 1_572_784)]
+)
+def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, count) -> None:
+    """The reference has a bias by each position (it cancels), one λ for all heads and no norm of the feature."""
+    with torch.device("meta"):
+        expert = Expert(heads, earlier, FULL)
+    ours = sum(p.numel() for p in expert.parameters())
+    lambdas, norm, biases = 2 * 6 * (heads - 1), 2 * expert.width, 5 * heads
+    assert ours - lambdas - norm + biases == count
+
+
+def test_the_first_expert_has_the_published_number_of_parameters() -> None:
+    backbone = meta_backbone({"name": "dne"}, ImageSpec(32, 3))
+    ours = sum(p.numel() for p in backbone.parameters())
+    assert ours - 2 * 384 + 5 * 12 == 10_683_948
+    assert (backbone.width, backbone.sizes.grid) == (384, 8)
+
+
+def formula(t, k):
+    """FLOPs of one image (2 per multiplication and addition) of expert t, keys projected."""
+    own, before = (12, 0) if t == 1 else (k, 12 + k * (t - 2))
+    d, h, c, gamma = 32 * own, before + own, 32, 4
+    mix = 2 * gamma * d**2
+    if t > 1:
+        mix = (own + h) * (1 + gamma**2) * c**2 + 2 * h * gamma * c**2 + 2 * own * h * (1 + gamma) * c
+    attention = 5 * (64 * 4 * d**2 + 2 * 64**2 * d + 64**2 * 3 * own)
+    return 2 * (attention + 2 * d**2 * 65 + 2 * d**2 + 2 * 65 * d + 48 * 64 * d + 321 * mix)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
+    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula leaves out."""
+    monkeypatch.setattr(TaskAttention, "forward", TaskAttention.naive)
+    experts, x = [], torch.randn(1, 3, 32, 32, generator=seeded())
+    for t in range(1, 7):
+        expert = Expert(12 if t == 1 else k, 12 + k * (t - 2) if t > 1 else 0, FULL)
+        fill(expert, expert_rule, seeded(t))
+        experts.append(expert)
+    with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+        counts = []
+        for t in range(1, 7):
+            with FlopCounterMode(display=False) as counter:
+                read(experts[:t], x)
+            counts.append(counter.get_total_flops())
+    gate = [2 * 5 * 64**2 * 32 * (12 if t == 1 else k) for t in range(1, 7)]
+    for t in range(1, 7):
+        assert counts[t - 1] - sum(gate[:t]) == pytest.approx(
+            sum(formula(i, k) for i in range(1, t + 1)), rel=0.01
+        )
+
+
+# Attention between patches.
+
+
+def test_gated_attention_is_the_mixture_of_its_two_attentions() -> None:
+    attention = SpatialAttention(2, 4, 3).double()
+    stir(attention, 0, 1.0)
+    y = torch.randn(2, 9, 8, generator=seeded(), dtype=torch.float64)
+    q, k, v = attention.projected(y)
+    at = [(j % 3, j // 3) for j in range(9)]
+    heads = []
+    for h in range(2):
+        content = (q[:, h] @ k[:, h].mT / 2).softmax(-1)
+        delta = torch.tensor(
+            [[[b[0] - a[0], b[1] - a[1], (b[0] - a[0]) ** 2 + (b[1] - a[1]) ** 2] for b in at] for a in at]
+        )
+        position = (delta.double() @ attention.position[h]).softmax(-1)
+        gate = attention.gate[h].sigmoid()
+        heads.append(((1 - gate) * content + gate * position) @ v[:, h])
+    wanted = attention.out(torch.cat(heads, -1))
+    torch.testing.assert_close(attention(y), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
+    backbone = build_network({"name": "dne"}, ImageSpec(32, 3), "class").backbone
+    attention = backbone.expert.layers[0].attention
+    middle = 3 * 8 + 4
+    seen = attention.positions()[:9, middle].argmax(-1)
+    away = [(int(p) % 8 - 4, int(p) // 8 - 3) for p in seen]
+    assert away == [(h2, h1) for h2 in (-1, 0, 1) for h1 in (-1, 0, 1)]
+    assert torch.equal(attention.value.weight, torch.eye(384))
+    assert offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("attention", ["mhsa", "gpsa"])
+def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
+    own = network(attention=attention, dtype=torch.float64).backbone.expert.layers[0]
+    if attention == "gpsa":
+        nn.init.constant_(own.attention.gate, -1e3)
+    theirs = (
+        nn.TransformerEncoderLayer(24, 3, 96, 0.0, "gelu", batch_first=True, norm_first=True).double().eval()
+    )
+    spatial = own.attention
+    with torch.no_grad():
+        theirs.self_attn.in_proj_weight.copy_(
+            torch.cat([spatial.query.weight, spatial.key.weight, spatial.value.weight])
+        )
+        theirs.self_attn.in_proj_bias.zero_()
+        theirs.self_attn.out_proj.load_state_dict(spatial.out.state_dict())
+        for name, of in (
+            ("norm1", own.norm1),
+            ("norm2", own.norm2),
+            ("linear1", own.mixing.inner),
+            ("linear2", own.mixing.outer),
+        ):
+            getattr(theirs, name).load_state_dict(of.state_dict())
+    r = torch.randn(2, 16, 24, generator=seeded(), dtype=torch.float64)
+    s = own.attend(r, None)
+    normed = own.norm2(s)
+    hidden = own.hidden(normed, [normed])
+    torch.testing.assert_close(own.mix(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10)
+
+
+# Attention between heads.
+
+
+def task_attention(own=2, sources=5, inner=3, out=4):
+    found = TaskAttention(own, sources, inner, out).double()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=seeded(parameter.numel()), dtype=torch.float64)
+            )
+    g = seeded(1)
+    x = torch.randn(2, 6, sources, inner, generator=g, dtype=torch.float64)
+    return found, x[..., -own:, :], x
+
+
+def test_with_even_attention_it_is_one_linear_map_of_all_heads() -> None:
+    found, z, x = task_attention()
+    with torch.no_grad():
+        found.query.zero_()
+        found.scale.fill_(5.0)
+    wanted = functional.linear(x.flatten(-2), torch.cat(list(found.value), 1), found.bias.sum(0))
+    out = found(z, x)
+    for head in range(2):
+        torch.testing.assert_close(out[..., head, :], wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("own", [1, 2])
+def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
+    found, z, x = task_attention(own)
+    upstream = torch.randn(2, 6, own, 4, generator=seeded(2), dtype=torch.float64)
+    grads = []
+    for way in (found.forward, found.naive):
+        out = way(z, x)
+        grads.append((out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters()))))
+    for ours, wanted in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_the_order_of_sources_does_not_matter_with_their_values() -> None:
+    found, z, x = task_attention()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    other = copy.deepcopy(found)
+    with torch.no_grad():
+        other.value.copy_(found.value[order])
+        other.bias.copy_(found.bias[order])
+    torch.testing.assert_close(other(z, x[..., order, :]), found(z, x), rtol=1e-10, atol=1e-10)
+
+
+def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
+    found, z, x = task_attention()
+    weights = found.attention(z, x)
+    assert weights.shape == (2, 6, 2, 5)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6, 2, dtype=torch.float64))
+
+
+# The chain.
+
+
+def everything(experts, x):
+    found = read(experts, x)
+    return [t for layer in (*found.heads, *found.hidden) for t in layer], found.features
+
+
+def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones() -> None:
+    net = network((1, 2))
+    x = images()
+    with torch.no_grad():
+        before = read(net.chain(), x)
+        net.expand(2)
+        net.grow(4, ["x"], "default", seeded(9))
+        stir(net.experts[-1], 5)
+        after = read(net.chain(), x)
+    for kind in ("heads", "hidden"):
+        for old, new in zip(getattr(before, kind), getattr(after, kind), strict=True):
+            assert len(new) == len(old) + 1
+            assert all(torch.equal(a, b) for a, b in zip(old, new, strict=False))
+    assert all(torch.equal(a, b) for a, b in zip(before.features, after.features, strict=False))
+
+
+def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
+    net, x = network((1, 2)), images()
+    with torch.no_grad():
+        assert torch.equal(net.newest(net.read_old(x), x), read(net.chain(), x).features[-1])
+
+
+def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
+    net, x = network((2, 1)), images()
+    old = net.read_old(x)
+    assert not any(f.requires_grad for f in old.features)
+    logits = net.logits(torch.cat([*old.features, net.newest(old, x)], 1))
+    functional.cross_entropy(logits, torch.tensor([0, 1, 2, 5])).backward()
+    moved = {name for name, p in net.named_parameters() if p.grad is not None}
+    assert moved == {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "head."))}
+    assert all(p.grad.any() for name, p in net.named_parameters() if name in moved)
+
+
+def test_task_attention_does_not_mix_patches() -> None:
+    """With attention between patches silenced, a change in one patch stays there, up to the last layer."""
+    net = network((2,), dtype=torch.float64)
+    for module in net.modules():
+        if isinstance(module, SpatialAttention):
+            nn.init.zeros_(module.out.weight)
+    x = images(1, torch.float64)
+    other = x.clone()
+    other[..., :2, 2:4] += 1  # patch 1 of the first row
+    with torch.no_grad():
+        a, b = (read(net.chain(), of).hidden[0][1] for of in (x, other))
+    assert (a != b).any(-1).nonzero()[:, 1].unique().tolist() == [1]
+
+
+def test_an_expert_reads_the_ones_before_it() -> None:
+    net, x = network((1,)), images()
+    with torch.no_grad():
+        before = read(net.chain(), x).features
+        stir(net.backbone.expert.layers[0].mixing, 8)
+        after = read(net.chain(), x).features
+    assert not torch.equal(before[1], after[1])
+
+
+def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() -> None:
+    found = drops(6, 0.5, 4000, seeded())
+    assert found.shape == (6, 2, 4000) and (found[0] == 1).all()
+    rates = (found == 0).float().mean((1, 2))
+    torch.testing.assert_close(rates, torch.linspace(0, 0.5, 6), atol=0.02, rtol=0)
+    torch.testing.assert_close(found.mean((1, 2)), torch.ones(6), atol=0.03, rtol=0)
+
+
+def test_a_dropped_branch_leaves_its_input() -> None:
+    net, x = network((1,)), images()
+    expert, old = net.chain()[-1], net.read_old(x)
+    nothing = torch.zeros(2, 2, len(x))
+    with torch.no_grad():
+        found = follow(expert, old, x, nothing)
+        assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
+        assert torch.equal(follow(expert, old, x, nothing + 1), follow(expert, old, x))
+
+
+# The classifier.
+
+
+def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
+    net, x = network((1,)), images()
+    with torch.no_grad():
+        before = net(x)
+        net.expand(2)
+        net.grow(3, ["x", "y"], "default", seeded(3))
+        after = net(x)
+    assert torch.equal(after[:, :4], before)
+    assert not net.head.weight[:4, -16:].any() and net.head.weight[4:].any()
+
+
+def test_an_earlier_versions_classifier_reads_its_own_part_of_the_features() -> None:
+    net, x = network((1,)), images()
+    kept = copy.deepcopy(net)
+    with torch.no_grad():
+        net.expand(2)
+        net.grow(3, ["x"], "default", seeded(3))
+        stir(net.experts[-1], 1)
+        old = blockwise(net.features(x), kept.head.weight, kept.head.bias, kept.head.widths)
+        assert torch.equal(old, kept(x))
+
+
+# Building and parts.
+
+
+def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
+    net, x = network((2, 1)), images()
+    plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
+    again = rebuild(plain, net.describe())
+    again.load_parts(net.parts())
+    with torch.no_grad():
+        assert torch.equal(again.eval()(x), net(x))
+    assert set(net.parts()) == {"backbone.1", "backbone.2", "head", "expert.2", "expert.3"}
+
+
+def test_the_newest_expert_moves_and_older_ones_never() -> None:
+    net = network((2, 1))
+    heads = {"head.weight", "head.bias"}
+    assert net.trainable_names(1) == heads
+    newest = {n for n, _ in net.named_parameters() if n.startswith("experts.1.")}
+    assert net.trainable_names(5) == net.trainable_names(2) == heads | newest
+    assert any(n.startswith("backbone.expert.") for n in network().trainable_names(5))
+
+
+def test_an_experts_weights_are_a_function_of_the_seed() -> None:
+    first, second = network((2,)), network((2,))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
+    inner.expand(2)
+    inner.grow(2, ["b"], "zero", seeded())
+    mixing = inner.experts[0].layers[0].mixing.inner
+    assert mixing.scale.tolist() == [3.0, 3.0] and not mixing.bias.any() and 0 < mixing.value.std() < 0.03
+
+
+def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
+    with pytest.raises(ValueError, match="experts are added to the architecture dne, not to Mlp"):
+        ExpandedNetwork(build_network({"name": "mlp"}, IMAGE, "class"))
+    with pytest.raises(ValueError, match="the task scenario has a head for each task"):
+        ExpandedNetwork(build_network(SMALL, IMAGE, "task"))
+
+
+def test_float64_follows_a_network_through_growth() -> None:
+    net = network(dtype=torch.float64)
+    net.expand(1)
+    net.grow(2, ["x"], "default", seeded())
+    assert {p.dtype for p in net.parameters()} == {torch.float64}
+    assert isinstance(net.read_old(images(dtype=torch.float64)), Read) and math.isfinite(
+        float(net(images(dtype=torch.float64)).detach().sum())
+    )
