@@ -18,6 +18,7 @@ outputs f: each term of the forecast is set beside its own.
 import argparse
 import functools
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
@@ -112,10 +113,10 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=100)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--base-epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--base-epochs", type=int, default=4)
     parser.add_argument("--curvature", choices=("diagonal", "kfac", "tkfac"), default="tkfac")
-    parser.add_argument("--measured", type=int, default=40, help="images of each earlier task, all at most")
+    parser.add_argument("--measured", type=int, default=20, help="images of each earlier task, all at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
@@ -331,31 +332,51 @@ def costs(updates: list[Update]) -> list[str]:
 
 
 def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
-    """Predicted beside measured, over all updates that have one."""
-    known = [u for u in (*updates, *trials) if u.predicted is not None]
-    said = [u.predicted for u in known if u.predicted is not None]
-    lines = [f"forecasts: {len(known)} updates, {_span([t.rise for t in said])}"]
-    for where, found in (
-        ("images of the earlier tasks", [u.measured for u in known]),
-        ("held-out images", [u.held_out for u in known]),
-    ):
-        seen = [terms for terms, _ in (pair for pair in found if pair is not None)]
-        accuracy = [-change for _, change in (pair for pair in found if pair is not None)]
-        lines.append(f"{where}: measured {_span([t.rise for t in seen])}")
+    """Predicted beside measured, over all updates that have one, and over those kept and those tried apart."""
+    both = [(False, u) for u in updates] + [(True, u) for u in trials]
+    lines = []
+    for where, part in (("images of the earlier tasks", "measured"), ("held-out images", "held_out")):
+        rows = [(tried, u.predicted, *getattr(u, part)) for tried, u in both if u.predicted is not None]
+        tried = [row[0] for row in rows]
+        said, seen = [row[1] for row in rows], [row[2] for row in rows]
+        lines.append(
+            f"{where}: predicted {_span([t.rise for t in said])}; measured {_span([t.rise for t in seen])}"
+        )
+        rises, changes = [t.rise for t in seen], [t.bend for t in seen]
         for name, p, m in (
-            ("forecast", [t.rise for t in said], [t.rise for t in seen]),
-            ("forecast by the update's own coupling", [t.late for t in said], [t.rise for t in seen]),
-            ("c/2 Δᵀ H Δ alone", [t.bend for t in said], [t.rise for t in seen]),
-            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], [t.bend for t in seen]),
-            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in said], [t.bend for t in seen]),
+            ("forecast", [t.rise for t in said], rises),
+            ("forecast by the update's own coupling", [t.late for t in said], rises),
+            ("c/2 Δᵀ H Δ alone", [t.bend for t in said], rises),
+            ("1/2 Δᵀ H Δ alone", [t.blocks for t in said], rises),
+            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], changes),
+            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in said], changes),
             ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
-            ("forecast and fall of accuracy", [t.rise for t in said], accuracy),
+            ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
         ):
             lines.append(f"  {name}: {_beside(p, m)}")
+            for which, wanted in (("kept", False), ("tried", True)):
+                some = [(a, b) for a, b, c in zip(p, m, tried, strict=True) if c == wanted]
+                lines.append(f"    {which}: {_beside(*map(list, zip(*some, strict=True)))}")
+        lines += _bands([t.rise for t in said], rises, [-row[3] for row in rows])
     lines.append(
         f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured on the earlier "
         "tasks, in the last updates"
     )
+    return lines
+
+
+def _bands(predicted: list[float], measured: list[float], falls: list[float]) -> list[str]:
+    """Calibration: updates in bands of the forecast, with what was measured of them."""
+    edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
+    lines = []
+    for low, high in itertools.pairwise(edges):
+        rows = [(p, m, f) for p, m, f in zip(predicted, measured, falls, strict=True) if low <= p < high]
+        if rows:
+            p, m, f = (statistics.median(column) for column in zip(*rows, strict=True))
+            lines.append(
+                f"  forecast {low:g} to {high:g}: {len(rows)} updates; medians: forecast {p:.3g}, measured {m:.3g}, "
+                f"accuracy falls by {100 * f:.1f} points"
+            )
     return lines
 
 
@@ -364,12 +385,11 @@ def _span(values: list[float]) -> str:
 
 
 def _beside(predicted: list[float], measured: list[float]) -> str:
-    """Rank correlation, and measured by predicted: the line through zero of least squares, and its scatter."""
+    """Rank correlation, and measured by predicted: median and quartiles."""
     rank, linear = (f(predicted, measured).statistic for f in (scipy.stats.spearmanr, scipy.stats.pearsonr))
-    pairs = list(zip(predicted, measured, strict=True))
-    line = sum(p * m for p, m in pairs) / sum(p * p for p in predicted)
-    left = statistics.fmean((m - line * p) ** 2 for p, m in pairs) ** 0.5
-    return f"rank correlation {rank:.3f}, r {linear:.3f}; measured = {line:.4g} · predicted ± {left:.2g}"
+    ratios = [m / p for p, m in zip(predicted, measured, strict=True) if p]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"rank correlation {rank:.3f}, r {linear:.3f}; measured / predicted {middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _spec(

@@ -43,7 +43,8 @@ from worker.child import MALLOC
 
 GOALS = {"ewc": 1.2, "ewc, 500 drawn": 1.2, "ewc-online": 1.2, "der++": 2.2, "gem": 3.0}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "vit": {"name": "vit"}
+    "vit": {"name": "vit"},
+    "dne": {"name": "dne"},
 }  # family → its example, where resnet20 is refused
 CLASSES = 10  # of each task
 FIRST_IMAGES = 512  # of the first task: every memory fills up

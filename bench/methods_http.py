@@ -31,6 +31,7 @@ SMALLEST: dict[str, Json] = {
     "convnext": {"name": "convnext_tiny"},
     "small-resnet": {"name": "resnet20"},
     "mlp": {"name": "mlp"},
+    "dne": {"name": "dne", "layers": 3, "head_dim": 8, "heads": 4, "patch": 2},
 }
 """What stands for a family of networks where a method does not work on the usual one."""
 

@@ -89,7 +89,7 @@ def present(data: Dataset) -> list[str]:
 
 
 def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
-    """‖θ_new - θ_old‖₂ over the set S, rows that both have; `relative` to ‖θ_old‖₂.
+    """‖θ_new - θ_old‖₂ over the set S, rows and columns that both have; `relative` to ‖θ_old‖₂.
 
     `backbone` is all that makes features, prompts included. `relative` is None when the old norm is zero.
     """
@@ -125,5 +125,5 @@ def drift(network: Network, base: Mapping[str, Tensor]) -> float:
 @torch.no_grad()
 def _squared_distance(parameter: Tensor, old: Tensor) -> float:
     # Contiguous: sums in another memory layout differ in the last bit.
-    new = parameter.detach().cpu().double().contiguous()[: old.shape[0]]
+    new = parameter.detach().cpu().double().contiguous()[tuple(slice(size) for size in old.shape)]
     return float((new - old.detach().cpu().double()).square().sum())

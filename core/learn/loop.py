@@ -105,7 +105,7 @@ class Loop:
             self._rows, held = split_validation(self._feed.labels, recipe.validation, order)
         ctx.count = self._rows.numel()
         self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
-        self._stages = method.stages()
+        self._stages = method.stages(ctx)
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
         self.total_steps = self._per_epoch * sum(self._epochs)
         images, wanted = data.images.index_select(0, held), self._feed.labels[held]
@@ -166,6 +166,9 @@ class Loop:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             self.ctx.stage = self._stages[stage].name
             self._select(self._stages[stage].depth or self.ctx.recipe.depth)
+            if position.epoch == 0 and position.batch == 0:
+                self._modes(False)
+                self.method.begin_stage(self.ctx)
             self._optimizer = self._make_optimizer(stage)
             while position.epoch < self._epochs[stage]:
                 self._epoch(stage)

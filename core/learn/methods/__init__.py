@@ -7,6 +7,7 @@ from core.learn.methods.base import Method
 from core.learn.methods.der import Der
 from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.dlcft import Dlcft
+from core.learn.methods.dne import Dne
 from core.learn.methods.er import Er
 from core.learn.methods.ewc import Ewc
 from core.learn.methods.ewc_online import EwcOnline
@@ -54,3 +55,4 @@ register(L2Sp)
 register(Lwf)
 register(Icarl)
 register(Dlcft)
+register(Dne)

@@ -106,8 +106,8 @@ class Method:
         """Names of the parameters that move: the set S."""
         return network.trainable_names(depth)
 
-    def stages(self) -> list[Stage]:
-        """Training passes, in order."""
+    def stages(self, ctx: Context) -> list[Stage]:
+        """Training passes, in order. The method's state is not there yet."""
         return [Stage()]
 
     # A step.
@@ -134,6 +134,9 @@ class Method:
 
     def begin_task(self, ctx: Context) -> None:
         """Once per task, before its first step; not called again when a run resumes."""
+
+    def begin_stage(self, ctx: Context) -> None:
+        """Before the first step of each stage; not called again when a run resumes in it."""
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """After the last step. `batches`: the training part once, in a random order and unaugmented."""

@@ -16,7 +16,7 @@ of length one. Until there are means (in training, or when some class has no exe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import torch
@@ -24,9 +24,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.augment import epoch_seed, epoch_table
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.herding import herd
+from core.learn.memory.rehearsal import choose, share_of_epoch, unit_features
 from core.learn.methods.base import Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
@@ -71,7 +70,7 @@ class Icarl(Method):
             return self.forward(network, x, task)
         start = _offset(network, task)
         means = means[start : start + len(network.classes_of(task))]
-        features = _features(network, x)
+        features = unit_features(network, x)
         return 2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
 
     def begin_task(self, ctx: Context) -> None:
@@ -80,7 +79,7 @@ class Icarl(Method):
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         offset = _offset(ctx.network, ctx.head_task)
         x, labels = batch.x, batch.y + offset
-        if (share := self._share(ctx)) is not None:
+        if (share := share_of_epoch(ctx, Exemplars(self.state["exemplars"]))) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
         logits = _all_logits(ctx.network, x)
         wanted = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
@@ -112,11 +111,8 @@ class Icarl(Method):
             return
         offset = _offset(ctx.network, ctx.head_task)
         with ctx.evaluation(), torch.no_grad():
-            features, labels, images = _seen(ctx.network, batches)
-            lists: dict[int, Tensor] = {}
-            for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
-                rows = (labels == label).nonzero().squeeze(1)
-                lists[label + offset] = images(rows[herd(features[rows], share)])
+            chosen = choose(ctx.network, batches, share)
+            lists = {label + offset: images for label, images in chosen.items()}
             exemplars.add(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
 
@@ -124,24 +120,6 @@ class Icarl(Method):
         """Means of what is left are made at the end of the next task."""
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
             self.state["own"].tensors.pop(MEANS, None)
-
-    def _share(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
-        """The exemplars that this step's batch takes along: inputs [b, C, S, S] and units int64 [b]."""
-        exemplars = Exemplars(self.state["exemplars"])
-        size = exemplars.size
-        if size == 0:
-            return None
-        if ctx.derived.get("epoch") != ctx.epoch:
-            table = epoch_table(epoch_seed(ctx.recipe.seed, 2), ctx.task, ctx.epoch, size)
-            ctx.derived |= {"epoch": ctx.epoch, "table": table, "order": table[:, 0].argsort(stable=True)}
-        taken = min(size, ctx.batches * ctx.recipe.batch_size)
-        begin, end = taken * ctx.batch // ctx.batches, taken * (ctx.batch + 1) // ctx.batches
-        if begin == end:
-            return None
-        rows: Tensor = ctx.derived["order"][begin:end]
-        held = rows.to(exemplars.images.device)
-        images = ctx.augment(exemplars.images, held, ctx.derived["table"][rows, 1:])
-        return ctx.inputs(images), exemplars.labels[held]
 
     def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
         """float32 [C, D]: of each class, the mean of its exemplars' features, brought back to length one."""
@@ -153,7 +131,7 @@ class Icarl(Method):
             )
             return
         features = torch.cat(
-            [_features(ctx.network, ctx.inputs(part)) for part in exemplars.images.split(CHUNK)]  # type: ignore[no-untyped-call]
+            [unit_features(ctx.network, ctx.inputs(part)) for part in exemplars.images.split(CHUNK)]  # type: ignore[no-untyped-call]
         )
         sums = features.new_zeros(classes, features.shape[1]).index_add_(0, exemplars.labels, features)
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
@@ -174,25 +152,3 @@ def _all_logits(network: Network, x: Tensor) -> Tensor:
     """[B, C] over all units, in float32."""
     features = network.features(x)
     return torch.cat([network.logits(features, task) for task in _heads(network)], dim=1).float()
-
-
-def _features(network: Network, x: Tensor) -> Tensor:
-    """[B, D] in float32, each of length one."""
-    return functional.normalize(network.features(x).float())
-
-
-def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Features [N, D] and labels int64 [N] of all batches, and their raw images by row."""
-    features: list[Tensor] = []
-    labels: list[Tensor] = []
-    raw: list[Callable[[Tensor], Tensor]] = []  # not the batches: they hold their inputs
-    for batch in batches:
-        features.append(_features(network, batch.x))
-        labels.append(batch.y)
-        raw.append(batch.raw)
-    size = len(labels[0])  # only the last batch may be shorter
-
-    def images(rows: Tensor) -> Tensor:
-        return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
-
-    return torch.cat(features), torch.cat(labels), images

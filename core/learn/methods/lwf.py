@@ -53,7 +53,7 @@ class Lwf(Method):
     regularisers = ("distillation",)
     hyper: LwfHyper
 
-    def stages(self) -> list[Stage]:
+    def stages(self, ctx: Context) -> list[Stage]:
         warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
         return [*warm_up, Stage()]
 

@@ -63,10 +63,10 @@ class ExpandedNetwork(Network):
         classifier = Classifier([self.backbone.width], len(self.classes))
         classifier.load_state_dict(plain.head.state_dict())
         self.head: Classifier = classifier.to(plain.head.weight)
-        self._pending = False
+        self.expertise: nn.Linear | None = None
+        self._asked = 0
         for count in heads:
-            self.expand(count)
-        self._pending = False
+            self._add(count)
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
@@ -80,20 +80,34 @@ class ExpandedNetwork(Network):
     # Growth.
 
     def expand(self, heads: int) -> None:
-        """Add an expert, whose weights the next `grow` draws; old classes do not read it yet."""
-        chain = self.chain()
-        expert = Expert(heads, sum(e.heads for e in chain), self.backbone.sizes)
+        """Have the next `grow` add an expert; old classes do not read it at first."""
+        self._asked = heads
+
+    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
+        """As a plain network, after the expert that was asked for, if any, whose weights are drawn first.
+
+        With it comes `expertise`, for training only: from the newest feature to the task's classes after one for all
+        older ones.
+        """
+        heads, self._asked = self._asked, 0
+        if heads:
+            fill(self._add(heads), expert_rule, generator)
+        super().grow(task, classes, init, generator)
+        if heads:
+            like, width = self.head.weight, self.chain()[-1].width
+            self.expertise = nn.Linear(width, 1 + len(classes), device=like.device, dtype=like.dtype)
+            with torch.no_grad():
+                drawn = torch.empty(1 + len(classes), width)
+                self.expertise.weight.copy_(nn.init.trunc_normal_(drawn, std=0.02, generator=generator))
+                self.expertise.bias.zero_()
+
+    def _add(self, heads: int) -> Expert:
+        """An expert of uninitialised memory, at the end."""
+        expert = Expert(heads, sum(e.heads for e in self.chain()), self.backbone.sizes)
         like = self.head.weight
         self.experts.append(expert.to(like.device, like.dtype))
         self.head.widen(expert.width)
-        self._pending = True
-
-    def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """As a plain network; draws the weights of an expert that was added, before the new rows."""
-        if self._pending:
-            fill(self.experts[-1], expert_rule, generator)
-            self._pending = False
-        super().grow(task, classes, init, generator)
+        return expert
 
     # Passes.
 
@@ -106,8 +120,12 @@ class ExpandedNetwork(Network):
 
     def read_old(self, x: Tensor) -> Read:
         """What all experts but the newest show to it. They are frozen: no graph."""
+        older = self.chain()[:-1]
+        if not older:
+            nothing: list[list[Tensor]] = [[] for _ in self.backbone.expert.layers]
+            return Read(nothing, nothing, [])
         with torch.no_grad():
-            return read(self.chain()[:-1], x)
+            return read(older, x)
 
     def newest(self, old: Read, x: Tensor, drops: Tensor | None = None) -> Tensor:
         """The newest expert's feature [B, d], with a graph."""
@@ -119,7 +137,7 @@ class ExpandedNetwork(Network):
         """The classifier, then the newest expert; with one expert, as a plain network's."""
         if not self.experts:
             return super().depth_groups()
-        newest = f"experts.{len(self.experts) - 1}."
+        newest = f"experts.{len(self.experts) - 1}.", "expertise."
         head = [name for name in self.state_dict() if name.startswith("head.")]
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 

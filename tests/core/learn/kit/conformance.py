@@ -32,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "hidden": [12]},
     "small-cnn": {"name": "small-cnn"},
     "small-resnet": {"name": "resnet20"},
+    "dne": {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3},
     "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3},
 }
 
@@ -174,11 +175,13 @@ def growth_keeps_the_old_rows(case: Case) -> None:
         bench.learn(bench.spec(2, first, method=case.name))
     part = "head.1" if case.scenario == "task" else "head"
     for name, old in first.tensors(part).items():
-        assert torch.equal(found[name][: old.shape[0]], old)
+        assert torch.equal(found[name][tuple(slice(size) for size in old.shape)], old)
 
 
 def keeps_what_the_depth_freezes(case: Case) -> None:
     """Statistics included, also in a first task, whose other statistics move."""
+    if min(case.method.accepts.depths) == 5:
+        return  # the depth freezes nothing
     bench = case.bench("small-resnet", size=8, n=9)
     last = bench.stream(2, method=case.name, depth=min(case.method.accepts.depths), epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)

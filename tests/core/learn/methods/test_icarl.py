@@ -94,10 +94,10 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn(bench.spec(1, None, method="icarl"))
-    seen, terms_of, share_of = [], Icarl.loss_terms, Icarl._share
+    seen, terms_of, share_of = [], Icarl.loss_terms, icarl.share_of_epoch
 
-    def share(self, ctx):
-        ctx.scratch["share"] = share_of(self, ctx)
+    def share(ctx, exemplars):
+        ctx.scratch["share"] = share_of(ctx, exemplars)
         return ctx.scratch["share"]
 
     def all_logits(net, x):
@@ -114,7 +114,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
         return terms
 
-    monkeypatch.setattr(Icarl, "_share", share)
+    monkeypatch.setattr(icarl, "share_of_epoch", share)
     monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
     bench.learn(bench.spec(2, first, method="icarl"))
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
@@ -125,14 +125,14 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 
 def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
     first = bench.learn(bench.spec(1, None, method={"name": "icarl", "exemplars": 14}))
-    shown, original = {}, Icarl._share
+    shown, original = {}, icarl.share_of_epoch
 
-    def share(self, ctx):
-        found = original(self, ctx)
+    def share(ctx, exemplars):
+        found = original(ctx, exemplars)
         shown.setdefault(ctx.epoch, []).append([] if found is None else found[0].flatten(1).tolist())
         return found
 
-    monkeypatch.setattr(Icarl, "_share", share)
+    monkeypatch.setattr(icarl, "share_of_epoch", share)
     bench.learn(bench.spec(2, first, method={"name": "icarl", "exemplars": 14}, augment="none"))
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -144,16 +144,16 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
 def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, n=40)
     first = bench.learn(bench.spec(1, None, method="icarl"))
-    sizes, original = [], Icarl._share
+    sizes, original = [], icarl.share_of_epoch
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
 
-    def share(self, ctx):
-        found = original(self, ctx)
+    def share(ctx, exemplars):
+        found = original(ctx, exemplars)
         sizes.append(len(found[1]))
         return found
 
-    monkeypatch.setattr(Icarl, "_share", share)
+    monkeypatch.setattr(icarl, "share_of_epoch", share)
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -239,8 +239,8 @@ def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
     net = network(architecture={"name": "resnet20", "width": 8})
     x = INPUTS(pixels(64))
     with torch.no_grad():
-        whole = icarl._features(net, x)
-        alone = torch.cat([icarl._features(net, image[None]) for image in x])
+        whole = icarl.unit_features(net, x)
+        alone = torch.cat([icarl.unit_features(net, image[None]) for image in x])
     assert torch.allclose(whole, alone, atol=1e-6)
 
 

@@ -347,7 +347,7 @@ def test_the_newest_expert_moves_and_older_ones_never() -> None:
     net = network((2, 1))
     heads = {"head.weight", "head.bias"}
     assert net.trainable_names(1) == heads
-    newest = {n for n, _ in net.named_parameters() if n.startswith("experts.1.")}
+    newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "expertise."))}
     assert net.trainable_names(5) == net.trainable_names(2) == heads | newest
     assert any(n.startswith("backbone.expert.") for n in network().trainable_names(5))
 

@@ -1,0 +1,86 @@
+"""Exemplars in training: how they are chosen from a task's images, and how they come along with new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.augment import epoch_seed, epoch_table
+from core.learn.memory.exemplars import Exemplars
+from core.learn.memory.herding import herd
+from core.learn.networks import Network
+
+if TYPE_CHECKING:
+    from core.learn.context import Batch, Context
+
+
+def unit_features(network: Network, x: Tensor) -> Tensor:
+    """[B, D] in float32, each of length one."""
+    return functional.normalize(network.features(x).float())
+
+
+@torch.no_grad()
+def choose(network: Network, batches: Iterable[Batch], count: int) -> dict[int, Tensor]:
+    """Label → raw images uint8 [min(count, n), S, S, C] in herding order, by features of length one.
+
+    Every batch but the last must have the same size.
+    """
+    features, labels, images = _seen(network, batches)
+    lists: dict[int, Tensor] = {}
+    for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
+        rows = (labels == label).nonzero().squeeze(1)
+        lists[label] = images(rows[herd(features[rows], count)])
+    return lists
+
+
+def share_of_epoch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+    """The exemplars that this step's batch takes along: augmented inputs [b, C, S, S] and labels int64 [b].
+
+    An epoch has them in an order of its own and gives every batch its share, so that all are seen once; no batch gets
+    more than the recipe's batch size. None: nothing for this batch.
+    """
+    size = exemplars.size
+    if size == 0:
+        return None
+    taken = min(size, ctx.batches * ctx.recipe.batch_size)
+    begin, end = taken * ctx.batch // ctx.batches, taken * (ctx.batch + 1) // ctx.batches
+    return _inputs(ctx, exemplars, torch.arange(begin, end)) if begin < end else None
+
+
+def batch_of_epoch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
+    """As `share_of_epoch`, a whole batch of them, going round and round; there must be some."""
+    size = min(exemplars.size, ctx.recipe.batch_size)
+    return _inputs(ctx, exemplars, (ctx.batch * size + torch.arange(size)) % exemplars.size)
+
+
+def _inputs(ctx: Context, exemplars: Exemplars, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Those at some places of the epoch's order."""
+    key = ctx.epoch, exemplars.size
+    if ctx.derived.get("epoch") != key:
+        table = epoch_table(epoch_seed(ctx.recipe.seed, 2), ctx.task, ctx.epoch, exemplars.size)
+        ctx.derived |= {"epoch": key, "table": table, "order": table[:, 0].argsort(stable=True)}
+    rows: Tensor = ctx.derived["order"][places]
+    held = rows.to(exemplars.images.device)
+    images = ctx.augment(exemplars.images, held, ctx.derived["table"][rows, 1:])
+    return ctx.inputs(images), exemplars.labels[held]
+
+
+def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Features [N, D] and labels int64 [N] of all batches, and their raw images by row."""
+    features: list[Tensor] = []
+    labels: list[Tensor] = []
+    raw: list[Callable[[Tensor], Tensor]] = []  # not the batches: they hold their inputs
+    for batch in batches:
+        features.append(unit_features(network, batch.x))
+        labels.append(batch.y)
+        raw.append(batch.raw)
+    size = len(labels[0])
+
+    def images(rows: Tensor) -> Tensor:
+        return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
+
+    return torch.cat(features), torch.cat(labels), images

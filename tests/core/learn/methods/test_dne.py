@@ -1,0 +1,275 @@
+"""DNE: what moves in which stage, its three losses, its exemplars, and versions that never change."""
+
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from streams import Bench
+from torch.nn import functional
+
+from core.learn import methods, predicting
+from core.learn.memory.exemplars import Exemplars
+from core.learn.memory.rehearsal import share_of_epoch
+from core.learn.methods import dne
+from core.learn.methods.dne import CLASSIFIER, EXPERT, Dne
+from core.learn.networks.dne.network import ExpandedNetwork
+from core.learn.recipe import resolve
+from core.learn.state import load_tensors
+
+SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path, "class", SMALL)
+
+
+def spied(monkeypatch, look):
+    """Calls look(method, ctx, batch, terms) after every loss."""
+    original = Dne.loss_terms
+
+    def loss_terms(self, ctx, batch):
+        terms = original(self, ctx, batch)
+        look(self, ctx, batch, terms)
+        return terms
+
+    monkeypatch.setattr(Dne, "loss_terms", loss_terms)
+
+
+def deployed(learned):
+    parent = learned.as_parent()
+    known = {name: learned.spec[name] for name in ("architecture", "image", "scenario")}
+    paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
+    return predicting.load({**known, **parent["manifest"]}, paths).eval()
+
+
+def shards(learned):
+    """Digest of every part that is not the classifier."""
+    return {name: d for name, d in learned.digests.items() if name.startswith(("backbone", "expert"))}
+
+
+# What moves.
+
+
+def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(bench, monkeypatch) -> None:
+    seen = {}
+    spied(
+        monkeypatch,
+        lambda method, ctx, batch, terms: seen.setdefault((ctx.task, ctx.stage), set(ctx.trainable)),
+    )
+    bench.stream(2, method={"name": "dne", "tuning_epochs": 1})
+    head = {"head.weight", "head.bias"}
+    assert {n.split(".")[0] for n in seen[1, EXPERT]} == {"backbone", "head"}
+    assert {n.split(".")[0] for n in seen[2, EXPERT]} == {"experts", "expertise", "head"}
+    assert seen[2, CLASSIFIER] == head and (1, CLASSIFIER) not in seen
+
+
+def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench) -> None:
+    found, last = [], None
+    for number in (1, 2, 3):
+        last = bench.learn(bench.spec(number, last, method="dne"))
+        found.append(shards(last))
+    assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
+        *found[0],
+        "expert.2",
+        "expert.3",
+    }
+    for before, after in itertools.pairwise(found):
+        assert all(after[name] == digest for name, digest in before.items())
+
+
+def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench) -> None:
+    learned = bench.stream(2, method="dne")
+    parts = {part["name"] for part in learned.result["parts"]}
+    assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars"}
+    assert learned.result["network"] == {"family": "dne", "experts": [1]}
+
+
+def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="dne"))
+    second = bench.learn(bench.spec(2, first, method={"name": "dne", "heads": 2}))
+    third = bench.learn(bench.spec(3, second, method={"name": "dne", "heads": 1}))
+    assert third.result["network"]["experts"] == [2, 1]
+    assert deployed(third).head.widths == [8, 8, 4]
+
+
+# Losses.
+
+
+def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
+    names = set()
+    spied(monkeypatch, lambda method, ctx, batch, terms: names.update(terms))
+    bench.learn(bench.spec(1, None, method="dne"))
+    assert names == {"task"}
+
+
+@pytest.mark.parametrize("loss", ["bce", "ce"])
+def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, monkeypatch, loss) -> None:
+    """Two old and two new classes: λ = 1/2. Without dropped branches, from logits of whole passes."""
+    seen = []
+
+    def look(method, ctx, batch, terms):
+        if ctx.task == 1 or ctx.stage != EXPERT or ctx.derived.setdefault("looked", False):
+            return
+        ctx.derived["looked"] = True
+        share = share_of_epoch(ctx, Exemplars(method.state["exemplars"]))
+        x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
+        with torch.no_grad():
+            z, old = ctx.network(x).double(), before(x).double()
+            own = ctx.network.expertise(ctx.network.features(x)[:, 8:]).double()
+        target = torch.tensor([{0: 0, 1: 0, 2: 1, 3: 2}[int(label)] for label in y])
+        error = bce if loss == "bce" else functional.cross_entropy
+        distance = (old.softmax(1) * (old.log_softmax(1) - z[:, :2].log_softmax(1))).sum(1).mean()
+        if loss == "bce":
+            distance = distance / 2
+        wanted = {
+            "task": error(z, y) / 2,
+            "distillation": distance / 2,
+            "expertise": 0.1 * error(own, target),
+        }
+        seen.append(
+            ({n: float(t.detach()) for n, t in terms.items()}, {n: float(t) for n, t in wanted.items()})
+        )
+
+    def bce(z, y):
+        p, hot = z.sigmoid(), functional.one_hot(y, z.shape[1])
+        return -(hot * p.log() + (1 - hot) * (1 - p).log()).mean()
+
+    method = {"name": "dne", "loss": loss, "drop_path": 0.0}
+    first = bench.learn(bench.spec(1, None, method=method))
+    before = deployed(first)
+    spied(monkeypatch, look)
+    bench.learn(bench.spec(2, first, method=method))
+    ((found, wanted),) = seen
+    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
+    assert found["distillation"] == pytest.approx(
+        0, abs=1e-7
+    )  # at the first step the old logits are the old ones
+
+
+def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> None:
+    seen, original = [], dne.blockwise
+
+    def blockwise(features, weight, bias, widths):
+        out = original(features, weight, bias, widths)
+        seen.append((features, out))
+        return out
+
+    first = bench.learn(bench.spec(1, None, method="dne"))
+    before = deployed(first)
+    monkeypatch.setattr(dne, "blockwise", blockwise)
+    batches = []
+    spied(
+        monkeypatch,
+        lambda method, ctx, batch, terms: batches.append(seen[-1] if ctx.stage == EXPERT else None),
+    )
+    bench.learn(bench.spec(2, first, method="dne"))
+    features, logits = seen[0]
+    assert torch.equal(before.logits(features), logits)
+
+
+def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="dne"))
+    same = bench.learn(bench.spec(1, None, method="dne"))
+    none = bench.learn(bench.spec(1, None, method={"name": "dne", "drop_path": 0.0}))
+    assert first.network_digests == same.network_digests != none.network_digests
+
+
+# Exemplars.
+
+
+def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(bench) -> None:
+    held, last = [], None
+    for number in (1, 2, 3):
+        last = bench.learn(bench.spec(number, last, method={"name": "dne", "exemplars": 14}))
+        held.append(load_tensors(last.folder / "parts" / "exemplars.safetensors"))
+    sizes = [torch.bincount(t["labels"]).tolist() for t in held]
+    assert sizes == [[7, 7], [3, 3, 3, 3], [2] * 6]
+    for before, after in itertools.pairwise(held):
+        for label in before["labels"].unique().tolist():
+            longer, shorter = (t["images"][t["labels"] == label] for t in (before, after))
+            assert torch.equal(longer[: len(shorter)], shorter)
+
+
+def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
+    counts, original = [], dne.batch_of_epoch
+
+    def batch_of_epoch(ctx, exemplars):
+        counts.append(torch.bincount(exemplars.labels).tolist())
+        return original(ctx, exemplars)
+
+    monkeypatch.setattr(dne, "batch_of_epoch", batch_of_epoch)
+    bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
+    assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
+
+
+def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
+    learned = bench.learn(bench.spec(1, None, method={"name": "dne", "exemplars": 1}))
+    assert any("1 exemplars are fewer than 2 classes" in text for text in learned.result["warnings"])
+
+
+# Versions.
+
+
+def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(bench) -> None:
+    x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    versions, last = [], None
+    for number in (1, 2, 3):
+        last = bench.learn(bench.spec(number, last, method="dne"))
+        versions.append(deployed(last))
+    newest = versions[-1]
+    with torch.no_grad():
+        features = newest.features(x)
+        for version in versions:
+            of_version = sum(version.head.widths)
+            assert torch.equal(version.logits(features[:, :of_version]), version(x))
+
+
+LOGITS = """
+import hashlib, json, sys
+from pathlib import Path
+import torch
+from core.learn import predicting
+torch.set_num_threads(1)
+manifest, paths = json.loads(sys.argv[1]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}
+x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+with torch.no_grad():
+    out = predicting.load(manifest, paths).eval()(x)
+print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_a_version_answers_with_the_same_bits_in_another_process(bench) -> None:
+    learned = bench.stream(2, method="dne")
+    parent = learned.as_parent()
+    known = {name: learned.spec[name] for name in ("architecture", "image", "scenario")}
+    paths = {part["name"]: part["path"] for part in parent["parts"]}
+    arguments = [json.dumps({**known, **parent["manifest"]}), json.dumps(paths)]
+    other = subprocess.run(
+        [sys.executable, "-c", LOGITS, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[4],
+    )
+    x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        here = deployed(learned)(x)
+    assert other.stdout.strip() == hashlib.sha256(here.numpy().tobytes()).hexdigest()
+
+
+def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
+    bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [12]})
+    with pytest.raises(ValueError, match="dne works on architectures of dne, not on mlp"):
+        bench.learn(bench.spec(1, None, method="dne"))
+
+
+def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:
+    found = resolve({"method": "dne"}, "class")
+    assert (found.optimizer.name, found.head.init) == ("adamw", "default")
+    assert methods.get("dne").family == ExpandedNetwork.family
