@@ -118,6 +118,11 @@ class ExpandedNetwork(Network):
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
         return torch.cat(features(self.chain(), x), 1)
 
+    def answers(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
+        """Logits of several versions of this chain from one pass: each classifier reads as many experts as it knew."""
+        found = self.features(x)
+        return [classifier(found[:, : classifier.width]) for classifier in classifiers]
+
     def read_old(self, x: Tensor) -> Read:
         """What all experts but the newest show to it. They are frozen: no graph."""
         older = self.chain()[:-1]

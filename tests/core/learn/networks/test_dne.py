@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
 from core.learn.networks.dne.chain import Read, drops, follow, read
 from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
-from core.learn.networks.dne.network import ExpandedNetwork, blockwise
+from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.spatial import SpatialAttention, offsets
 from core.learn.networks.dne.task_attention import TaskAttention
 from core.learn.networks.families import rebuild
@@ -319,15 +319,15 @@ def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
     assert not net.head.weight[:4, -16:].any() and net.head.weight[4:].any()
 
 
-def test_an_earlier_versions_classifier_reads_its_own_part_of_the_features() -> None:
+def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
     net, x = network((1,)), images()
     kept = copy.deepcopy(net)
     with torch.no_grad():
         net.expand(2)
         net.grow(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old = blockwise(net.features(x), kept.head.weight, kept.head.bias, kept.head.widths)
-        assert torch.equal(old, kept(x))
+        old, new = net.answers(x, [kept.head, net.head])
+        assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 
 # Building and parts.
