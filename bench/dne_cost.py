@@ -20,8 +20,9 @@ from torch.nn import functional
 
 from bench.optimizer_step import timed
 from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
-from core.learn.networks.dne.network import Classifier, ExpandedNetwork, blockwise
+from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.task_attention import TaskAttention
+from core.learn.networks.growing import Classifier, blockwise
 from core.learn.precision import autocast, place
 
 PER_TASK = 10
@@ -68,7 +69,7 @@ class Step:
     def shared(self) -> None:
         """The pass through older experts once, for teacher and student."""
         with autocast(self.x.device):
-            old = self.network.read_old(self.x)
+            old = self.network.older(self.x)
             newest = self.network.newest(old, self.x)
             with torch.no_grad():
                 before = self.before

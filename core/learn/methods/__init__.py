@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.learn.methods.a_gem import AGem
 from core.learn.methods.base import Method
 from core.learn.methods.der import Der
+from core.learn.methods.der_net import DerNet
 from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.dlcft import Dlcft
 from core.learn.methods.dne import Dne
@@ -56,3 +57,4 @@ register(Lwf)
 register(Icarl)
 register(Dlcft)
 register(Dne)
+register(DerNet)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.learn.networks.der_net import ParallelNetwork
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.network import Network
@@ -18,6 +19,7 @@ from core.learn.networks.prompts import PromptedNetwork
 FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
     ExpandedNetwork.family: ExpandedNetwork.of,
     LinearisedNetwork.family: LinearisedNetwork.of,
+    ParallelNetwork.family: ParallelNetwork.of,
     PromptedNetwork.family: PromptedNetwork.of,
 }
 

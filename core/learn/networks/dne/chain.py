@@ -33,7 +33,7 @@ def features(experts: Sequence[Expert], x: Tensor) -> list[Tensor]:
 
 
 def read(experts: Sequence[Expert], x: Tensor) -> Read:
-    """One pass of all experts."""
+    """One pass of all experts; of none, nothing."""
     rows = [expert.embed(x) for expert in experts]
     heads: list[list[Tensor]] = []
     hidden: list[list[Tensor]] = []
@@ -56,8 +56,9 @@ def follow(expert: Expert, before: Read, x: Tensor, drops: Tensor | None = None)
     for at, layer in enumerate(expert.layers):
         s = layer.attend(r, expert.token, None if drops is None else drops[at, 0])  # type: ignore[operator]
         own = layer.norm2(s)  # type: ignore[operator]
-        hidden = layer.hidden(own, [*before.heads[at], own])  # type: ignore[operator]
-        r = layer.mix(s, hidden, [*before.hidden[at], hidden], None if drops is None else drops[at, 1])  # type: ignore[operator]
+        heads, wide = (before.heads[at], before.hidden[at]) if before.features else ([], [])
+        hidden = layer.hidden(own, [*heads, own])  # type: ignore[operator]
+        r = layer.mix(s, hidden, [*wide, hidden], None if drops is None else drops[at, 1])  # type: ignore[operator]
     return expert.feature(r)
 
 

@@ -15,8 +15,9 @@ from torch.nn import functional
 from core.learn import methods, predicting
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import share_of_epoch
-from core.learn.methods import dne
-from core.learn.methods.dne import CLASSIFIER, EXPERT, Dne
+from core.learn.methods import dne, expanding
+from core.learn.methods.dne import Dne
+from core.learn.methods.expanding import CLASSIFIER, EXPERT
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.recipe import resolve
 from core.learn.state import load_tensors
@@ -197,13 +198,13 @@ def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(
 
 
 def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
-    counts, original = [], dne.batch_of_epoch
+    counts, original = [], expanding.batch_of_epoch
 
     def batch_of_epoch(ctx, exemplars):
         counts.append(torch.bincount(exemplars.labels).tolist())
         return original(ctx, exemplars)
 
-    monkeypatch.setattr(dne, "batch_of_epoch", batch_of_epoch)
+    monkeypatch.setattr(expanding, "batch_of_epoch", batch_of_epoch)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 

@@ -250,12 +250,12 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
 def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
-        assert torch.equal(net.newest(net.read_old(x), x), read(net.chain(), x).features[-1])
+        assert torch.equal(net.newest(net.older(x), x), read(net.chain(), x).features[-1])
 
 
 def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
     net, x = network((2, 1)), images()
-    old = net.read_old(x)
+    old = net.older(x)
     assert not any(f.requires_grad for f in old.features)
     logits = net.logits(torch.cat([*old.features, net.newest(old, x)], 1))
     functional.cross_entropy(logits, torch.tensor([0, 1, 2, 5])).backward()
@@ -297,7 +297,7 @@ def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() 
 
 def test_a_dropped_branch_leaves_its_input() -> None:
     net, x = network((1,)), images()
-    expert, old = net.chain()[-1], net.read_old(x)
+    expert, old = net.chain()[-1], net.older(x).shown
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
         found = follow(expert, old, x, nothing)
@@ -374,6 +374,6 @@ def test_float64_follows_a_network_through_growth() -> None:
     net.expand(1)
     net.grow(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
-    assert isinstance(net.read_old(images(dtype=torch.float64)), Read) and math.isfinite(
+    assert isinstance(net.older(images(dtype=torch.float64)).shown, Read) and math.isfinite(
         float(net(images(dtype=torch.float64)).detach().sum())
     )

@@ -1,0 +1,43 @@
+"""The network of dynamically expandable representation: a whole backbone for each task, side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from core.learn.networks.growing import GrowingNetwork, Older
+from core.learn.networks.network import Network
+
+
+class ParallelNetwork(GrowingNetwork):
+    """Every expert has the architecture of the first, and starts as a copy of the one before it."""
+
+    family: ClassVar[str] = "der-net"
+
+    @staticmethod
+    def of(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
+        """From a plain network and what `describe` said, for a strict load right after."""
+        return ParallelNetwork(plain, [1] * int(description["experts"]))
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest. `experts`: how many there are after the first."""
+        return {"family": self.family, "experts": len(self.experts)}
+
+    def make(self, size: int) -> nn.Module:
+        return copy.deepcopy(self.backbone)
+
+    def draw(self, expert: nn.Module, generator: torch.Generator) -> None:
+        before = self.experts[-2] if len(self.experts) > 1 else self.backbone
+        expert.load_state_dict(before.state_dict())
+
+    def older(self, x: Tensor) -> Older:
+        with torch.no_grad():
+            return Older([expert(x) for expert in [self.backbone, *self.experts][:-1]])
+
+    def newest(self, old: Older, x: Tensor, drops: Tensor | None = None) -> Tensor:
+        expert = self.experts[-1] if self.experts else self.backbone
+        return expert(x)  # type: ignore[no-any-return]

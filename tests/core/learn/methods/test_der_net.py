@@ -1,0 +1,108 @@
+"""Dynamically expandable representation: how a backbone is added, its two losses, and what stays."""
+
+import pytest
+import torch
+from streams import Bench
+from torch.nn import functional
+
+from core.learn.memory.exemplars import Exemplars
+from core.learn.memory.rehearsal import share_of_epoch
+from core.learn.methods.der_net import DerNet
+from core.learn.methods.expanding import CLASSIFIER, EXPERT
+from core.learn.state import load_tensors
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def spied(monkeypatch, look):
+    original = DerNet.loss_terms
+
+    def loss_terms(self, ctx, batch):
+        terms = original(self, ctx, batch)
+        look(self, ctx, batch, terms)
+        return terms
+
+    monkeypatch.setattr(DerNet, "loss_terms", loss_terms)
+
+
+def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -> None:
+    second = bench.stream(2, method="der-net")
+    seen = {}
+
+    def look(method, ctx, batch, terms):
+        if not seen:
+            seen.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
+
+    original = DerNet.begin_stage
+    monkeypatch.setattr(
+        DerNet, "begin_stage", lambda self, ctx: (look(self, ctx, None, None), original(self, ctx))
+    )
+    bench.learn(bench.spec(3, second, method="der-net"))
+    newest = {n.removeprefix("experts.1."): p for n, p in seen.items() if n.startswith("experts.1.")}
+    before = {n.removeprefix("experts.0."): t for n, t in second.tensors("expert.2").items()}
+    assert newest.keys() == before.keys() and all(torch.equal(newest[n], before[n]) for n in before)
+
+
+def test_older_backbones_are_the_same_bytes_in_every_later_version(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="der-net"))
+    second = bench.learn(bench.spec(2, first, method="der-net"))
+    third = bench.learn(bench.spec(3, second, method="der-net"))
+    assert third.digests["expert.2"] == second.digests["expert.2"]
+    kept = [name for name in first.digests if name.startswith("backbone")]
+    assert kept and all(third.digests[name] == first.digests[name] for name in kept)
+    assert third.result["network"] == {"family": "der-net", "experts": 2}
+
+
+def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone(bench, monkeypatch) -> None:
+    found = []
+
+    def look(method, ctx, batch, terms):
+        if ctx.task == 1 or ctx.stage != EXPERT or found:
+            return
+        share = share_of_epoch(ctx, Exemplars(method.state["exemplars"]))
+        x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
+        with torch.no_grad():
+            task = functional.cross_entropy(ctx.network(x), y)
+            newest = ctx.network.features(x)[:, ctx.network.head.widths[0] :]
+            target = torch.tensor([{0: 0, 1: 0, 2: 1, 3: 2}[int(label)] for label in y])
+            own = functional.cross_entropy(ctx.network.expertise(newest), target)
+        found.append((terms, {"task": task, "expertise": 0.5 * own}))
+
+    spied(monkeypatch, look)
+    bench.stream(2, method={"name": "der-net", "expertise": 0.5})
+    ((terms, wanted),) = found
+    assert {n: float(t.detach()) for n, t in terms.items()} == pytest.approx(
+        {n: float(t) for n, t in wanted.items()}, rel=1e-6
+    )
+
+
+def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
+    found = []
+
+    def tuning_loss(self, logits, y):
+        loss = functional.cross_entropy(logits / 5, y)
+        found.append(float(loss.detach()))
+        return loss
+
+    seen = []
+    spied(
+        monkeypatch,
+        lambda m, ctx, b, terms: (
+            seen.append(float(terms["task"].detach())) if ctx.stage == CLASSIFIER else None
+        ),
+    )
+    bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
+    ours = list(seen)
+    seen.clear()
+    monkeypatch.setattr(DerNet, "tuning_loss", tuning_loss)
+    bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
+    assert ours and seen == ours == found
+
+
+def test_its_exemplars_are_shared_out_over_the_classes(bench) -> None:
+    learned = bench.stream(3, method={"name": "der-net", "exemplars": 13})
+    held = load_tensors(learned.folder / "parts" / "exemplars.safetensors")
+    assert torch.bincount(held["labels"]).tolist() == [2] * 6
