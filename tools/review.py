@@ -123,7 +123,7 @@ def far_end(old: Version, new: Version) -> dict[str, Tensor]:
             continue
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
-        if owner in rows_of:
+        if owner in rows_of and before.shape[1:] == tensor.shape[1:]:
             end[name] = _rows(before, tensor, *rows_of[owner])
         elif before.shape == tensor.shape:
             end[name] = before

@@ -25,7 +25,7 @@ LATEST = "latest"
 """The newest published version; not a row that anybody moves."""
 PRIVATE_TYPES = frozenset({"buffer", "exemplars"})
 """Types of parts that hold images of the training data."""
-NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts", "displacement", "reference"})
+NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts", "displacement", "reference", "expert"})
 
 
 @dataclass(frozen=True)

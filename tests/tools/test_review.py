@@ -199,3 +199,16 @@ def test_what_cannot_be_reviewed_is_refused_in_a_sentence(tmp_path: Path) -> Non
     ):
         with pytest.raises(SystemExit, match=sentence):
             review.main([str(old), str(new), str(file)])
+
+
+def test_versions_that_grew_by_an_expert_share_no_line() -> None:
+    config = {"architecture": {"name": "dne"}, "image": {"size": 8, "channels": 3}, "scenario": "class"}
+    old, new = (
+        review.Version(
+            {**config, "classes": ["a"], "heads": []},
+            {"backbone.x": torch.zeros(1), "head.weight": torch.zeros(1, width)},
+        )
+        for width in (3, 4)
+    )
+    with pytest.raises(ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"):
+        review.far_end(old, new)

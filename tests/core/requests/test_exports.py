@@ -12,6 +12,8 @@ from safetensors.torch import save_file
 
 from core.learn import predicting
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.der_net import ParallelNetwork
+from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.torchvision_import import torchvision_models
@@ -87,10 +89,14 @@ CASES = [
     ({"name": "slim-resnet18", "width": 8}, 16),
     ({"name": "resnet18"}, 32),
     ({"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}, 30),
+    ({"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}, 18),
+    ({"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "attention": "mhsa"}, 16),
 ]
 
 
-@pytest.mark.parametrize(("architecture", "size"), CASES, ids=[case[0]["name"] for case in CASES])
+@pytest.mark.parametrize(
+    ("architecture", "size"), CASES, ids=[f"{case[0]['name']}-{case[1]}" for case in CASES]
+)
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, architecture, size, scenario):
     torchvision_models()  # importable beside a CPU build of torch
@@ -255,6 +261,35 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(tmp_p
     theirs = scope["read"]("cat.png").numpy()
     assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 2
     assert capsys.readouterr().out.strip() in {"cat", "dog", "emu"}
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture"),
+    [
+        (ExpandedNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
+        (ParallelNetwork, {"name": "resnet20", "width": 8}),
+        (ParallelNetwork, {"name": "resnet18"}),
+        (ParallelNetwork, {"name": "mlp", "hidden": [9]}),
+    ],
+    ids=["dne", "der-net-resnet20", "der-net-resnet18", "der-net-mlp"],
+)
+def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, architecture):
+    torchvision_models()
+    network = family(built(architecture, 16))
+    for task, size in ((2, 2), (3, 1)):
+        network.expand(size)
+        network.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
+    network.expertise = None
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=g))
+    network.eval()
+    scope = loaded(exported(tmp_path, network, architecture, 16), tmp_path, monkeypatch)
+    x = torch.randn(4, 3, 16, 16, generator=g)
+    with torch.inference_mode():
+        wanted = network(x)
+        assert wanted.shape == (4, 5) and torch.allclose(scope["network"](x), wanted, atol=1e-4)
 
 
 def test_the_same_manifest_gives_the_same_bytes(tmp_path):
