@@ -34,6 +34,10 @@ SMALLEST: dict[str, Json] = {
     "dne": {"name": "dne", "layers": 3, "head_dim": 8, "heads": 4, "patch": 2},
 }
 """What stands for a family of networks where a method does not work on the usual one."""
+SLOW: dict[str, Json] = {
+    "dne": {"epochs": 20, "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 1e-6}}
+}
+"""Recipes of methods whose network, a transformer from random weights, learns little in the usual time."""
 
 
 def main() -> None:
@@ -93,7 +97,7 @@ def model_for(entry: Json, families: dict[str, str], recipe: Json, usual: str | 
         "architecture": usual if fits else SMALLEST[accepted[0]],
         "image": IMAGE,
         "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
-        "recipe": {**recipe, "method": {"name": entry["name"], **memory}},
+        "recipe": {**recipe, **SLOW.get(entry["name"], {}), "method": {"name": entry["name"], **memory}},
     }
 
 

@@ -97,7 +97,7 @@ def test_the_memory_of_every_method_is_counted_by_task(client, learned):
                 keeping.add(model["name"])
                 assert {t["task"] for t in part["per_task"]} == {1, 2}, model["name"]
                 assert part["items"] == sum(part["per_class"].values()) > 0, model["name"]
-    assert keeping == {"er", "der", "derpp", "gem", "a-gem", "icarl", "dlcft"}
+    assert keeping == {"er", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 
 
 def test_a_new_method_without_a_use_for_the_old_memory_warns_and_the_matrix_goes_on(client):
