@@ -6,8 +6,8 @@ DIR holds `cifar100/classes_*.zip`. A ResNet-20 learns the first 80 classes, the
 `--updates` tasks of the data scenario, each learned in a process of its own by the product's job. Each task is also
 tried once at a rate drawn from 0.0001 to 0.03: versions that nobody would keep, whose forecasts should say so; the
 next task goes on from the version of the usual rate. Printed are, for some updates and as a
-ratio of the last five to the second to sixth: seconds from the first step to the end of the curvature pass, and peak
-memory (goal for both ≤ 1.1), with the evaluation apart; bytes of a version's parts, and of those that are new in it.
+ratio of the last five to the second to sixth: seconds from the first step to the end of the curvature pass, by the clock and of the
+processor, and peak memory (goal ≤ 1.1), with the evaluation apart; bytes of a version's parts, and of those that are new in it.
 Then the forecast, c/2 Δᵀ H Δ + qᵀ Δ (c: the coupling of layers, q: the earlier tasks' gradient), against the measured rise of
 the mean loss on `--measured` images of each earlier task, and on as many held-out images of each class: rank
 correlation (goal ≥ 0.9), calibration, the fall of accuracy, and how long measuring took beyond the end of training,
@@ -94,6 +94,7 @@ class Update:
     """What one update cost and said. `measured`, `held_out`: the earlier tasks' rise and the change of accuracy."""
 
     seconds: float
+    processor: float
     evaluating: float
     peak: int
     bytes: dict[str, int]
@@ -204,6 +205,7 @@ def run_base(spec: Json, out: Path) -> None:
 def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
     """In a child: one update, timed by the job's own events, and what its network says of all tasks so far."""
     at: dict[str, float] = {}
+    used: dict[str, float] = {}
     peak = 0
     said: list[Said] = []
     measuring = 0.0
@@ -211,7 +213,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
     def emit(event: Json) -> None:
         nonlocal peak
         if event["event"] == "phase":
-            at[event["phase"]] = time.perf_counter()
+            at[event["phase"]], used[event["phase"]] = time.perf_counter(), time.process_time()
             if event["phase"] == "evaluate":
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -230,6 +232,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
     files = {part["name"]: folder / part["file"] for part in result["parts"]}
     return Update(
         at["evaluate"] - at["train"],
+        used["evaluate"] - used["train"],
         ended - at["evaluate"] - measuring,
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
@@ -322,7 +325,7 @@ def costs(updates: list[Update]) -> list[str]:
                 f"{i + 1:6} {update.seconds:36.2f} {update.evaluating:14.2f} {update.peak / 1e6:9.0f} "
                 f"{sum(update.bytes.values()) / 1e6:13.2f} {new / 1e6:8.2f}"
             )
-    for name in ("seconds", "peak"):
+    for name in ("seconds", "processor", "peak"):
         late, early = (statistics.median(getattr(u, name) for u in updates[part]) for part in (LAST, FIRST))
         lines.append(f"{name}: last five over the second to sixth: {late / early:.3f} (goal ≤ 1.1)")
     backbones = [{n: d for n, d in u.digests.items() if n.startswith("backbone")} for u in updates]
@@ -353,10 +356,7 @@ def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
             ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
             ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
         ):
-            lines.append(f"  {name}: {_beside(p, m)}")
-            for which, wanted in (("kept", False), ("tried", True)):
-                some = [(a, b) for a, b, c in zip(p, m, tried, strict=True) if c == wanted]
-                lines.append(f"    {which}: {_beside(*map(list, zip(*some, strict=True)))}")
+            lines.append(f"  {name}: {_beside(p, m, tried)}")
         lines += _bands([t.rise for t in said], rises, [-row[3] for row in rows])
     lines.append(
         f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured on the earlier "
@@ -384,12 +384,19 @@ def _span(values: list[float]) -> str:
     return f"{min(values):.3g} to {max(values):.3g}, median {statistics.median(values):.3g}"
 
 
-def _beside(predicted: list[float], measured: list[float]) -> str:
-    """Rank correlation, and measured by predicted: median and quartiles."""
-    rank, linear = (f(predicted, measured).statistic for f in (scipy.stats.spearmanr, scipy.stats.pearsonr))
-    ratios = [m / p for p, m in zip(predicted, measured, strict=True) if p]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"rank correlation {rank:.3f}, r {linear:.3f}; measured / predicted {middle:.2f} ({low:.2f} to {high:.2f})"
+def _beside(predicted: list[float], measured: list[float], tried: list[bool]) -> str:
+    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those tried."""
+    columns = [predicted, measured, tried]
+    parts = [list(zip(*columns, strict=True))]
+    parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]
+    all_, kept, tries = (
+        scipy.stats.spearmanr([r[0] for r in rows], [r[1] for r in rows]).statistic for rows in parts
+    )
+    low, middle, high = statistics.quantiles([m / p for p, m, _ in parts[2] if p], n=4)
+    return (
+        f"rank correlation {all_:.3f} (kept {kept:.3f}, tried {tries:.3f}); of those tried, measured by predicted "
+        f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    )
 
 
 def _spec(
