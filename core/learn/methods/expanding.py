@@ -87,6 +87,12 @@ class Expanding(Method):
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.losses(ctx, x, y)
 
+    def begin_task(self, ctx: Context) -> None:
+        if ctx.masked:
+            ctx.warn(
+                "train_ce masked has no effect: exemplars are among the images, so every class is told apart"
+            )
+
     def begin_stage(self, ctx: Context) -> None:
         if ctx.stage == CLASSIFIER:
             self._choose(ctx, ctx.examples())

