@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, runs
-from core.learn.networks.dne.chain import features
+from core.learn.networks.dne.chain import read
 from core.learn.networks.dne.expert import Expert, Sizes
 
 STAGES = 4
@@ -58,4 +58,4 @@ class DneBackbone(Backbone):
         self.arrange(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        return features([self.expert], x)[0]
+        return read([self.expert], x).features[0]

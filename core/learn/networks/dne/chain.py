@@ -1,13 +1,13 @@
-"""All experts of a version, layer by layer: attention of each, then hidden heads of each, then outputs of each.
+"""All experts of a version, one after the other: each reads what the ones before it show of every layer.
 
-Within a layer nothing waits for an expert but what it reads, and what an earlier expert computes does not depend on
-later ones: not by shape, order or kernel. So its features are the same bits whether or not experts came after it.
+What an earlier expert computes does not depend on later ones: not by shape, order or kernel. So its features are the
+same bits whether or not experts came after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,49 +17,42 @@ from core.learn.networks.dne.expert import Expert
 
 @dataclass(frozen=True)
 class Read:
-    """What experts show to later ones: by layer and expert, normalised heads [B, N, d] and hidden ones [B, N, γ d].
+    """What experts show to later ones: by expert and layer, normalised heads [B, N, d] and hidden ones [B, N, γ d].
 
     `features`: [B, d] of each.
     """
 
-    heads: list[list[Tensor]]
-    hidden: list[list[Tensor]]
-    features: list[Tensor]
+    heads: list[list[Tensor]] = field(default_factory=list)
+    hidden: list[list[Tensor]] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
 
 
-def features(experts: Sequence[Expert], x: Tensor) -> list[Tensor]:
-    """[B, d_t] of each expert, normalised."""
-    return read(experts, x).features
-
-
-def read(experts: Sequence[Expert], x: Tensor) -> Read:
+def read(experts: Iterable[Expert], x: Tensor) -> Read:
     """One pass of all experts; of none, nothing."""
-    rows = [expert.embed(x) for expert in experts]
-    heads: list[list[Tensor]] = []
-    hidden: list[list[Tensor]] = []
-    for layers in zip(*(expert.layers for expert in experts), strict=True):
-        spread = [
-            layer.attend(r, expert.token) for layer, r, expert in zip(layers, rows, experts, strict=True)
-        ]
-        heads.append([layer.norm2(s) for layer, s in zip(layers, spread, strict=True)])
-        hidden.append([layer.hidden(heads[-1][t], heads[-1][: t + 1]) for t, layer in enumerate(layers)])
-        rows = [layer.mix(spread[t], hidden[-1][t], hidden[-1][: t + 1]) for t, layer in enumerate(layers)]
-    return Read(heads, hidden, [e.feature(r) for e, r in zip(experts, rows, strict=True)])
+    found = Read()
+    for expert in experts:
+        found = follow(expert, found, x)
+    return found
 
 
-def follow(expert: Expert, before: Read, x: Tensor, drops: Tensor | None = None) -> Tensor:
-    """The feature [B, d] of the expert that comes after those that were read; only its own operations are done.
+def follow(expert: Expert, before: Read, x: Tensor, drops: Tensor | None = None) -> Read:
+    """What was read and the expert that comes next; only its own operations are done.
 
     drops: [layers, 2, B], what each of its branches is multiplied by in training.
     """
     r = expert.embed(x)
+    shown: list[Tensor] = []
+    wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
-        s = layer.attend(r, expert.token, None if drops is None else drops[at, 0])  # type: ignore[operator]
-        own = layer.norm2(s)  # type: ignore[operator]
-        heads, wide = (before.heads[at], before.hidden[at]) if before.features else ([], [])
-        hidden = layer.hidden(own, [*heads, own])  # type: ignore[operator]
-        r = layer.mix(s, hidden, [*wide, hidden], None if drops is None else drops[at, 1])  # type: ignore[operator]
-    return expert.feature(r)
+        one, other = (None, None) if drops is None else drops[at]
+        s = layer.attend(r, expert.token, one)  # type: ignore[operator]
+        shown.append(layer.norm2(s))  # type: ignore[operator]
+        heads = [*(of[at] for of in before.heads), shown[at]]
+        wide.append(layer.hidden(shown[at], heads))  # type: ignore[operator]
+        hidden = [*(of[at] for of in before.hidden), wide[at]]
+        r = layer.mix(s, wide[at], hidden, other)  # type: ignore[operator]
+    features = [*before.features, expert.feature(r)]
+    return Read([*before.heads, shown], [*before.hidden, wide], features)
 
 
 def drops(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:

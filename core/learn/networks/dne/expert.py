@@ -90,9 +90,7 @@ class Layer(nn.Module):
             return r + _kept(self.attention(self.norm1(r)), drop)
         token = token.expand(r.shape[0], -1, -1)
         both = self.norm1(torch.cat([token, r], 1))
-        q, k, v = self.attention.projected(both, both[:, :1])
-        content = functional.scaled_dot_product_attention(q, k, v)
-        return token + _kept(self.attention.joined(content), drop)
+        return token + _kept(self.attention(both, both[:, :1]), drop)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """o [B, N, γ d]. own: LN2(s), heads: that of every expert up to this one, in order."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.networks.dne.backbone import DneBackbone
-from core.learn.networks.dne.chain import features, follow, read
+from core.learn.networks.dne.chain import follow, read
 from core.learn.networks.dne.expert import Expert, expert_rule
 from core.learn.networks.growing import GrowingNetwork, Older
 from core.learn.networks.init import fill
@@ -49,13 +49,10 @@ class ExpandedNetwork(GrowingNetwork):
     def draw(self, expert: nn.Module, generator: torch.Generator) -> None:
         fill(expert, expert_rule, generator)
 
-    def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        return torch.cat(features(self.chain(), x), 1)
-
     def older(self, x: Tensor) -> Older:
         with torch.no_grad():
             found = read(self.chain()[:-1], x)
         return Older(found.features, found)
 
     def newest(self, old: Older, x: Tensor, drops: Tensor | None = None) -> Tensor:
-        return follow(self.chain()[-1], old.shown, x, drops)
+        return follow(self.chain()[-1], old.shown, x, drops).features[-1]

@@ -31,8 +31,9 @@ class SpatialAttention(nn.Module):
             self.position = nn.Parameter(torch.zeros(heads, 3))
             self.gate = nn.Parameter(torch.ones(heads))
 
-    def forward(self, y: Tensor) -> Tensor:
-        return self.joined(self.attend(*self.projected(y)))
+    def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
+        """`queries`: of other tokens, in plain attention."""
+        return self.joined(self.attend(*self.projected(y, queries)))
 
     def projected(self, y: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v [B, heads, tokens, D]; queries of other tokens where given."""

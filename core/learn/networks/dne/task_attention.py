@@ -47,9 +47,3 @@ class TaskAttention(nn.Module):
         asked = z @ (self.query.T @ self.key)
         scores = asked @ x.transpose(-1, -2) / math.sqrt(x.shape[-1])
         return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
-
-    def naive(self, z: Tensor, x: Tensor) -> Tensor:
-        """The formula as it stands: the oracle, and the cost that `forward` is measured against."""
-        scores = (z @ self.query.T) @ (x @ self.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
-        values = torch.einsum("...jc,joc->...jo", x, self.value) + self.bias
-        return self.scale[:, None] * (scores.softmax(-1) @ values)

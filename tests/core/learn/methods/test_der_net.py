@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from streams import Bench
+from streams import Bench, spied
 from torch.nn import functional
 
 from core.learn.memory.exemplars import Exemplars
@@ -15,17 +15,6 @@ from core.learn.state import load_tensors
 @pytest.fixture
 def bench(tmp_path):
     return Bench(tmp_path)
-
-
-def spied(monkeypatch, look):
-    original = DerNet.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = original(self, ctx, batch)
-        look(self, ctx, batch, terms)
-        return terms
-
-    monkeypatch.setattr(DerNet, "loss_terms", loss_terms)
 
 
 def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -> None:
@@ -71,7 +60,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
             own = functional.cross_entropy(ctx.network.expertise(newest), target)
         found.append((terms, {"task": task, "expertise": 0.5 * own}))
 
-    spied(monkeypatch, look)
+    spied(monkeypatch, DerNet, look)
     bench.stream(2, method={"name": "der-net", "expertise": 0.5})
     ((terms, wanted),) = found
     assert {n: float(t.detach()) for n, t in terms.items()} == pytest.approx(
@@ -90,6 +79,7 @@ def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
     seen = []
     spied(
         monkeypatch,
+        DerNet,
         lambda m, ctx, b, terms: (
             seen.append(float(terms["task"].detach())) if ctx.stage == CLASSIFIER else None
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import Bench
+from streams import Bench, spied
 from torch.nn import functional
 
 from core.learn import methods, predicting
@@ -28,18 +28,6 @@ SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 @pytest.fixture
 def bench(tmp_path):
     return Bench(tmp_path, "class", SMALL)
-
-
-def spied(monkeypatch, look):
-    """Calls look(method, ctx, batch, terms) after every loss."""
-    original = Dne.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = original(self, ctx, batch)
-        look(self, ctx, batch, terms)
-        return terms
-
-    monkeypatch.setattr(Dne, "loss_terms", loss_terms)
 
 
 def deployed(learned):
@@ -61,6 +49,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(b
     seen = {}
     spied(
         monkeypatch,
+        Dne,
         lambda method, ctx, batch, terms: seen.setdefault((ctx.task, ctx.stage), set(ctx.trainable)),
     )
     bench.stream(2, method={"name": "dne", "tuning_epochs": 1})
@@ -104,7 +93,7 @@ def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
 
 def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
     names = set()
-    spied(monkeypatch, lambda method, ctx, batch, terms: names.update(terms))
+    spied(monkeypatch, Dne, lambda method, ctx, batch, terms: names.update(terms))
     bench.learn(bench.spec(1, None, method="dne"))
     assert names == {"task"}
 
@@ -144,7 +133,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
     method = {"name": "dne", "loss": loss, "drop_path": 0.0}
     first = bench.learn(bench.spec(1, None, method=method))
     before = deployed(first)
-    spied(monkeypatch, look)
+    spied(monkeypatch, Dne, look)
     bench.learn(bench.spec(2, first, method=method))
     ((found, wanted),) = seen
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
@@ -167,6 +156,7 @@ def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> Non
     batches = []
     spied(
         monkeypatch,
+        Dne,
         lambda method, ctx, batch, terms: batches.append(seen[-1] if ctx.stage == EXPERT else None),
     )
     bench.learn(bench.spec(2, first, method="dne"))

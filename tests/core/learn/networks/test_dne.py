@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.dne_cost import naive
 from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
 from core.learn.networks.dne.chain import Read, drops, follow, read
 from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
@@ -87,7 +88,7 @@ def formula(t, k):
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula leaves out."""
-    monkeypatch.setattr(TaskAttention, "forward", TaskAttention.naive)
+    monkeypatch.setattr(TaskAttention, "forward", naive)
     experts, x = [], torch.randn(1, 3, 32, 32, generator=seeded())
     for t in range(1, 7):
         expert = Expert(12 if t == 1 else k, 12 + k * (t - 2) if t > 1 else 0, FULL)
@@ -199,8 +200,8 @@ def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
     found, z, x = task_attention(own)
     upstream = torch.randn(2, 6, own, 4, generator=seeded(2), dtype=torch.float64)
     grads = []
-    for way in (found.forward, found.naive):
-        out = way(z, x)
+    for way in (TaskAttention.forward, naive):
+        out = way(found, z, x)
         grads.append((out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters()))))
     for ours, wanted in zip(*grads, strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-10, atol=1e-10)
@@ -226,11 +227,6 @@ def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
 # The chain.
 
 
-def everything(experts, x):
-    found = read(experts, x)
-    return [t for layer in (*found.heads, *found.hidden) for t in layer], found.features
-
-
 def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones() -> None:
     net = network((1, 2))
     x = images()
@@ -241,9 +237,10 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
         stir(net.experts[-1], 5)
         after = read(net.chain(), x)
     for kind in ("heads", "hidden"):
-        for old, new in zip(getattr(before, kind), getattr(after, kind), strict=True):
-            assert len(new) == len(old) + 1
-            assert all(torch.equal(a, b) for a, b in zip(old, new, strict=False))
+        earlier, later = getattr(before, kind), getattr(after, kind)
+        assert len(later) == len(earlier) + 1
+        for old, new in zip(earlier, later, strict=False):
+            assert all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(before.features, after.features, strict=False))
 
 
@@ -274,7 +271,7 @@ def test_task_attention_does_not_mix_patches() -> None:
     other = x.clone()
     other[..., :2, 2:4] += 1  # patch 1 of the first row
     with torch.no_grad():
-        a, b = (read(net.chain(), of).hidden[0][1] for of in (x, other))
+        a, b = (read(net.chain(), of).hidden[1][0] for of in (x, other))
     assert (a != b).any(-1).nonzero()[:, 1].unique().tolist() == [1]
 
 
@@ -300,9 +297,10 @@ def test_a_dropped_branch_leaves_its_input() -> None:
     expert, old = net.chain()[-1], net.older(x).shown
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
-        found = follow(expert, old, x, nothing)
+        found = follow(expert, old, x, nothing).features[-1]
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
-        assert torch.equal(follow(expert, old, x, nothing + 1), follow(expert, old, x))
+        kept, plain = (follow(expert, old, x, drops).features[-1] for drops in (nothing + 1, None))
+        assert torch.equal(kept, plain)
 
 
 # The classifier.
