@@ -1,4 +1,4 @@
-"""Random shifts and flips of uint8 batches, driven by a table of random numbers.
+"""Random changes of uint8 batches, driven by a table of random numbers.
 
 The loop draws one table per epoch from (seed, task, epoch) and looks rows up by image index, so what an
 image looks like does not depend on batches, threads or on where a run was interrupted. `auto` shifts only:
@@ -12,8 +12,10 @@ import hashlib
 import torch
 from torch import Tensor
 
-COLUMNS = 3  # rows of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
-NAMES = ("auto", "none", "shift", "flip", "shift-flip")
+from core.learn import rand_augment
+
+COLUMNS = 3  # of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
+NAMES = ("auto", "none", "shift", "flip", "shift-flip", "rand-augment")
 
 
 def epoch_seed(*parts: int) -> int:
@@ -22,20 +24,25 @@ def epoch_seed(*parts: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def epoch_table(seed: int, task: int, epoch: int, n: int) -> Tensor:
-    """rand(n, 1 + COLUMNS) in float64: column 0 orders the epoch, the others augment."""
+def epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS) -> Tensor:
+    """rand(n, 1 + columns) in float64: column 0 orders the epoch, the others augment."""
     generator = torch.Generator().manual_seed(epoch_seed(seed, task, epoch))
-    return torch.rand(n, 1 + COLUMNS, generator=generator, dtype=torch.float64)
+    return torch.rand(n, 1 + columns, generator=generator, dtype=torch.float64)
 
 
 class Augmentation:
-    """One of `NAMES`. Shifts are whole pixels up to size // 8 each way; edge pixels are repeated."""
+    """One of `NAMES`. Shifts are whole pixels up to size // 8 each way; edge pixels are repeated.
+
+    `rand-augment`: shift and flip, then RandAugment. `columns`: of a table.
+    """
 
     def __init__(self, name: str, size: int) -> None:
         if name not in NAMES:
             raise ValueError(f"unknown augmentation {name!r}: one of {', '.join(NAMES)}")
-        self.shift = size // 8 if name in ("auto", "shift", "shift-flip") else 0
-        self.flip = name in ("flip", "shift-flip")
+        self.shift = size // 8 if name in ("auto", "shift", "shift-flip", "rand-augment") else 0
+        self.flip = name in ("flip", "shift-flip", "rand-augment")
+        self.rand = name == "rand-augment"
+        self.columns = COLUMNS + (rand_augment.COLUMNS if self.rand else 0)
         self._line = torch.arange(size)
 
     @property
@@ -44,7 +51,7 @@ class Augmentation:
         return bool(self.shift) or self.flip
 
     def __call__(self, images: Tensor, index: Tensor, table: Tensor) -> Tensor:
-        """Rows `index` of images uint8 [N, S, S, C], augmented by table [B, COLUMNS] → [B, S, S, C]."""
+        """Rows `index` of images uint8 [N, S, S, C], augmented by table [B, columns] → [B, S, S, C]."""
         if not self.active:
             return images.index_select(0, index)
         size = self._line.numel()
@@ -55,4 +62,5 @@ class Augmentation:
         if self.flip:
             columns = torch.where(table[:, 2:3] < 0.5, columns.flip(1), columns)
         index, rows, columns = (t.to(images.device) for t in (index, rows, columns))
-        return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        moved = images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved

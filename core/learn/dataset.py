@@ -87,7 +87,7 @@ class Feed:
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
     def batch(self, index: Tensor, table: Tensor | None) -> Batch:
-        """The images `index` int64 [B]; `table` [B, 3] augments them, None leaves them as they are."""
+        """The images `index` int64 [B]; `table` [B, columns] augments them, None leaves them as they are."""
         if self._scaled is not None:
             x = self._scaled.index_select(0, index.to(self._scaled.device)).permute(0, 3, 1, 2)
         elif table is None or not self._augment.active:

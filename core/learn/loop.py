@@ -207,7 +207,7 @@ class Loop:
         recipe = ctx.recipe
         number = sum(self._epochs[:stage]) + position.epoch
         ctx.epoch, ctx.step = number, position.step
-        table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel())
+        table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel(), ctx.augment.columns)
         order = self._batches(number, table[:, 0])
         ctx.batches = len(order)
         augmenting = table[:, 1:] if ctx.augment.active else None

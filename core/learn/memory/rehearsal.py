@@ -61,7 +61,8 @@ def _inputs(ctx: Context, exemplars: Exemplars, places: Tensor) -> tuple[Tensor,
     """Those at some places of the epoch's order."""
     key = ctx.epoch, exemplars.size
     if ctx.derived.get("epoch") != key:
-        table = epoch_table(epoch_seed(ctx.recipe.seed, 2), ctx.task, ctx.epoch, exemplars.size)
+        seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
+        table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         ctx.derived |= {"epoch": key, "table": table, "order": table[:, 0].argsort(stable=True)}
     rows: Tensor = ctx.derived["order"][places]
     held = rows.to(exemplars.images.device)

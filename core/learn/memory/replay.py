@@ -24,7 +24,7 @@ Groups = list[tuple[Tensor | None, Tensor]]
 
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
-    """Augmented, normalised inputs [B, C, S, S] of the items; `table` [B, 3] drives the augmentation."""
+    """Augmented, normalised inputs [B, C, S, S] of the items; `table` [B, columns] drives the augmentation."""
     rows = torch.arange(items.labels.shape[0], device=items.images.device)
     return ctx.inputs(ctx.augment(items.images, rows, table))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.learn.augment import COLUMNS
 from core.learn.state import Section
 
 
@@ -118,10 +119,10 @@ class Reservoir:
             for name, value in values.items():
                 self._write(name, at, value, size)
 
-    def draw(self, n: int) -> tuple[Items, Tensor]:
-        """min(n, size) different items, and a table rand(B, 3) for their augmentation."""
+    def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
+        """min(n, size) different items, and a table rand(B, columns) for their augmentation."""
         rows = torch.randperm(self.size, generator=self.generator)[:n]
-        table = torch.rand(rows.numel(), 3, generator=self.generator, dtype=torch.float64)
+        table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
         return Items.of(self._section, rows), table
 
     def _keep(self, rows: Tensor) -> None:

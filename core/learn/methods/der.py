@@ -85,7 +85,8 @@ class Der(Method):
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         reservoir = self._reservoir(ctx)
         wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
-        draws = [reservoir.draw(self.hyper.replay_batch or ctx.recipe.batch_size) for _ in wanted]
+        size = self.hyper.replay_batch or ctx.recipe.batch_size
+        draws = [reservoir.draw(size, ctx.augment.columns) for _ in wanted]
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
         if parts and ctx.rows_independent:
             # One pass for all: small networks on a GPU cost per call, not per image.

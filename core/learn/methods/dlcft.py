@@ -113,7 +113,7 @@ class Dlcft(Method):
         if not self._replays(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
-        items, table = self._reservoir(ctx).draw(ctx.recipe.batch_size)
+        items, table = self._reservoir(ctx).draw(ctx.recipe.batch_size, ctx.augment.columns)
         logits = self.forward(ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None)
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)

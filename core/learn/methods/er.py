@@ -48,7 +48,7 @@ class Er(Method):
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             return super().loss_terms(ctx, batch)
-        items, table = reservoir.draw(n)
+        items, table = reservoir.draw(n, ctx.augment.columns)
         x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]

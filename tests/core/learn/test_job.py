@@ -96,7 +96,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
         {"optimizer": {"name": "adamw", "weight_decay": 0.1, "carry_state": True, "head_lr": 0.01}},
         {"optimizer": {"carry_state": True}},
         {"method": {"name": "lwf", "warmup_epochs": 2}, "epochs": 1, "optimizer": {"carry_state": True}},
-        {"sampler": "stratified", "augment": "shift-flip"},
+        {"sampler": "stratified", "augment": "rand-augment"},
         {"depth": 2, "head": {"init": "default"}},
     ],
     ids=lambda recipe: next(iter(recipe)),

@@ -1,0 +1,176 @@
+"""RandAugment of a batch on its device: two operations of fifteen for each image, each left out half of the time.
+
+Cubuk et al. 2020, arXiv 1909.13719. The operations, their ranges and the magnitude, N(9, 0.5) of 10, are those of the
+setting that vision transformers are commonly trained with ("rand-m9-mstd0.5-inc1"). Pixels that come into view are
+grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+DRAWS = 2
+COLUMNS = 4 * DRAWS
+"""Uniform numbers that an image needs: for each draw which operation, whether, how strong and in which direction."""
+MEAN, DEVIATION = 0.9, 0.05
+APPLIED = 0.5
+GREY = 128.0
+LUMA = (0.299, 0.587, 0.114)
+
+Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(x, level, sign): float [n, C, S, S] of whole numbers 0 … 255, [n] in 0 … 1 and [n] of ±1, to new x of any values."""
+
+
+def rand_augment(images: Tensor, table: Tensor) -> Tensor:
+    """uint8 [B, S, S, C] to the same; table [B, COLUMNS], uniform in [0, 1), on the CPU."""
+    x = images.permute(0, 3, 1, 2).float()
+    names = list(OPERATIONS)
+    for draw in table.reshape(-1, DRAWS, 4).unbind(1):
+        chosen = (draw[:, 0] * len(names)).long()
+        level = (MEAN + DEVIATION * torch.special.ndtri(draw[:, 2])).clamp(0, 1)
+        sign = torch.where(draw[:, 3] < 0.5, -1.0, 1.0)
+        for number, name in enumerate(names):
+            rows = ((chosen == number) & (draw[:, 1] < APPLIED)).nonzero().squeeze(1)
+            if rows.numel():
+                of = [values[rows].to(x.device, torch.float32) for values in (level, sign)]
+                rows = rows.to(x.device)
+                x[rows] = OPERATIONS[name](x[rows], *of).clamp(0, 255).floor()
+    return x.to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Each channel stretched to 0 … 255."""
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    return torch.where(high > low, (x - low) * 255 / (high - low).clamp_min(1), x)
+
+
+def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Each channel's values mapped so that all are about as frequent, as Pillow does it."""
+    values = x.flatten(2).long()
+    counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
+        2, values, torch.ones_like(x.flatten(2))
+    )
+    last = counts.gather(2, values.amax(2, keepdim=True))
+    step = ((counts.sum(2, keepdim=True) - last) / 255).floor()
+    before = counts.cumsum(2) - counts
+    table = ((before + (step / 2).floor()) / step.clamp_min(1)).floor().clamp(0, 255)
+    return torch.where(step > 0, table.gather(2, values), x.flatten(2)).view_as(x)
+
+
+def _invert(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return 255 - x
+
+
+def _posterize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """The upper bits alone, 4 to 0 of them."""
+    unit = torch.exp2(8 - (4 - (4 * level).floor()))[:, None, None, None]
+    return (x / unit).floor() * unit
+
+
+def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Values from a threshold on are inverted; at level 1 all are."""
+    return torch.where(x >= (256 - (256 * level).floor())[:, None, None, None], 255 - x, x)
+
+
+def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """The darker half becomes lighter."""
+    return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
+
+
+def _color(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _away(x, _grey(x), level, sign)
+
+
+def _contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _away(x, _grey(x).mean((2, 3), keepdim=True), level, sign)
+
+
+def _brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    return _away(x, torch.zeros_like(x), level, sign)
+
+
+def _sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Away from a 3 x 3 mean in which the centre counts five times; pixels of the edge stay."""
+    kernel = torch.ones(x.shape[1], 1, 3, 3, device=x.device)
+    kernel[:, :, 1, 1] = 5
+    smooth = x.clone()
+    smooth[:, :, 1:-1, 1:-1] = functional.conv2d(x, kernel / 13, groups=x.shape[1]).round()
+    return _away(x, smooth, level, sign)
+
+
+def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """By up to 30 degrees."""
+    angle = level * sign * math.radians(30)
+    return _moved(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
+
+
+def _shear_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    one = torch.ones_like(level)
+    return _moved(x, one, 0.3 * level * sign, 0 * one, one)
+
+
+def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    one = torch.ones_like(level)
+    return _moved(x, one, 0 * one, 0.3 * level * sign, one)
+
+
+def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """By up to 0.45 of the image."""
+    one = torch.ones_like(level)
+    return _moved(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
+
+
+def _translate_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    one = torch.ones_like(level)
+    return _moved(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "auto-contrast": _auto_contrast,
+    "equalize": _equalize,
+    "invert": _invert,
+    "rotate": _rotate,
+    "posterize": _posterize,
+    "solarize": _solarize,
+    "solarize-add": _solarize_add,
+    "color": _color,
+    "contrast": _contrast,
+    "brightness": _brightness,
+    "sharpness": _sharpness,
+    "shear-x": _shear_x,
+    "shear-y": _shear_y,
+    "translate-x": _translate_x,
+    "translate-y": _translate_y,
+}
+
+
+def _grey(x: Tensor) -> Tensor:
+    """[n, 1, S, S] luminance, in whole numbers."""
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True).floor()
+    return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
+
+
+def _away(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """From another image to this one and on, or back: by 1 ± 0.9 level."""
+    factor = (1 + 0.9 * level * sign)[:, None, None, None]
+    return factor * x + (1 - factor) * other
+
+
+def _moved(
+    x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, dx: Tensor | None = None, dy: Tensor | None = None
+) -> Tensor:
+    """Pixel (u, v), from the centre, taken from (a u + b v + dx, c u + d v + dy), bilinear; dx, dy as shares of the image."""
+    zero = torch.zeros_like(a)
+    # The grid reaches from -1 to 1: a share of the image counts twice.
+    rows = [
+        torch.stack([a, b, zero if dx is None else 2 * dx], 1),
+        torch.stack([c, d, zero if dy is None else 2 * dy], 1),
+    ]
+    grid = functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
+    return functional.grid_sample(x - GREY, grid, align_corners=False) + GREY
