@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +23,7 @@ from core.messages import read_exactly, read_message, write_message
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from torch import Tensor
 
     from core.learn.methods.base import Method
     from core.learn.networks import Network
@@ -46,33 +48,59 @@ class Refused(Exception):
         self.detail = detail
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A version in memory, and the files it was loaded from with their bytes."""
+
+    network: "Network"
+    method: "Method"
+    files: dict[str, int]
+
+
 class Networks:
-    """Recently used networks with their methods, least recently used out first."""
+    """Recently used versions, least recently used out first.
+
+    A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes.
+    """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[Network, Method]] = OrderedDict()
-        self._bytes: dict[str, int] = {}
+        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._tensors: dict[str, dict[str, Tensor]] = {}
 
-    def get(
-        self, version_id: str, manifest: Mapping[str, Any], parts: Mapping[str, str]
-    ) -> "tuple[Network, Method]":
-        """The network of a version and the method that answers with it, loaded when they are not kept."""
+    def get(self, version_id: str, manifest: Mapping[str, Any], parts: Mapping[str, str]) -> Loaded:
+        """A version by its id, loaded when it is not kept. parts: name to path of a file that never changes."""
         from core.learn import predicting
 
         if version_id in self._kept:
             self._kept.move_to_end(version_id)
             return self._kept[version_id]
-        size = sum(Path(path).stat().st_size for path in parts.values())
-        while self._kept and (
-            len(self._kept) >= KEPT_VERSIONS or sum(self._bytes.values()) + size > KEPT_BYTES
-        ):
-            oldest, _ = self._kept.popitem(last=False)
-            del self._bytes[oldest]
+        files = {path: Path(path).stat().st_size for path in parts.values()}
+        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
+            self._kept.popitem(last=False)
+            used = {path for kept in self._kept.values() for path in kept.files}
+            self._tensors = {path: held for path, held in self._tensors.items() if path in used}
         paths = {name: Path(path) for name, path in parts.items()}
-        loaded = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
-        self._kept[version_id] = loaded
-        self._bytes[version_id] = size
-        return loaded
+        network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+        self._share(network, parts)
+        self._kept[version_id] = Loaded(network, method, files)
+        return self._kept[version_id]
+
+    def _bytes(self, more: Mapping[str, int]) -> int:
+        """Of all that is kept and some more files."""
+        files = dict(more)
+        for kept in self._kept.values():
+            files |= kept.files
+        return sum(files.values())
+
+    def _share(self, network: "Network", parts: Mapping[str, str]) -> None:
+        """Let the network use the tensors that are there already for its files."""
+        tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+        for part, names in network.part_names().items():
+            if part not in parts:
+                continue
+            held = self._tensors.setdefault(parts[part], {})
+            for name in names:
+                tensors[name].data = held.setdefault(name, tensors[name].data)
 
 
 def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: Sequence[bytes]) -> bytes:
@@ -93,11 +121,11 @@ def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: 
         pixels = from_files(body, size, channels, limits)
     else:
         pixels = from_arrays(body[0], size, channels, limits)
-    network, method = networks.get(header["version_id"], manifest, header["parts"])
-    task = header["task"]
+    version = networks.get(header["version_id"], manifest, header["parts"])
+    network, task = version.network, header["task"]
     try:
         labels, probabilities = predicting.predict(
-            network, pixels, task, manifest.get("normalise"), scores=method.predict_logits
+            network, pixels, task, manifest.get("normalise"), scores=version.method.predict_logits
         )
     except ValueError as error:
         raise Refused("invalid", str(error)) from error

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
 from core.ingest.limits import Limits
 from core.learn.networks import HeadSpec, ImageSpec, build_network
+from core.learn.networks.dne.network import ExpandedNetwork
+from core.work import predictor
 from core.work.predictor import Networks, answer
 
 ARCHITECTURE = {"name": "mlp", "hidden": [5]}
@@ -39,3 +42,47 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
         )
     )
     assert {p["label"] for p in plain["predictions"]} == {"ant"}  # a zero head: always the first class
+
+
+def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(tmp_path: Path) -> None:
+    architecture = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2}
+    network = ExpandedNetwork(build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1"))))
+    headers = []
+    for version in (1, 2, 3):
+        if version > 1:
+            network.expand(1)
+            generator = torch.Generator().manual_seed(version)
+            network.grow(version, [f"{version}a", f"{version}b"], "default", generator)
+        parts = {name: str(tmp_path / name) for name in network.parts()}
+        parts["head"] = str(tmp_path / f"head-{version}")
+        for name, tensors in network.parts().items():
+            save_file(tensors, parts[name])
+        manifest = {
+            "version": version, "architecture": architecture, "image": {"size": 8, "channels": 1},
+            "scenario": "class", "classes": list(network.classes), "heads": [], "network": network.describe(),
+        }  # fmt: skip
+        headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
+                        "task": None, "format": "arrays"})  # fmt: skip
+    body = [json.dumps(torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).tolist()).encode()]
+    together = Networks()
+    for header in (*headers, *headers[::-1]):
+        assert answer(together, Limits(), header, body) == answer(Networks(), Limits(), header, body)
+    loaded = [together.get(h["version_id"], h["manifest"], h["parts"]).network for h in headers]
+    places = {t.data_ptr() for one in loaded for t in one.state_dict().values()}
+    assert len(places) == len(loaded[-1].state_dict()) + 2 * 2  # weight and bias of two earlier classifiers
+
+
+def test_what_no_kept_version_uses_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor, "KEPT_VERSIONS", 1)
+    networks = Networks()
+    for seed in (1, 2):
+        network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed)
+        parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.parts()}
+        for name, tensors in network.parts().items():
+            save_file(tensors, parts[name])
+        manifest = {
+            "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
+            "scenario": "class", "classes": ["ant", "bee"], "heads": [],
+        }  # fmt: skip
+        networks.get(f"v{seed}", manifest, parts)
+        assert set(networks._tensors) == set(parts.values())
