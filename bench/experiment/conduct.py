@@ -29,6 +29,8 @@ def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
     with _alone(out):
         bases, runs = expand(plan, Files(data, out / "data"), device)
         store = Store(out)
+        waiting = {base.key for base in bases if not store.base(base.key).exists()}
+        store.sweep(waiting | {run.key for run in runs if not store.finished(run.key)})
         try:
             learn_all(bases, runs, store, jobs)
         finally:

@@ -28,7 +28,7 @@ from core.learn.networks import parse
 from core.learn.recipe import Recipe, RecipeError, merge, resolve
 
 ORDER_SEED = 1000
-DECIDING = ("data.py", "grid.py", "joint.py", "readout.py", "runs.py")
+DECIDING = ("data.py", "grid.py", "joint.py", "readout.py", "runs.py", "unfinished.py")
 
 
 Cell = tuple[str, str, str, str, int]

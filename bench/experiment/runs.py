@@ -1,25 +1,25 @@
 """One run: the tasks of a stream learned one after the other by the product's job, and read out after each.
 
 Nothing but the files of a version passes from task to task, as in the service. A run's folder is its own and is
-removed with it; what stays is one JSON file, which appears whole or not at all.
+removed with it; what stays is one JSON file, which appears whole or not at all. A run that was killed goes on from
+its last snapshot.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
-import os
 import shutil
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
 from bench.experiment.grid import BaseRun, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
+from bench.experiment.unfinished import Regular, Stage, Stages, write_json
 from core.learn import job
 from core.learn.control import PipeControl
 from core.learn.loop import Control
@@ -30,19 +30,23 @@ from core.learn.state import TYPES
 
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
-KEPT = ("update_norm", "trainable", "parameters", "steps", "warnings", "environment")
+KEPT = ("update_norm", "trainable", "parameters", "steps", "images", "warnings", "environment")
 """What a record takes over from a job's result, for each stage."""
 
 
 class Store:
-    """Results below `out`: runs/<key>.json, bases/<key>/, and scratch/, which is emptied at the start."""
+    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have not ended."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        for name in ("runs", "bases", "scratch"):
+        for name in ("runs", "bases", "unfinished"):
             (out / name).mkdir(parents=True, exist_ok=True)
-        for left in (out / "scratch").iterdir():
-            shutil.rmtree(left)
+
+    def sweep(self, wanted: Container[str]) -> None:
+        """Remove what is left of runs that nobody wants any more; those of `wanted` keys go on."""
+        for left in (self.out / "unfinished").iterdir():
+            if left.name not in wanted:
+                shutil.rmtree(left)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """What is known of a run."""
@@ -70,18 +74,9 @@ class Store:
         path = self.base(key) / "base.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    @contextlib.contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder that is removed afterwards."""
-        with tempfile.TemporaryDirectory(dir=self.out / "scratch") as folder:
-            yield Path(folder)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """A JSON file that appears whole."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
-    new.rename(path)
+    def unfinished(self, key: str) -> Path:
+        """The folder of a run or base until it has ended."""
+        return self.out / "unfinished" / key
 
 
 def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
@@ -95,67 +90,71 @@ def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
 
 def run_and_record(run: Run, store: Store, control_fd: int) -> None:
     """In a process of its own: learn, and write the record, also of a failure."""
-    stages: list[dict[str, Any]] = []
+    stages = Stages(store.unfinished(run.key))
     try:
         record = execute(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
         record = failure(job.kind_of(error), reason, "".join(traceback.format_exception(error)))
-        record["stages"] = stages
+        record["stages"] = stages.done
     store.write(run.key, {**record, "name": run.name, "config": run.config})
+    shutil.rmtree(store.unfinished(run.key))
 
 
 @joint.registered()
-def execute(run: Run, store: Store, control: Control, stages: list[dict[str, Any]]) -> dict[str, Any]:
+def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as `job.run`."""
     base = store.base(run.base.key) if run.base else None
     first = _first(run.config, base)
     old = Old(base / "parts" / "head.safetensors", run.base.stage.test) if run.base and base else None
-    start = time.perf_counter()
-    with store.scratch() as folder:
-        parent, previous = first, None
-        tests: list[HeldOut] = []
-        for number, stage in enumerate(run.stages, 1):
-            if run.scenario == "data":
-                tests = [stage.test]  # the same images at every stage
-            else:
-                tests.append(stage.test)
+    folder = store.unfinished(run.key)
+    parent = first
+    tests: list[HeldOut] = []
+    for number, stage in enumerate(run.stages, 1):
+        if run.scenario == "data":
+            tests = [stage.test]  # the same images at every stage
+        else:
+            tests.append(stage.test)
+        out = folder / str(number)
+        if number > len(stages.done):
             # A joint run learns one task, the union, from the first weights.
             task = {"number": 1 if run.joint else number, "classes": stage.classes, "train": str(stage.train)}
-            spec = _spec(run.config, task, first if run.joint else parent, first, folder / str(number))
+            spec = _spec(run.config, task, first if run.joint else parent, first, out)
             if run.joint and run.scenario == "task":
                 spec["scenario"] = "class"
             if run.scenario == "data":
                 spec["classes"] = stage.classes
-            learned, facts = learn(spec, control, tests, run.protocols, old)
-            stages.append({"stage": number, "classes": stage.test.classes, **facts})
-            parent = _version(learned, number)
-            if previous is not None:
-                shutil.rmtree(previous)
-            previous = folder / str(number)
+            facts = learn(spec, control, tests, run.protocols, old)
+            stages.add({"stage": number, "classes": stage.test.classes, **facts})
+        if number == len(stages.done):
+            parent = _version(out / "result", number)
+            shutil.rmtree(folder / str(number - 1), ignore_errors=True)
     return {
         "status": "done",
-        "stages": stages,
-        "seconds": time.perf_counter() - start,
-        "cpu_seconds": time.process_time(),  # of this process, which has done nothing else
+        "stages": stages.done,
+        "seconds": sum(stage["seconds"] + stage["seconds_reading_out"] for stage in stages.done),
     }
 
 
 def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
     """In a process of its own: train a base and keep its result folder."""
-    with store.scratch() as folder:
-        first = _first(base.config, None)
-        task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
-        spec = _spec({**base.config, "scenario": "class"}, task, first, first, folder)
-        learned, facts = learn(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
-        write_json(learned / "base.json", {"name": base.name, "config": base.config, **facts})
-        learned.rename(store.base(base.key))
+    folder = store.unfinished(base.key)
+    first = _first(base.config, None)
+    task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
+    spec = _spec({**base.config, "scenario": "class"}, task, first, first, folder)
+    facts = learn(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
+    write_json(folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts})
+    (folder / "result").rename(store.base(base.key))
+    shutil.rmtree(folder)
 
 
 def learn(
     spec: dict[str, Any], control: Control, tests: list[HeldOut], protocols: list[str], old: Old | None
-) -> tuple[Path, dict[str, Any]]:
-    """Run a job and read its network out: the result's folder, and what is recorded of it."""
+) -> dict[str, Any]:
+    """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
+
+    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have.
+    """
     rows: list[dict[str, Any]] = []
     seconds = 0.0
 
@@ -167,20 +166,29 @@ def learn(
             rows.append({"readout": "class", "test": "source", **retention(network, inputs, old)})
         seconds = time.perf_counter() - begun
 
-    begun = time.perf_counter()
-    job.run(spec, lambda event: None, control, judge)
-    took = time.perf_counter() - begun
-    folder = Path(spec["out"]) / "result"
+    out = Path(spec["out"])
+    stage = Stage(out)
+    job.run({**spec, "snapshot": stage.snapshot}, stage.emit, Regular(control), judge)
+    took = stage.seconds
+    folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     state = [part for part in result["parts"] if part["type"] in TYPES]
-    return folder, {
+    before = {_digest(Path(part["path"])) for part in spec["parent"]["parts"]}
+    files = [folder / part["file"] for part in result["parts"]]
+    return {
         **{name: result[name] for name in KEPT},
         **({"forecast": result["forecast"]} if "forecast" in result else {}),
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
         "state_bytes": sum((folder / part["file"]).stat().st_size for part in state),
+        "new_bytes": sum(file.stat().st_size for file in files if _digest(file) not in before),
         "results": rows,
     }
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _first(config: dict[str, Any], base: Path | None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_a_plan_is_run_once_and_then_only_reported(runner):
     assert len(written) == 4
     names = sorted(p.name for p in (runner.out / "figures").iterdir())
     assert names == [f"digits-task-task-{name}.png" for name in ("forgetting", "matrices", "tasks")]
-    assert list((runner.out / "scratch").iterdir()) == []
+    assert list((runner.out / "unfinished").iterdir()) == []
     status, output = runner(METHODS)
     assert (status, runner.times()) == (0, written)
     assert "4 runs: 4 done, 0 to do" in output

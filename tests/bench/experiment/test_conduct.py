@@ -66,7 +66,7 @@ def test_a_device_that_is_not_there_fails_no_run(plan, data, tmp_path, monkeypat
 def test_a_folder_of_results_has_one_process_at_a_time(plan, data, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "scratch" / "of-the-other").mkdir(parents=True)
+    (out / "unfinished" / "of-the-other").mkdir(parents=True)
     hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", hold, out / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -76,14 +76,14 @@ def test_a_folder_of_results_has_one_process_at_a_time(plan, data, tmp_path, cap
     if pid == 0:
         try:
             with module._alone(out):
-                Store(out)
+                Store(out).sweep(set())
         finally:
             os._exit(0)
     time.sleep(0.3)
-    assert (out / "scratch" / "of-the-other").exists()
+    assert (out / "unfinished" / "of-the-other").exists()
     other.communicate(b"\n")
     os.waitpid(pid, 0)
-    assert not (out / "scratch" / "of-the-other").exists()
+    assert not (out / "unfinished" / "of-the-other").exists()
 
 
 @pytest.mark.parametrize("text", ["0", "-1"])

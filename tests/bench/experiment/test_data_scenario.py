@@ -8,6 +8,7 @@ from bench.experiment.grid import expand
 from bench.experiment.outcomes import collect
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import Store, execute
+from bench.experiment.unfinished import Stages
 from core.ingest.dataset import open_dataset
 from core.learn.control import NoControl
 
@@ -76,7 +77,8 @@ def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(r
     found = runs(SPLITS + METHODS)
     store = Store(tmp_path / "out")
     for run in found:
-        store.write(run.key, {**execute(run, store, NoControl(), []), "name": run.name, "config": run.config})
+        record = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
+        store.write(run.key, {**record, "name": run.name, "config": run.config})
     (plain, joint), failed = collect(found, store)
     assert not failed
     assert plain.readout == "data"

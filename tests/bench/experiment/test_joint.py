@@ -1,5 +1,8 @@
 """The joint upper bound: what it equals, and what it does not depend on."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,6 +14,7 @@ from bench.experiment.grid import class_tasks, expand
 from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect
 from bench.experiment.runs import Store, execute
+from bench.experiment.unfinished import Stages
 from core.learn.control import NoControl
 from core.learn.state import State
 
@@ -32,11 +36,12 @@ def learned(plan, data, tmp_path, monkeypatch):
     kept = []
     original = runs_module.learn
 
-    def keeping(*arguments):
-        folder, facts = original(*arguments)
-        files = [p for p in (folder / "parts").iterdir() if p.name.startswith(("backbone", "head"))]
+    def keeping(spec, *arguments):
+        facts = original(spec, *arguments)
+        parts = Path(spec["out"]) / "result" / "parts"
+        files = [p for p in parts.iterdir() if p.name.startswith(("backbone", "head"))]
         kept.append({name: t for file in sorted(files) for name, t in load_file(file).items()})
-        return folder, facts
+        return facts
 
     monkeypatch.setattr(runs_module, "learn", keeping)
 
@@ -44,7 +49,9 @@ def learned(plan, data, tmp_path, monkeypatch):
         found = {}
         for one in expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1]:
             kept.clear()
-            execute(one, Store(tmp_path / "out"), NoControl(), [])
+            store = Store(tmp_path / "out")
+            execute(one, store, NoControl(), Stages(store.unfinished(one.key)))
+            shutil.rmtree(store.unfinished(one.key))
             found[one.method, one.order] = list(kept)
         return found
 
@@ -100,7 +107,7 @@ def test_the_gap_of_joint_to_itself_is_zero(plan, data, tmp_path):
     _, runs = expand(plan(METHODS), Files(data, tmp_path / "cache"), "cpu")
     store = Store(tmp_path / "out")
     for run in runs:
-        store.write(run.key, execute(run, store, NoControl(), []))
+        store.write(run.key, execute(run, store, NoControl(), Stages(store.unfinished(run.key))))
     outcomes, failed = collect(runs, store)
     assert not failed
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}

@@ -1,0 +1,87 @@
+"""A run that has not ended, on disk: the stages that are done, and the last snapshot of the one at hand.
+
+A run that was killed goes on from there and ends as it would have; what it took is counted up to that snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from core.learn.loop import Control
+
+SNAPSHOT_S = 60.0
+"""Between two snapshots."""
+
+
+class Stages:
+    """What is recorded of the stages that are done, in a run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "stages.json"
+        self.done: list[dict[str, Any]] = []
+        if self._file.exists():
+            self.done = json.loads(self._file.read_text())
+
+    def add(self, facts: dict[str, Any]) -> None:
+        """Record a stage; its result must be on disk."""
+        self.done.append(facts)
+        write_json(self._file, self.done)
+
+
+class Stage:
+    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all attempts."""
+
+    def __init__(self, out: Path) -> None:
+        self._file = out / "unfinished.json"
+        self.snapshot: str | None = None
+        self._before = 0.0
+        if self._file.exists():
+            left = json.loads(self._file.read_text())
+            self.snapshot, self._before = left["snapshot"], left["seconds"]
+        self._begun = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """So far."""
+        return self._before + time.perf_counter() - self._begun
+
+    def emit(self, event: dict[str, Any]) -> None:
+        """Takes note of snapshots among a job's events; those before are removed."""
+        if event["event"] != "snapshot":
+            return
+        before, self.snapshot = self.snapshot, event["path"]
+        write_json(self._file, {"snapshot": self.snapshot, "seconds": self.seconds})
+        if before is not None:
+            shutil.rmtree(before)
+
+
+class Regular:
+    """A control that asks for a snapshot every `SNAPSHOT_S` besides what another one asks for."""
+
+    def __init__(self, other: Control) -> None:
+        self._other = other
+        self._last = time.monotonic()
+
+    @property
+    def pending(self) -> bool:
+        return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
+
+    def take(self) -> str | None:
+        asked = self._other.take()
+        if asked is None:
+            self._last = time.monotonic()
+            return "s"
+        return asked
+
+
+def write_json(path: Path, content: Any) -> None:
+    """A JSON file that appears whole."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
+    new.rename(path)

@@ -1,0 +1,135 @@
+"""Runs that were killed go on from their last snapshot."""
+
+import pytest
+
+from bench.experiment import unfinished
+from bench.experiment.data import Files
+from bench.experiment.grid import expand
+from bench.experiment.runs import Store, execute, run_and_record, train_base
+from bench.experiment.unfinished import Stages
+from core.learn.control import NoControl
+
+METHOD = """
+scenarios = ["class"]
+[[methods]]
+name = "der++"
+recipe.method = "der++"
+"""
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a signal."""
+
+
+class Kill(NoControl):
+    """Ends the run when it has been looked at `polls` times."""
+
+    def __init__(self, polls):
+        self._left = polls
+
+    @property
+    def pending(self):
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return False
+
+
+@pytest.fixture
+def run(plan, data, tmp_path, monkeypatch):
+    """One run of two stages with a snapshot after every step."""
+    monkeypatch.setattr(unfinished, "SNAPSHOT_S", -1.0)
+    return expand(plan(METHOD), Files(data, tmp_path / "cache"), "cpu")[1][0]
+
+
+def without_times(stages):
+    return [{k: v for k, v in stage.items() if not k.startswith("seconds")} for stage in stages]
+
+
+def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path):
+    whole = execute(run, Store(tmp_path / "a"), NoControl(), Stages(tmp_path / "a" / "unfinished" / run.key))
+    steps = sum(stage["steps"] for stage in whole["stages"])
+    store = Store(tmp_path / "b")
+    polls, kills = 2, 0
+    while True:
+        stages = Stages(store.unfinished(run.key))
+        try:
+            record = execute(run, store, Kill(polls), stages)
+            break
+        except Killed:
+            kills += 1
+    assert steps / (polls + 1) <= kills <= steps
+    assert without_times(record["stages"]) == without_times(whole["stages"])
+
+
+def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    first = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
+    monkeypatch.setattr("bench.experiment.runs.learn", lambda *arguments: pytest.fail("learned again"))
+    assert execute(run, store, NoControl(), Stages(store.unfinished(run.key))) == first
+
+
+def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
+    stage = unfinished.Stage(tmp_path)
+    (tmp_path / "one").mkdir()
+    stage._begun -= 100
+    stage.emit({"event": "snapshot", "path": str(tmp_path / "one")})
+    stage._begun -= 1000
+    again = unfinished.Stage(tmp_path)
+    assert again.snapshot == str(tmp_path / "one") and 100 <= again.seconds < 200
+    (tmp_path / "two").mkdir()
+    again.emit({"event": "snapshot", "path": str(tmp_path / "two")})
+    assert not (tmp_path / "one").exists() and (tmp_path / "two").exists()
+
+
+def test_what_nobody_wants_any_more_is_removed_and_the_rest_stays(tmp_path):
+    store = Store(tmp_path)
+    for key in ("wanted", "of-an-older-plan"):
+        store.unfinished(key).mkdir()
+    store.sweep({"wanted"})
+    assert [p.name for p in (tmp_path / "unfinished").iterdir()] == ["wanted"]
+
+
+def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(plan, data, tmp_path):
+    extra = """
+        architecture = { name = "dne", layers = 2, head_dim = 4, heads = 2 }
+        [[methods]]
+        name = "dne"
+        recipe.method = "dne"
+        """
+    run = expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1][0]
+    store = Store(tmp_path)
+    stages = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))["stages"]
+    parts = {p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()}
+    assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"]
+    assert parts["backbone.1"] > 0 and parts["backbone.2"] > 0
+
+
+def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
+    store = Store(tmp_path)
+    run_and_record(run, store, 0)
+    assert store.record(run.key)["status"] == "done" and not store.unfinished(run.key).exists()
+
+
+def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(unfinished, "SNAPSHOT_S", -1.0)
+    extra = """
+        [[methods]]
+        name = "finetune"
+        base = "small"
+        [[bases]]
+        name = "small"
+        architecture = { name = "mlp", hidden = [8] }
+        recipe = { epochs = 1, batch_size = 8 }
+        images = { path = "digits", classes = "4-9", train_per_class = 10, test_per_class = 5 }
+        """
+    base = expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
+    store = Store(tmp_path)
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: Kill(3))
+    with pytest.raises(Killed):
+        train_base(base, store, 0)
+    assert list(store.unfinished(base.key).glob("snapshot-*"))
+    monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
+    train_base(base, store, 0)
+    assert store.base_facts(base.key)["steps"] == 8 and not store.unfinished(base.key).exists()
