@@ -31,13 +31,15 @@ class DneHyper(ExpandingHyper):
     """`heads`: of the expert that this task adds.
 
     `loss`: sigmoids, their mean over classes ("bce"), or cross-entropy. `temperature`: τ of the distillation.
-    `drop_path`: of the last layer, in training.
+    `drop_path`: of the last layer, in training. `head`: whether old classes start without the new expert, or as in
+    the authors' program: they read it by random weights and their biases are drawn anew, so that all answers change.
     """
 
     heads: Annotated[int, Field(ge=1, le=64)] = 1
     loss: Literal["bce", "ce"] = "bce"
     temperature: Positive = 1.0
     drop_path: Share = 0.1
+    head: Literal["zero", "official"] = "zero"
 
 
 class Dne(Expanding):
@@ -63,6 +65,12 @@ class Dne(Expanding):
     @property
     def size(self) -> int:
         return self.hyper.heads
+
+    def begin_task(self, ctx: Context) -> None:
+        super().begin_task(ctx)
+        if self.hyper.head == "official" and not ctx.first and (old := known(ctx)):
+            seed = epoch_seed(ctx.recipe.seed, 6, ctx.task)
+            growing(ctx).head.draw_again(old, torch.Generator().manual_seed(seed))
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         network = growing(ctx)

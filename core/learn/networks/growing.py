@@ -36,6 +36,13 @@ class Classifier(Head):
         wider = torch.cat([self.weight.detach(), self.weight.new_zeros(rows, width)], 1)
         self.weight = nn.Parameter(wider, requires_grad=self.weight.requires_grad)
 
+    def draw_again(self, rows: int, generator: torch.Generator) -> None:
+        """Draw what the first `rows` make of the newest block, and their biases, as torch's own linear layer would."""
+        bound = self.width**-0.5
+        with torch.no_grad():
+            for part in (self.weight[:rows, -self.widths[-1] :], self.bias[:rows]):
+                part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=generator))
+
 
 def blockwise(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]) -> Tensor:
     """bias + Σ_t f_t W_tᵀ, [B, rows]; blocks that `widths` does not cover are left out."""

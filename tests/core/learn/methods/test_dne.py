@@ -13,14 +13,16 @@ from streams import Bench, spied
 from torch.nn import functional
 
 from core.learn import methods, predicting
+from core.learn.context import Batch
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.rehearsal import share_of_epoch
+from core.learn.memory.rehearsal import choose, share_of_epoch
 from core.learn.methods import dne, expanding
 from core.learn.methods.dne import Dne
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
+from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.recipe import resolve
-from core.learn.state import load_tensors
+from core.learn.state import State, load_tensors
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 
@@ -164,6 +166,28 @@ def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> Non
     assert torch.equal(before.logits(features), logits)
 
 
+@pytest.mark.parametrize(("head", "same"), [("zero", True), ("official", False)])
+def test_old_answers_survive_the_expansion_with_the_default_head_alone(
+    bench, monkeypatch, head, same
+) -> None:
+    """The authors' head gives the old classes random weights for the new expert: the switch must show that it does."""
+    found = []
+
+    def compare(method, ctx, batch, terms):
+        if ctx.task == 2 and not found:
+            ctx.network.eval()
+            with torch.no_grad():
+                found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
+
+    first = bench.learn(bench.spec(1, None, method="dne"))
+    before = deployed(first)
+    spied(monkeypatch, Dne, compare)
+    bench.learn(bench.spec(2, first, method={"name": "dne", "head": head, "drop_path": 0.0}))
+    now, then, distance = found[0]
+    assert torch.equal(now, then) is same
+    assert (float(distance.detach().abs()) < 1e-7) is same
+
+
 def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
     first = bench.learn(bench.spec(1, None, method="dne"))
     same = bench.learn(bench.spec(1, None, method="dne"))
@@ -185,6 +209,28 @@ def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(
         for label in before["labels"].unique().tolist():
             longer, shorter = (t["images"][t["labels"] == label] for t in (before, after))
             assert torch.equal(longer[: len(shorter)], shorter)
+
+
+def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> None:
+    exemplars = Exemplars(State()["exemplars"])
+    network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "class")
+    generator = torch.Generator().manual_seed(0)
+    sizes, seen, before = [], 0, {}
+    for task, new in enumerate([50, 10, 10, 10, 10, 10], 1):
+        labels = torch.arange(seen, seen + new).repeat_interleave(45)
+        images = torch.randint(0, 256, (len(labels), 2, 2, 1), dtype=torch.uint8, generator=generator)
+        seen += new
+        x = images.permute(0, 3, 1, 2).float() / 255
+        batch = Batch(x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows])
+        share = 2000 // seen
+        exemplars.cut(share)
+        exemplars.add(choose(network, [batch], share), task, share)
+        sizes.append(exemplars.size)
+        assert exemplars.labels.bincount().tolist() == [share] * seen
+        lists = {c: exemplars.images[exemplars.labels == c] for c in range(seen)}
+        assert all(torch.equal(old[: len(lists[c])], lists[c]) for c, old in before.items())
+        before = lists
+    assert sizes == [2000, 1980, 1960, 2000, 1980, 2000]
 
 
 def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
