@@ -12,8 +12,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -67,7 +68,7 @@ class Run:
     depth: int
     order: int
     seed: int
-    joint: bool
+    joint: bool | Literal["last"]
     reference: bool
     base: BaseRun | None
     config: dict[str, Any]
@@ -134,11 +135,13 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     "base": base.key if base else None,
                 }
                 if scenario == "data":
-                    stages = _splits(data, files, tasks, order, joint=method.joint)
+                    stages = _splits(data, files, tasks, order, joint=bool(method.joint))
                 else:
-                    stages = _stages(data, files, tasks, joint=method.joint)
+                    stages = _stages(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
-                runs.append(Run(*key, method.joint, method.joint or method.reference, base, config, stages))
+                runs.append(
+                    Run(*key, method.joint, bool(method.joint) or method.reference, base, config, stages)
+                )
     return list(bases.values()), runs
 
 
@@ -147,20 +150,28 @@ def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[in
     chosen = data.chosen(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
-    return class_tasks(chosen, data.classes_per_task or 1, order, data.name)
+    return class_tasks(chosen, data.classes_per_task or 1, order, data.name, data.first_task)
 
 
-def class_tasks(classes: list[int], per_task: int, order: int, name: str) -> list[list[int]]:
+def class_tasks(
+    classes: list[int], per_task: int, order: int, name: str, first: int | None = None
+) -> list[list[int]]:
     """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 + k).
 
-    Within a task classes ascend. Raises PlanError when the tasks do not come out even.
+    first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises PlanError when the
+    tasks do not come out even.
     """
-    if len(classes) % per_task:
-        raise PlanError(f"data: {name} has {len(classes)} classes, which {per_task} a task do not divide")
+    first = per_task if first is None else first
+    if len(classes) < first or (len(classes) - first) % per_task:
+        beside = "" if first == per_task else f" after a first task of {first}"
+        raise PlanError(
+            f"data: {name} has {len(classes)} classes, which {per_task} a task{beside} do not divide"
+        )
     if order:
         generator = np.random.default_rng(ORDER_SEED + order)
         classes = [classes[i] for i in generator.permutation(len(classes))]
-    return [sorted(classes[at : at + per_task]) for at in range(0, len(classes), per_task)]
+    starts = [0, *range(first, len(classes), per_task)]
+    return [sorted(classes[a:b]) for a, b in pairwise([*starts, len(classes)])]
 
 
 def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:

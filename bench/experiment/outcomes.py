@@ -85,7 +85,7 @@ def _stages(record: Mapping[str, Any], readout: str) -> Stages:
         for row in stage["results"]
         if row["readout"] == readout and row["test"] != "source"
     }
-    last = len(record["stages"])
+    last = record["stages"][-1]["stage"]
     rows = [Row(0, None, None), *(Row(i, i, i - 1) for i in range(1, last + 1))]
     if readout == "data":  # one test set for all tasks: a column is as good as another
         counts = [
@@ -128,5 +128,7 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
     }
     if run.joint:  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
+    if len(record["stages"]) < last:  # nothing is known of the stages before
+        figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))
     matrix = [[stages.r(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)]
     return Outcome(run, readout, matrix, figures, stages.by_stage(), moved, source or None, record)

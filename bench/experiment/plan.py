@@ -78,7 +78,7 @@ class Images(Strict):
 
 
 class DataSet(Images):
-    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`.
+    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of `first_task`.
 
     In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes, with
     one common test set. `seeds`: some of the plan's, all by default.
@@ -86,6 +86,7 @@ class DataSet(Images):
 
     name: Label
     classes_per_task: Annotated[int, Field(ge=1)] | None = None
+    first_task: Annotated[int, Field(ge=1)] | None = None
     splits: Annotated[int, Field(ge=1)] | None = None
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
@@ -109,8 +110,8 @@ class Method(Strict):
 
     `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds` are some of the
     plan's, all by default. `joint` trains from the first weights on the
-    union of all data so far: the upper bound. A `reference` takes no part in rankings and correlations; the
-    first one is what the others are compared with.
+    union of all data so far: the upper bound, at every stage or, "last", at the last one alone. A `reference` takes
+    no part in rankings and correlations; the first one is what the others are compared with.
     """
 
     name: Label
@@ -122,7 +123,7 @@ class Method(Strict):
     depths: Annotated[tuple[Depth, ...], Field(min_length=1)] | None = None
     scenarios: Annotated[tuple[Scenario, ...], Field(min_length=1)] | None = None
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
-    joint: bool = False
+    joint: bool | Literal["last"] = False
     reference: bool = False
 
     def patches(self, scenario: str) -> list[Patch]:

@@ -115,8 +115,10 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
             tests = [stage.test]  # the same images at every stage
         else:
             tests.append(stage.test)
+        if run.joint == "last" and number < len(run.stages):
+            continue
         out = folder / str(number)
-        if number > len(stages.done):
+        if number not in {done["stage"] for done in stages.done}:
             # A joint run learns one task, the union, from the first weights.
             task = {"number": 1 if run.joint else number, "classes": stage.classes, "train": str(stage.train)}
             spec = _spec(run.config, task, first if run.joint else parent, first, out)
@@ -126,7 +128,7 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
                 spec["classes"] = stage.classes
             facts = learn(spec, control, tests, run.protocols, old)
             stages.add({"stage": number, "classes": stage.test.classes, **facts})
-        if number == len(stages.done):
+        if number == stages.done[-1]["stage"]:
             parent = _version(out / "result", number)
             shutil.rmtree(folder / str(number - 1), ignore_errors=True)
     return {

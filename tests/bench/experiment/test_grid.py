@@ -36,6 +36,14 @@ def test_tasks_that_do_not_come_out_even_are_refused():
         class_tasks(list(range(10)), 3, 0, "d")
 
 
+def test_the_first_task_may_be_larger_than_the_others():
+    assert class_tasks(list(range(8)), 2, 0, "x", 4) == [[0, 1, 2, 3], [4, 5], [6, 7]]
+    assert class_tasks([3, 1, 2], 2, 0, "x", 3) == [[1, 2, 3]]
+    for first in (3, 9):
+        with pytest.raises(PlanError, match=f"2 a task after a first task of {first} do not divide"):
+            class_tasks(list(range(8)), 2, 0, "x", first)
+
+
 def test_every_combination_is_a_run_and_repetitions_come_last(runs):
     extra = 'scenarios = ["task", "class"]\norders = 2\nseeds = [3, 4]\ndepths = [1, 5]\n'
     found = runs(extra + ONE + '[[methods]]\nname = "er"\nrecipe.method = "er"\ndepths = [2]\n')

@@ -10,10 +10,12 @@ from torch.nn import functional
 
 from bench.experiment import runs as runs_module
 from bench.experiment.data import Files
+from bench.experiment.figures import draw
 from bench.experiment.grid import class_tasks, expand
 from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect
 from bench.experiment.runs import Store, execute
+from bench.experiment.tables import summary
 from bench.experiment.unfinished import Stages
 from core.learn.control import NoControl
 from core.learn.state import State
@@ -114,3 +116,20 @@ def test_the_gap_of_joint_to_itself_is_zero(plan, data, tmp_path):
     last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
     assert gaps["joint", "class"] == gaps["joint", "task"] == 0
     assert gaps["finetune", "class"] == pytest.approx(last["joint", "class"] - last["finetune", "class"])
+
+
+def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, data, tmp_path):
+    methods = METHODS + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
+    _, runs = expand(plan(methods), Files(data, tmp_path / "cache"), "cpu")
+    store = Store(tmp_path / "out")
+    for run in runs:
+        for _ in range(2):  # the second time nothing is left to learn
+            record = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
+        store.write(run.key, {**record, "name": run.name, "config": run.config})
+    outcomes, _ = collect(runs, store)
+    found = {o.run.method: o for o in outcomes if o.readout == "class"}
+    assert found["at-once"].figures["last"] == found["joint"].figures["last"]
+    assert found["at-once"].by_stage == [None, found["joint"].by_stage[1]]
+    assert found["at-once"].figures["average_incremental"] is None
+    assert summary(plan(methods), runs, [], store, outcomes, []).count("at-once") >= 2
+    assert draw(outcomes, tmp_path / "figures")
