@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from core.learn.networks.dne.backbone import DneBackbone
 from core.learn.networks.dne.chain import follow, read
 from core.learn.networks.dne.expert import Expert, expert_rule
+from core.learn.networks.dne.packed import Packed
 from core.learn.networks.growing import GrowingNetwork, Older
 from core.learn.networks.init import fill
 from core.learn.networks.network import Network
@@ -49,9 +50,14 @@ class ExpandedNetwork(GrowingNetwork):
     def draw(self, expert: nn.Module, generator: torch.Generator) -> None:
         fill(expert, expert_rule, generator)
 
-    def older(self, x: Tensor) -> Older:
+    def packed(self) -> Packed:
+        """The older experts as they are now, for passes in training. Whoever trains keeps it; the network does not."""
+        return Packed(self.chain()[:-1])
+
+    def older(self, x: Tensor, packed: Packed | None = None) -> Older:
+        """`packed`: read instead of the experts."""
         with torch.no_grad():
-            found = read(self.chain()[:-1], x)
+            found = read(self.chain()[:-1], x) if packed is None else packed.read(x)
         return Older(found.features, found)
 
     def newest(self, old: Older, x: Tensor, drops: Tensor | None = None) -> Tensor:

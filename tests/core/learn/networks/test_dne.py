@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.dne_cost import naive
@@ -14,6 +15,7 @@ from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbon
 from core.learn.networks.dne.chain import Read, drops, follow, read
 from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
 from core.learn.networks.dne.network import ExpandedNetwork
+from core.learn.networks.dne.packed import Packed
 from core.learn.networks.dne.spatial import SpatialAttention, offsets
 from core.learn.networks.dne.task_attention import TaskAttention
 from core.learn.networks.families import rebuild
@@ -28,15 +30,15 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32):
-    """Grown expert by expert, two classes each."""
+def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32, by=0.2):
+    """Grown expert by expert, two classes each; `by`: how far from where they start."""
     plain = build_network({**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes)))
     found = ExpandedNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
         found.expand(heads)
         found.grow(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
-        stir(found, task)
+        stir(found, task, by)
     return found.to(dtype).eval()
 
 
@@ -301,6 +303,88 @@ def test_a_dropped_branch_leaves_its_input() -> None:
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
         kept, plain = (follow(expert, old, x, drops).features[-1] for drops in (nothing + 1, None))
         assert torch.equal(kept, plain)
+
+
+# The packed pass.
+
+MIXTURES = [(), (1,), (1, 1, 1), (2, 4, 1), (4, 4, 2, 2), (3, 3, 1)]  # after a first expert of 3 heads
+
+
+def everything(found):
+    """Normalised and hidden heads of every expert and layer, and features."""
+    return [t for of in (*found.heads, *found.hidden, found.features) for t in of]
+
+
+def assert_packed(net, x, tolerance):
+    with torch.no_grad():
+        wanted, found = read(net.chain(), x), Packed(net.chain()).read(x)
+    torch.testing.assert_close(everything(found), everything(wanted), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("attention", ["gpsa", "mhsa"])
+@pytest.mark.parametrize("heads", MIXTURES)
+def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention) -> None:
+    net = network(heads, attention=attention, dtype=torch.float64)
+    assert_packed(net, images(dtype=torch.float64), 1e-10)
+
+
+@pytest.mark.parametrize("attention", ["gpsa", "mhsa"])
+@pytest.mark.parametrize("heads", MIXTURES)
+def test_a_packed_pass_reads_in_float32_what_the_chain_does(heads, attention) -> None:
+    """Nearer to first weights: far away, the chain itself is further than this from float64."""
+    assert_packed(network(heads, attention=attention, by=0.1), images(), 1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
+    """By the length of the difference: single channels of the chain itself are 2e-2 from float32."""
+    experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
+    for t, expert in enumerate(experts):
+        fill(expert, expert_rule, seeded(t))
+    x = torch.randn(2, 3, 32, 32, generator=seeded())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        wanted, found = read(experts, x), Packed(experts).read(x)
+    for a, b in zip(everything(found), everything(wanted), strict=True):
+        assert (a - b).norm() <= 2e-2 * b.norm()
+
+
+@pytest.mark.parametrize("heads", [(1, 2, 4, 1), (2, 2, 2), (3, 4, 4)])
+def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> None:
+    net, x = network(heads, by=0.1), images()
+    grads = []
+    for packed in (None, net.packed()):
+        newest = net.newest(net.older(x, packed), x)
+        loss = (newest * torch.randn(newest.shape, generator=seeded(1))).mean()
+        grads.append(torch.autograd.grad(loss, list(net.chain()[-1].parameters())))
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
+
+
+class Operations(TorchDispatchMode):
+    """How many there were that are not views."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.count += not operation.is_view
+        return operation(*args, **(kwargs or {}))
+
+
+def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() -> None:
+    counts = []
+    for experts in (2, 5):
+        packed = Packed(network((1,) * experts).chain())
+        with Operations() as operations:
+            packed.read(images())
+        counts.append(operations.count)
+    assert counts[0] == counts[1]
+
+
+def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
+    net, x = network((1, 2)), images()
+    packed = net.packed()
+    before = packed.read(x).features
+    stir(net, 7)
+    assert all(torch.equal(a, b) for a, b in zip(before, packed.read(x).features, strict=True))
 
 
 # The classifier.

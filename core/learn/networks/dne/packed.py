@@ -1,0 +1,260 @@
+"""A pass of frozen experts layer by layer, neighbours of equal width as one stack: fewer and larger operations.
+
+The formulas are those of `chain.read`. All experts attend between patches in one call, and what depends on weights
+alone is computed once: W_qᵀ W_k, attention to positions, and the first norm's scale and shift, which become part of
+the projections. Results equal `chain.read`'s within 1e-5 in float32 and, by length, 2e-2 in bfloat16, and may change
+when an expert is added: this is for training. What is stored or answered comes from `chain.read`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from core.learn.networks.dne.chain import Read
+from core.learn.networks.dne.expert import EPSILON, Expert, Layer
+from core.learn.networks.dne.spatial import SpatialAttention
+from core.learn.networks.dne.task_attention import TaskAttention
+
+
+def pays(device: torch.device) -> bool:
+    """Whether experts are packed in training: on CUDA, where launches of small operations are what takes time.
+
+    Of five experts of 12, 1, 1, 1 and 1 heads a pass has 311 operations instead of 1,391; what that saves on CUDA is
+    not measured yet. On a CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see `bench.dne_cost`.
+    """
+    return device.type == "cuda"
+
+
+class Packed:
+    """Copies of the weights that experts have now: no later change of theirs is seen.
+
+    Made inside autocast, it holds matrices in autocast's format, converted once, and is for use there.
+    """
+
+    @torch.no_grad()
+    def __init__(self, experts: Sequence[Expert]) -> None:
+        """`experts`: of a chain, from its first; none are possible."""
+        alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))  # the first mixes in its own way
+        self._stacks = [_Stack(list(of)) for _, of in alike]
+        self._attentions = [_Attention([layer.attention for layer in of]) for of in _by_layer(experts)]
+
+    @torch.no_grad()
+    def read(self, x: Tensor) -> Read:
+        """As `chain.read`, of images [B, channels, size, size]."""
+        rs = [stack.embed(x) for stack in self._stacks]
+        heads, hidden = [], []
+        for at, attend in enumerate(self._attentions):
+            layers = [stack.layers[at] for stack in self._stacks]
+            projected = zip(*(layer.projected(r) for layer, r in zip(layers, rs, strict=True)), strict=True)
+            seen = attend(*(torch.cat(of, 1) for of in projected))
+            seen_by = seen.split_with_sizes([layer.heads for layer in layers], 1)
+            ss = [layer.attended(r, part) for layer, r, part in zip(layers, rs, seen_by, strict=True)]
+            shown = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
+            sources = _joined(layers, shown)
+            wide = [layer.hidden(own, sources) for layer, own in zip(layers, shown, strict=True)]
+            sources = _joined(layers, wide)
+            rs = [layer.mixed(s, own, sources) for layer, s, own in zip(layers, ss, wide, strict=True)]
+            heads.append([expert for stack in shown for expert in stack])
+            hidden.append([expert for stack in wide for expert in stack])
+        features = [f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]]
+        return Read(_turned(heads), _turned(hidden), features)
+
+
+class _Stack:
+    """G experts of k heads, d = k D channels. What goes from layer to layer is [G, B, N, d]."""
+
+    def __init__(self, experts: Sequence[Expert]) -> None:
+        self._count, self._side = len(experts), experts[0].patch.kernel_size
+        self._patch = _kept(torch.cat([e.patch.weight for e in experts]))
+        self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
+        tokens = torch.stack([e.token for e in experts])
+        self.layers = [_Layer(of, tokens) for of in _by_layer(experts)]
+        self.norm = _Norm([e.norm for e in experts])
+
+    def embed(self, x: Tensor) -> Tensor:
+        patches = functional.conv2d(x, self._patch, stride=self._side)
+        own = torch.unflatten(patches.flatten(2), 1, (self._count, -1))
+        return own.permute(1, 0, 3, 2) + self._position
+
+
+class _Layer:
+    """A layer of a stack. `heads`: G k."""
+
+    def __init__(self, layers: Sequence[Layer], tokens: Tensor) -> None:
+        attentions = [layer.attention for layer in layers]
+        self._own = attentions[0].heads
+        self.heads = len(layers) * self._own
+        self._tokens = tokens if layers[0].last else None
+        before = [layer.norm1 for layer in layers]
+        self._query = _after(before, [a.query.weight for a in attentions])
+        self._known = _after(before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions])
+        self._out = _linear([a.out for a in attentions])
+        self.norm = _Norm([layer.norm2 for layer in layers])
+        self._inner = _mixing([layer.mixing.inner for layer in layers])
+        self._outer = _mixing([layer.mixing.outer for layer in layers])
+
+    def projected(self, r: Tensor) -> list[Tensor]:
+        """q, k and v [B, G k, tokens, D]."""
+        if self._tokens is not None:
+            r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
+        y = _kept(_normalised(r))
+        asking = y if self._tokens is None else y[:, :, :1]
+        parts = [self._query(asking), *self._known(y).chunk(2, -1)]
+        return [self._split(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
+
+    def attended(self, r: Tensor, seen: Tensor) -> Tensor:
+        """s. seen: [B, G k, tokens, D]."""
+        own = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
+        return (r if self._tokens is None else self._tokens) + self._out(own)
+
+    def hidden(self, own: Tensor, sources: Tensor) -> Tensor:
+        """o. own: LN2(s); sources: [B N, H, D] of all experts."""
+        return functional.gelu(self._inner(own, sources))
+
+    def mixed(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
+        """r. own: o; sources: [B N, H, γ D] of all experts."""
+        return s + self._outer(own, sources)
+
+    def sources(self, y: Tensor) -> Tensor:
+        """[G, B, N, k c] to [B N, G k, c]."""
+        return _kept(self._split(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
+
+    def _split(self, y: Tensor) -> Tensor:
+        return torch.unflatten(y, -1, (self._own, -1))
+
+
+class _Attention:
+    """Between patches, for the heads of all experts at once. q, k and v: [B, heads, tokens, D]."""
+
+    def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
+        self._gated = attentions[0].grid is not None
+        if self._gated:
+            self._positions = _kept(torch.cat([a.positions() for a in attentions]))
+            self._share = _kept(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        content = functional.scaled_dot_product_attention(q, k, v)
+        if not self._gated:
+            return content
+        return content.lerp(torch.einsum("hij,bhjd->bhid", self._positions, v), self._share)
+
+
+class _Norm:
+    def __init__(self, norms: Sequence[nn.LayerNorm]) -> None:
+        self._weight = torch.stack([norm.weight for norm in norms])[:, None, None]
+        self._bias = torch.stack([norm.bias for norm in norms])[:, None, None]
+
+    def __call__(self, y: Tensor) -> Tensor:
+        return torch.addcmul(self._bias, _normalised(y), self._weight)
+
+
+class _Linear:
+    """Each expert's own map, of [G, B, N, in] to [G, B, N, out]."""
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+        self._weight = _kept(torch.stack([*weights])).mT
+        self._bias = _kept(torch.stack([*biases]))[:, None]
+
+    def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
+        """`sources`: as in `_TaskAttention`; not read."""
+        found = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
+        return found.view(*y.shape[:3], -1)
+
+
+class _TaskAttention:
+    """`TaskAttention` of G experts: sources that come after one's own get no weight there.
+
+    Of the two ways to its sum, the one with the smaller intermediate: sources times weights [G, B N, k, H, in], then
+    one product with all matrices; or values [H, B N, G, out], one product for each source with all that read it.
+    """
+
+    def __init__(self, attentions: Sequence[TaskAttention]) -> None:
+        last = attentions[-1]
+        self._own = last.own
+        self._sources, out, self._inner = last.value.shape
+        between = torch.stack([a.query.T @ a.key for a in attentions])
+        self._between = _kept(between / math.sqrt(self._inner))
+        read = [a.value.new_zeros(a.own, len(a.value)) for a in attentions]
+        later = [(0, self._sources - len(a.value)) for a in attentions]
+        self._unread = torch.cat(
+            [functional.pad(r, n, value=-math.inf) for r, n in zip(read, later, strict=True)]
+        )
+        self._scale = torch.cat([a.scale for a in attentions])[:, None]
+        self._bias = _kept(torch.stack([_padded(a.bias, self._sources) for a in attentions]))
+        value = torch.stack([_padded(a.value, self._sources) for a in attentions])
+        self._weighs_first = self._own * self._inner < out
+        self._value = _kept(
+            value.mT.flatten(1, 2) if self._weighs_first else value.permute(1, 3, 0, 2).flatten(2)
+        )
+
+    def __call__(self, own: Tensor, sources: Tensor) -> Tensor:
+        """own: [G, B, N, k in], sources: [B N, heads of all experts, in]."""
+        count, x = len(own), sources[:, : self._sources]
+        asked = torch.bmm(own.reshape(count, -1, self._inner), self._between)
+        asked = torch.unflatten(asked, 1, (-1, self._own)).transpose(0, 1).flatten(1, 2)  # [B N, G k, in]
+        weights = self._scale * (asked @ x.mT + self._unread).softmax(-1)
+        weights = torch.unflatten(weights.to(x.dtype), 1, (count, -1))
+        weights = weights.transpose(0, 1).contiguous()  # [G, B N, k, H]
+        found = torch.bmm(weights.flatten(1, 2), self._bias)
+        if self._weighs_first:
+            weighed = weights[..., None] * x[:, None]
+            found = torch.baddbmm(found, weighed.flatten(3).flatten(1, 2), self._value)
+        else:
+            values = torch.unflatten(torch.bmm(x.transpose(0, 1), self._value), 2, (count, -1))
+            values = values.permute(2, 1, 0, 3)  # [G, B N, H, out]
+            found = found + (weights @ values).flatten(1, 2)
+        return found.reshape(*own.shape[:3], -1)
+
+
+def _after(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
+    """W (g x + b), of x that is only centred and scaled: (W g) x + W b."""
+    return _Linear(
+        [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
+        [weight @ norm.bias for norm, weight in zip(norms, weights, strict=True)],
+    )
+
+
+def _linear(modules: Sequence[nn.Linear]) -> _Linear:
+    return _Linear([m.weight for m in modules], [m.bias for m in modules])
+
+
+def _mixing(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _TaskAttention:
+    attentions = [m for m in modules if isinstance(m, TaskAttention)]
+    if attentions:
+        return _TaskAttention(attentions)
+    return _linear([m for m in modules if isinstance(m, nn.Linear)])
+
+
+def _joined(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
+    """[B N, heads of all experts, c] of all stacks' [G, B, N, k c]."""
+    return torch.cat([layer.sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
+
+
+def _normalised(y: Tensor) -> Tensor:
+    return functional.layer_norm(y, y.shape[-1:], eps=EPSILON)
+
+
+def _padded(y: Tensor, rows: int) -> Tensor:
+    return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
+
+
+def _kept(y: Tensor) -> Tensor:
+    """In the format of matrix products here."""
+    kind = y.device.type
+    return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
+
+
+def _by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
+    return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
+
+
+def _turned(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+    """By layer, then expert, to by expert, then layer."""
+    return [list(of) for of in zip(*found, strict=True)]
