@@ -1,12 +1,13 @@
-"""What an expert costs: bytes of a version, all versions from one pass, and a training step.
+"""What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a training step.
 
     python -m bench.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5] [--device cpu|cuda]
 
 The architecture `dne` at 32 pixels with a first expert of 12 heads, then one of `--heads` for each task. Printed are the
 bytes that each version adds beside the formula's (and a ResNet-18, which a version of DER adds); seconds of answering
-as all versions over answering as the last (goal ≤ 1.05); and a training step of the last task over the naive one:
-there keys are projected, and the teacher is a copy of the previous version with a pass of its own (goal: naive ≥ 2
-times as long). Both kinds take turns; seconds are medians.
+as all versions over answering as the last (goal ≤ 1.05); the packed pass of the older experts over the exact one; and
+a training step of the last task, packed where the method's is, over the naive one: there keys are projected, and the
+teacher is a copy of the previous version with a pass of its own (goal: naive ≥ 2 times as long). Both kinds take turns;
+seconds are medians.
 """
 
 import argparse
@@ -22,8 +23,9 @@ from torch.nn import functional
 from bench.optimizer_step import timed
 from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
 from core.learn.networks.dne.network import ExpandedNetwork
+from core.learn.networks.dne.packed import Packed, pays
 from core.learn.networks.dne.task_attention import TaskAttention
-from core.learn.networks.growing import Classifier, blockwise
+from core.learn.networks.growing import Classifier, Older, blockwise
 from core.learn.precision import autocast, place
 
 PER_TASK = 10
@@ -68,16 +70,23 @@ class Step:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
+        with autocast(x.device):
+            self.packed = network.packed()
         moving = network.trainable_names(5)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in moving)
         self.previous = copy.deepcopy(network).requires_grad_(False)
         self.previous.experts = self.previous.experts[:-1]
 
+    def older(self, packed: Packed | None) -> Older:
+        """What the newest expert and the teacher read."""
+        with autocast(self.x.device):
+            return self.network.older(self.x, packed)
+
     def shared(self) -> None:
         """The pass through older experts once, for teacher and student."""
+        old = self.older(self.packed if pays(self.x.device) else None)
         with autocast(self.x.device):
-            old = self.network.older(self.x)
             newest = self.network.newest(old, self.x)
             with torch.no_grad():
                 before = self.before
@@ -105,7 +114,7 @@ class Step:
 
 
 def main() -> None:
-    """Print the three."""
+    """Print the four."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -135,6 +144,8 @@ def main() -> None:
         x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(device)
         _turns("all versions over the last", _answers(network, classifiers, x), options.rounds, device)
         step = Step(network, classifiers[-2], x)
+        kinds = (lambda step=step: step.older(step.packed)), (lambda step=step: step.older(None))
+        _turns("packed over exact pass of the older experts", kinds, options.rounds, device)
         _turns("naive step over ours", (step.naive, step.shared), options.rounds, device)
 
 
