@@ -20,7 +20,8 @@ from core.learn.methods.base import Accepts
 from core.learn.methods.expanding import Expanding, ExpandingHyper, expertise_of, growing, known
 from core.learn.networks.dne.chain import drops
 from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.networks.growing import blockwise
+from core.learn.networks.dne.packed import pays
+from core.learn.networks.growing import Older, blockwise
 from core.learn.recipe import Positive, Share
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Dne(Expanding):
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         network = growing(ctx)
-        old = network.older(x)
+        old = self._older(ctx, x)
         newest = network.newest(old, x, self._drops(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         if ctx.first or known(ctx) == 0 or network.expertise is None:
@@ -110,6 +111,14 @@ class Dne(Expanding):
             ctx.derived["old_head"] = tuple(before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias"))
         found: tuple[Tensor, Tensor] = ctx.derived["old_head"]
         return found
+
+    def _older(self, ctx: Context, x: Tensor) -> Older:
+        """Packed once for the whole task, in which older experts never change; chosen by the device alone."""
+        network = growing(ctx)
+        assert isinstance(network, ExpandedNetwork)
+        if pays(ctx.device) and "packed" not in ctx.derived:
+            ctx.derived["packed"] = network.packed()
+        return network.older(x, ctx.derived.get("packed"))
 
     def _drops(self, ctx: Context, size: int) -> Tensor | None:
         if self.hyper.drop_path == 0:

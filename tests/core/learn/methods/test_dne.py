@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import Bench, spied
+from streams import Bench, Script, spied
 from torch.nn import functional
 
 from core.learn import methods, predicting
@@ -186,6 +186,35 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     now, then, distance = found[0]
     assert torch.equal(now, then) is same
     assert (float(distance.detach().abs()) < 1e-7) is same
+
+
+def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_would(
+    bench, monkeypatch
+) -> None:
+    first = bench.learn(bench.spec(1, None, method="dne"))
+    exact = bench.learn(bench.spec(2, first, method="dne"))
+    made, original = [], ExpandedNetwork.packed
+    monkeypatch.setattr(ExpandedNetwork, "packed", lambda network: made.append(original(network)) or made[-1])
+    monkeypatch.setattr(dne, "pays", lambda device: True)
+    packed = bench.learn(bench.spec(2, first, method="dne"))
+    assert len(made) == 1
+    for part in ("expert.2", "head"):
+        a, b = (load_tensors(of.folder / "parts" / f"{part}.safetensors") for of in (exact, packed))
+        for name in a:
+            torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-3)
+
+
+def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, monkeypatch) -> None:
+    monkeypatch.setattr(dne, "pays", lambda device: True)
+    learned = [None]
+    for number in (1, 2, 3):
+        spec = bench.spec(number, learned[-1], method="dne")
+        learned.append(bench.learn(spec))
+        steps = learned[-1].result["steps"]
+        for at in (1, steps - 1):
+            again = bench.killed(spec, Script([at], at + 1))
+            assert bench.learn(again).digests == learned[-1].digests
+    assert shards(learned[2]).items() <= shards(learned[3]).items()
 
 
 def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
