@@ -20,6 +20,7 @@ from core.db.states import LEASED, State
 from core.db.tables import Job
 from core.errors import LeaseLost, PerennialError, Rejected, StoreCorrupt, Unavailable, WrongState
 from core.ingest.ingest import Stopped
+from core.kill_points import reached
 from core.settings import Settings
 from core.store import Store
 from core.work import anytime, progress, snapshots
@@ -122,6 +123,7 @@ class Attempt:
             self._stopped()
             return
         spec = prepare(tools.db, tools.store, claim, tools.settings, self._folder / "job")
+        reached("prepare-done")
         if self._must_stop():
             self._stopped()
             return
@@ -214,6 +216,7 @@ class Attempt:
         """Say that the work has stopped: as asked by a person, or because this worker shuts down."""
         if self._beat.lost:
             raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
+        reached("release-asked")
         state = claims.stopped(self._tools.db, self._claim)
         log.info("stopped", state=str(state))
 

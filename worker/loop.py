@@ -23,6 +23,7 @@ from core import doorbell
 from core.db.migrate import require_current
 from core.db.session import Database
 from core.errors import LeaseLost, PerennialError
+from core.kill_points import reached
 from core.logging import configure
 from core.settings import Settings
 from core.store import Blobs, open_store
@@ -64,7 +65,7 @@ class Worker:
             settings.data_dir,
             settings.chores_s,
             rounds={
-                "reap": lambda: [ring(job_id) for job_id in claims.reap(self.db)],
+                "reap": lambda: [ring(job_id) for job_id in self._reaped()],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
             },
             sweeps={"sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings)},
@@ -105,6 +106,7 @@ class Worker:
             if claim is None:
                 return claimed
             claimed += 1
+            reached("claim-committed")
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
             try:
                 tools = Tools(self.settings, self.db, self.store, self.zygote, self._folder.path)
@@ -119,6 +121,13 @@ class Worker:
                 self._attempt = None
                 structlog.contextvars.unbind_contextvars("job", "model")
         return claimed
+
+    def _reaped(self) -> list[str]:
+        """Jobs that were taken from dead workers."""
+        found = claims.reap(self.db)
+        if found:
+            reached("reap-committed")
+        return found
 
     def rung(self) -> None:
         """Somebody rang: a running attempt looks at its job's state now."""

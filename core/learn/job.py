@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.kill_points import reached
 from core.learn import methods
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
@@ -150,11 +151,13 @@ class Job:
                     "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
                 )
         self._emit({"event": "phase", "phase": "train"})
+        reached("train-begun")
         try:
             loop.train()
         except Stopped:
             self._emit({"event": "stopped"})
             return
+        reached("train-ended")
         moved = update_norm(network, self._start, set(ctx.trainable))
         predicted = None if ctx.first else method.forecast(ctx)
         by_task = {task: v for task, v in method.forecast_by_task(ctx).items() if math.isfinite(v)}
@@ -164,13 +167,16 @@ class Job:
             )
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
+        reached("consolidate-ended")
         self._emit({"event": "phase", "phase": "evaluate"})
         compared = {"update_norm": moved, **self._measuring.after(network, method)}
         if predicted is not None:
             compared["forecast"] = self._measuring.rise(network, method, predicted, by_task)
         if self._judge is not None:
             self._judge(network, method, self._inputs)
+        reached("evaluate-ended")
         path = self._write_result(network, method, loop, ctx, compared)
+        reached("result-written")
         self._emit({"event": "done", "path": str(path)})
 
     # Network and state.
@@ -278,6 +284,7 @@ class Job:
             "warnings": self._warnings,
         }
         path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
+        reached("snapshot-written")
         position = snapshot.json["position"]
         self._emit(
             {

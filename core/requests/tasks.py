@@ -20,6 +20,7 @@ from core.db.tables import Event, Job, Model, Result, Task, Version
 from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests, WrongState
 from core.ids import new_id
 from core.ingest.inspect import Directory
+from core.kill_points import reached
 from core.requests import idempotency, jobs
 from core.requests.actor import Actor, find_model
 from core.requests.applicability import check_next_task
@@ -122,6 +123,7 @@ def submit(
         _labels(row, batch.directory)
         _resolved(session, catalogue, row, batch)
     store.put_file(key, batch.path, move=True)
+    reached("submit-stored")
     try:
         with db.write() as session:
             now = db.now(session)
@@ -151,6 +153,7 @@ def submit(
         if not _accepted(db, task_id):
             store.delete(key)
         raise
+    reached("submit-committed")
     return answer, False
 
 

@@ -21,6 +21,7 @@ from core.db.states import Action
 from core.db.tables import Alias, AliasMove, Audit, Job, Model, Part, Task, Version
 from core.db.tables import Result as ResultRow
 from core.ids import new_id
+from core.kill_points import reached
 from core.matrix import Row
 from core.store import Blobs, Store
 from core.work import anytime, progress, retention, snapshots
@@ -59,9 +60,15 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> int:
     if done is None:
         found = read(result)
         blobs = Blobs(store, result / "cache")
-        stored = [_Stored(file, *blobs.put_file(file.path)) for file in found.parts]
+        stored = []
+        for file in found.parts:
+            stored.append(_Stored(file, *blobs.put_file(file.path)))
+            reached("part-stored")
+        reached("publish-stored")
         done = _transaction(db, blobs, claim, found, stored)
+        reached("publish-committed")
     _clean(db, store, claim)
+    reached("publish-cleaned")
     return done
 
 
@@ -116,6 +123,8 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
                 data={"model": model.id, "version": number, "status": version.status, "job": job.id},
             )
         )
+        session.flush()
+        reached("publish-uncommitted")
         return number
 
 

@@ -16,6 +16,7 @@ from core.code_version import code_version
 from core.db.session import Database
 from core.db.tables import Event, Job
 from core.errors import LeaseLost, StoreCorrupt
+from core.kill_points import reached
 from core.store import Store
 from core.work.fence import Claim, hold
 
@@ -54,6 +55,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: dict[s
     number = known["number"] + 1 if known.get("fence") == claim.fence else 1
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = upload(store, key, sorted(path.iterdir()))
+    reached("snapshot-stored")
     where = {name: event.get(name) for name in ("stage", "epoch", "step")}
     try:
         with db.write() as session:
@@ -72,6 +74,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: dict[s
         for name in files:  # ours alone, and never registered
             store.delete(key + name)
         raise
+    reached("snapshot-registered")
     drop_older(store, prefix_of(claim.job_id), claim.fence, number)
 
 

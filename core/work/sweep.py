@@ -26,7 +26,7 @@ from core.work.validate import forget_archive
 UNRUNG_S = 5.0
 """A job that waits so long without a ring is rung again."""
 BLOB_DAYS = 1.0
-"""A blob that nothing names is removed after so long: its reference may be about to be written."""
+"""A blob or archive that nothing names is removed after so long: its reference may be about to be written."""
 _MARK = "sweeps/blobs"
 _BATCH = 200
 
@@ -57,6 +57,7 @@ def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     _sweep_exports(db, blobs, settings)
     _sweep_models(db, blobs)
     spool.remove_abandoned(settings.folder("spool"))
+    _sweep_archives(db, store)
     _sweep_blobs(db, store, blobs)
     _sweep_copies(db, blobs)
 
@@ -204,6 +205,19 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
         retention.drop(db, blobs, digests)
+
+
+def _sweep_archives(db: Database, store: Store) -> None:
+    """Raw archives of batches that were never accepted: the API died between store and database."""
+    with db.read() as session:
+        limit = db.now(session) - BLOB_DAYS * retention.DAY_S
+    old = [info.key for info in store.list("archives/") if info.modified < limit]
+    for start in range(0, len(old), _BATCH):
+        batch = old[start : start + _BATCH]
+        with db.read() as session:
+            named = set(session.scalars(select(Task.archive_key).where(Task.archive_key.in_(batch))))
+        for key in set(batch) - named:
+            store.delete(key)
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs) -> None:

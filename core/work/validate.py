@@ -26,6 +26,7 @@ from core.errors import (
 )
 from core.ingest.ingest import Ingested, ingest
 from core.ingest.limits import Limits
+from core.kill_points import reached
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work.fence import Claim, hold
@@ -75,9 +76,11 @@ def validate(
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
         # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
+    reached("ingest-decoded")
     blobs = Blobs(store, settings.folder("cache"))
     train, _ = blobs.put_file(made.train)
     held_out, _ = blobs.put_file(made.held_out)
+    reached("ingest-stored")
     with db.write() as session:
         job = hold(session, claim)
         references.share(session)
@@ -87,6 +90,7 @@ def validate(
         task = _fill(session, claim, made, train, held_out)
         archive_key = task.archive_key
         move(session, job, Action.START, db.now(session))
+    reached("ingest-committed")
     forget_archive(db, store, claim.task_id, archive_key)
 
 
@@ -103,6 +107,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
         others = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
         if session.execute(others).first() is None:
             store.delete(archive_key)
+            reached("archive-deleted")
         if task.archive_key == archive_key:
             task.archive_key = None
 

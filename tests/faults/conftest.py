@@ -36,6 +36,8 @@ from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import sweep
 
+sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
+
 ROOT = Path(__file__).parents[2]
 RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 150, "batch_size": 8}
 """Some seconds of training with a method that has state: replay buffer and generators."""

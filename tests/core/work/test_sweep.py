@@ -195,6 +195,18 @@ def test_blobs_that_nothing_names_go_after_a_day(desk: Any) -> None:
     assert desk.blobs.has(task.train_sha256) and desk.blobs.has(task.held_out_sha256)
 
 
+def test_archives_of_batches_that_were_never_accepted_go_after_a_day(desk: Any) -> None:
+    desk.submit(desk.model(), decoded=False, archive=b"waits to be learned")
+    accepted = desk.keys("archives/")
+    desk.store.put_bytes("archives/tsk_never_accepted", b"left by a crash")
+    desk.store.put_bytes("archives/tsk_about_to_be", b"just stored")
+    for key in (*accepted, "archives/tsk_never_accepted"):
+        os.utime(desk.folder / "store" / key, (1.0, 1.0))
+    run(desk)
+    assert set(desk.keys("archives/")) == {*accepted, "archives/tsk_about_to_be"}
+    assert len(accepted) == 1
+
+
 def test_unused_blobs_are_looked_for_once_a_day(desk: Any) -> None:
     run(desk)
     orphan = desk.blob("left by a crash")
