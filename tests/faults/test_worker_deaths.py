@@ -201,21 +201,3 @@ def test_a_lost_part_of_the_store_is_not_published(house: Any, batches: list[byt
         failed = house.finished(second, 30)
     assert failed.state == "failed"
     assert house.production() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(8))
-def test_a_worker_killed_at_any_moment_leaves_no_trace(
-    house: Any, batches: list[bytes], undisturbed: Digests, moment: int
-) -> None:
-    jobs = [house.submit(batch) for batch in batches]
-    with house.worker() as worker:
-        house.until(lambda: house.job(jobs[0]).state != "queued")
-        time.sleep(0.25 * moment)
-        worker.kill()
-        worker.wait()
-    with house.worker():
-        assert [house.finished(job).state for job in jobs] == ["succeeded", "succeeded"]
-    assert house.digests() == undisturbed
-    house.sweep()
-    assert house.left_over() == []
