@@ -20,7 +20,11 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from core.kill_points import reached
 
 ChildMain = Callable[[str, int, int], int]
 """`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
@@ -30,6 +34,14 @@ REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's badness, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
+KILL_POINTS = {
+    "train": "job-train",
+    "snapshot": "job-snapshot",
+    "consolidate": "job-consolidate",
+    "evaluate": "job-evaluate",
+    "done": "job-done",
+}
+"""Phase or event of a job to the point that it reaches just before it tells so."""
 
 
 def preload() -> ChildMain:
@@ -38,7 +50,14 @@ def preload() -> ChildMain:
         importlib.import_module(name)
     from core.learn import job
 
-    return job.main
+    return partial(job.main, before=_die_if_armed)
+
+
+def _die_if_armed(event: dict[str, Any]) -> None:
+    """The learning code knows no kill points: its events are told at the same places."""
+    point = KILL_POINTS.get(event["phase"] if event["event"] == "phase" else event["event"])
+    if point is not None:
+        reached(point)
 
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:

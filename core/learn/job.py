@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.kill_points import reached
 from core.learn import methods
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
@@ -151,13 +150,11 @@ class Job:
                     "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
                 )
         self._emit({"event": "phase", "phase": "train"})
-        reached("train-begun")
         try:
             loop.train()
         except Stopped:
             self._emit({"event": "stopped"})
             return
-        reached("train-ended")
         moved = update_norm(network, self._start, set(ctx.trainable))
         predicted = None if ctx.first else method.forecast(ctx)
         by_task = {task: v for task, v in method.forecast_by_task(ctx).items() if math.isfinite(v)}
@@ -167,16 +164,13 @@ class Job:
             )
         self._emit({"event": "phase", "phase": "consolidate"})
         loop.consolidate()
-        reached("consolidate-ended")
         self._emit({"event": "phase", "phase": "evaluate"})
         compared = {"update_norm": moved, **self._measuring.after(network, method)}
         if predicted is not None:
             compared["forecast"] = self._measuring.rise(network, method, predicted, by_task)
         if self._judge is not None:
             self._judge(network, method, self._inputs)
-        reached("evaluate-ended")
         path = self._write_result(network, method, loop, ctx, compared)
-        reached("result-written")
         self._emit({"event": "done", "path": str(path)})
 
     # Network and state.
@@ -284,7 +278,6 @@ class Job:
             "warnings": self._warnings,
         }
         path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
-        reached("snapshot-written")
         position = snapshot.json["position"]
         self._emit(
             {
@@ -362,15 +355,16 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def main(spec_path: str, out_fd: int, control_fd: int) -> int:
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
     """Run the spec in a file with events to `out_fd` and requests from `control_fd`; the exit status.
 
-    Every failure is an `error` event of kind data, memory, non-finite or code.
+    Every failure is an `error` event of kind data, memory, non-finite or code. before: sees each event first.
     """
     spec = json.loads(Path(spec_path).read_text())
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
 
         def emit(event: dict[str, Any]) -> None:
+            before(event)
             out.write(json.dumps(event, allow_nan=False) + "\n")
             out.flush()
 

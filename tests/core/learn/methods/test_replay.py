@@ -38,8 +38,8 @@ def watched_draws(monkeypatch):
     """The items of every draw, in order."""
     draws, draw = [], Reservoir.draw
 
-    def watched(self, n):
-        items, table = draw(self, n)
+    def watched(self, *arguments):
+        items, table = draw(self, *arguments)
         draws.append(items)
         return items, table
 
