@@ -26,7 +26,7 @@ from api.access import Access, is_loopback
 from api.boundary import Boundary
 from api.guard import guard
 from api.key_use import KeyUse
-from api.observe import HttpMetrics, Latency
+from api.observe import Latency
 from api.openapi import describe
 from api.routes import (
     aliases,
@@ -117,8 +117,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)
-    app.state.metrics = HttpMetrics()
-    app.add_middleware(Latency, metrics=app.state.metrics)  # the outermost: sees problems too
+    app.add_middleware(Latency)  # the outermost: sees problems too
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

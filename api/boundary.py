@@ -1,11 +1,13 @@
 """The outermost layer: nothing leaves the service that is not a proper answer.
 
 It names each request, turns whatever was raised into a problem, and closes a connection whose large body
-was left unread (the client would otherwise go on sending it).
+was left unread (the client would otherwise go on sending it). Every line that is logged for a request has
+its id; one that may change something has a line of its own (a line per read would drown them).
 """
 
 import re
 import secrets
+import time
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 DISCARDED_BYTES = 64 << 10
 """A body at most this long is thrown away by the server after the answer, and the connection kept."""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -35,7 +38,10 @@ class Boundary:
             await self.app(scope, receive, send)
             return
         request_id, length, chunked = _headers(scope)
-        started = False
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request=request_id.decode())
+        began = time.perf_counter()
+        status = 0
         unread = chunked or length > DISCARDED_BYTES
 
         async def watched_receive() -> Message:
@@ -46,9 +52,9 @@ class Boundary:
             return message
 
         async def named_send(message: Message) -> None:
-            nonlocal started
+            nonlocal status
             if message["type"] == "http.response.start":
-                started = True
+                status = message["status"]
                 headers = [
                     *message.get("headers", ()),
                     (b"x-request-id", request_id),
@@ -62,12 +68,27 @@ class Boundary:
         try:
             await self.app(scope, watched_receive if unread else receive, named_send)
         except ClientDisconnect:
-            log.info("client gone", request=request_id.decode(), path=scope["path"])
+            log.info("client gone", path=scope["path"])
         except Exception as error:
             answer = _answer(error, request_id.decode(), scope)
-            if started:  # too late for a problem: let the server cut the connection
+            if status:  # too late for a problem: let the server cut the connection
                 raise
             await send_answer(answer, named_send)
+        finally:
+            if scope["method"] not in _READS:
+                _report(scope, status, time.perf_counter() - began)
+
+
+def _report(scope: Scope, status: int, seconds: float) -> None:
+    actor = scope.get("state", {}).get("actor")
+    log.info(
+        "request",
+        method=scope["method"],
+        path=scope["path"],
+        status=status or None,  # None: the client went away before an answer
+        ms=round(1000 * seconds, 1),
+        key=None if actor is None else actor.key_id,
+    )
 
 
 async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
@@ -95,17 +116,15 @@ def _headers(scope: Scope) -> tuple[bytes, int, bool]:
 def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
     if isinstance(error, PerennialError):
         if error.status >= 500:
-            log.error(
-                "request failed", request=request_id, path=scope["path"], code=error.code, detail=error.detail
-            )
+            log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
         return problems.of_error(error)
     if isinstance(error, PoolTimeout) or (isinstance(error, SQLAlchemyError) and is_outage(error)):
-        log.error("database outage", request=request_id, path=scope["path"], error=str(error)[:500])
+        log.error("database outage", path=scope["path"], error=str(error)[:500])
         status, headers, _ = problems.of_status(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
         return status, headers, problems.problem("unavailable", "Temporarily unavailable", 503, detail)
-    log.exception("unexpected error", request=request_id, method=scope["method"], path=scope["path"])
+    log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
     status, headers, _ = problems.of_status(500)
     return (

@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     port: int = 8000
     auth: Literal["on", "off"] = "on"
 
+    metrics_port: int = Field(0, ge=0, le=65535)
+    """Where a worker shows its figures to Prometheus, on `host`; 0: nowhere."""
+
     threads: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 1) - 1), ge=1)
     """Threads of one learning job."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

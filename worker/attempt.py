@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from core import telemetry
 from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
@@ -96,24 +97,27 @@ class Attempt:
                 except Rejected as error:
                     log.info("rejected", reason=error.detail)
                     claims.reject(self._tools.db, self._claim, error)
-                except (Unavailable, ZygoteDied) as error:
-                    self._requeue(str(error), counts=False)
+                    _ended("rejected", error.code)
+                except Unavailable as error:
+                    self._requeue("outage", str(error), counts=False)
+                except ZygoteDied as error:
+                    self._requeue("zygote", str(error), counts=False)
                 except StoreCorrupt as error:
-                    self._requeue(error.detail, counts=True)
+                    self._requeue(error.code, error.detail, counts=True)
                 except LeaseLost:
                     raise
                 except PerennialError as error:
-                    claims.fail(self._tools.db, self._claim, "data", error.detail)
+                    self._fail("data", error.detail)
                 except OSError as error:  # a full disk, a store that broke off
                     log.exception("attempt failed")
-                    self._requeue(f"{type(error).__name__}: {error}", counts=True)
+                    self._requeue("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
                     if is_outage(error):
-                        self._requeue("The database did not answer.", counts=False)
+                        self._requeue("outage", "The database did not answer.", counts=False)
                         return
                     log.exception("attempt failed")
                     detail = f"{type(error).__name__}: {error}"
-                    claims.fail(self._tools.db, self._claim, "code", detail[:2000])
+                    self._fail("code", detail[:2000])
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -167,7 +171,7 @@ class Attempt:
         return self._beat.lost or self._beat.asked is not None or self._stop()
 
     def _conclude(self, outcome: Outcome) -> None:
-        db, claim, event = self._tools.db, self._claim, outcome.event
+        claim, event = self._claim, outcome.event
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.ending:
             case "done":
@@ -178,17 +182,17 @@ class Attempt:
                 raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
             case "stalled":
                 seconds = self._tools.settings.stall_s
-                self._requeue(f"The job process made no progress for {seconds:g} s.", counts=True)
+                self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
             case "error":
                 message = str(event.get("message", ""))
                 kind = str(event.get("kind", "code"))
                 log.warning("job process failed", kind=kind, message=message, trace=event.get("traceback"))
                 if kind in FATAL:
-                    claims.fail(db, claim, kind, message)
+                    self._fail(kind, message)
                 else:
-                    self._requeue(f"Out of memory: {message}", counts=True)
+                    self._requeue("memory", f"Out of memory: {message}", counts=True)
             case "died":
-                self._requeue(_death(outcome.status), counts=True)
+                self._requeue("died", _death(outcome.status), counts=True)
 
     def _publish(self, result: Path) -> None:
         """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
@@ -210,6 +214,7 @@ class Attempt:
                     time.sleep(0.1)
             else:
                 log.info("published", version=version)
+                _ended("published")
                 return
 
     def _stopped(self) -> None:
@@ -219,6 +224,7 @@ class Attempt:
         reached("release-asked")
         state = claims.stopped(self._tools.db, self._claim)
         log.info("stopped", state=str(state))
+        _ended("stopped", str(state))
 
     def _wrong_state(self, error: WrongState) -> None:
         """A pause or cancel arrived between two looks."""
@@ -226,9 +232,14 @@ class Attempt:
             raise error
         self._stopped()
 
-    def _requeue(self, error: str, *, counts: bool) -> None:
+    def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
         state = claims.requeue(self._tools.db, self._claim, error, counts=counts)
-        log.warning("attempt lost", reason=error, state=str(state), counts=counts)
+        log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
+        _ended("failed" if state is State.FAILED else "requeued", cause)
+
+    def _fail(self, kind: str, error: str) -> None:
+        claims.fail(self._tools.db, self._claim, kind, error)
+        _ended("failed", kind)
 
     def _look(self) -> State | None:
         with self._tools.db.read() as session:
@@ -247,8 +258,10 @@ class _Recorder:
         self._store = store
         self._claim = claim
         self._kept: list[Event] = []
+        self._trained: tuple[int, float] | None = None  # images, and when that was heard
 
     def record(self, events: list[Event]) -> None:
+        self._count(events)
         self._kept += events
         try:
             progress.record(self._db, self._claim, self._kept)
@@ -259,6 +272,19 @@ class _Recorder:
             del self._kept[:-KEPT_EVENTS]
         else:
             self._kept = []
+
+    def _count(self, events: list[Event]) -> None:
+        """Tell Prometheus how many images were trained on since the last report, and in what time."""
+        now = time.monotonic()
+        for event in events:
+            if event["event"] == "phase":
+                resumed = self._claim.snapshot is not None  # then its first report says where it stands
+                self._trained = (0, now) if event["phase"] == "train" and not resumed else None
+            elif event["event"] == "progress" and event.get("phase") == "train":
+                if self._trained is not None:
+                    telemetry.TRAINING_IMAGES.inc(max(0, event["images"] - self._trained[0]))
+                    telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
+                self._trained = event["images"], now
 
     def snapshot(self, event: Event) -> None:
         path = Path(event["path"])
@@ -280,6 +306,10 @@ class _Recorder:
         finally:
             shutil.rmtree(path, ignore_errors=True)
         return True
+
+
+def _ended(outcome: str, cause: str = "") -> None:
+    telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
 def _death(status: int | None) -> str:

@@ -19,7 +19,7 @@ from types import FrameType
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import doorbell
+from core import doorbell, telemetry
 from core.db.migrate import require_current
 from core.db.session import Database
 from core.errors import LeaseLost, PerennialError
@@ -79,7 +79,22 @@ class Worker:
         """
         require_current(self.db)
         self._folder.open()
+        self._serve_figures()
         self.zygote()
+
+    def _serve_figures(self) -> None:
+        host, port = self.settings.host, self.settings.metrics_port
+        if not port:
+            return
+        try:
+            telemetry.serve(host, port)
+        except OSError as error:  # learning goes on without
+            log.error(
+                "no figures for Prometheus: give each worker a PERENNIAL_METRICS_PORT of its own",
+                host=host,
+                port=port,
+                error=str(error),
+            )
 
     def zygote(self) -> Zygote:
         """The running zygote; a dead one is replaced."""
@@ -107,15 +122,19 @@ class Worker:
                 return claimed
             claimed += 1
             reached("claim-committed")
+            if claim.waited_s is not None:
+                telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
             try:
                 tools = Tools(self.settings, self.db, self.store, self.zygote, self._folder.path)
                 self._attempt = Attempt(tools, claim, stop)
                 self._attempt.run()
             except LeaseLost:
+                telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
             except Exception:
                 # The claim stays as it is: its lease runs out and the chores of any worker take it back.
+                telemetry.ATTEMPTS.labels("left", "outage").inc()
                 log.exception("attempt failed")
             finally:
                 self._attempt = None
@@ -126,6 +145,7 @@ class Worker:
         """Jobs that were taken from dead workers."""
         found = claims.reap(self.db)
         if found:
+            telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(found))
             reached("reap-committed")
         return found
 

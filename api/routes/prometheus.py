@@ -3,8 +3,9 @@
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import Db, Read
-from api.observe import CONTENT_TYPE
+from api.observe import page
 from core.requests.queue import figures
+from core.telemetry import CONTENT_TYPE
 
 router = APIRouter(tags=["operation"])
 
@@ -15,7 +16,6 @@ router = APIRouter(tags=["operation"])
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(request: Request, actor: Read, db: Db) -> Response:
-    """Queue, jobs and versions from the database; latencies of this process."""
+    """Queue, jobs and versions from the database; latencies and failures of the API's processes."""
     del actor
-    page = request.app.state.metrics.page(figures(db), request.app.version)
-    return Response(page, headers={"Content-Type": CONTENT_TYPE})
+    return Response(page(figures(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})

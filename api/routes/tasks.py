@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
+import structlog
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import StringConstraints
@@ -37,6 +38,7 @@ from core.requests.actor import Actor
 from core.requests.recipe import MAX_RECIPE_BYTES
 
 router = APIRouter(tags=["tasks"])
+log = structlog.get_logger(__name__)
 
 ROUTE = "POST /v1/models/{model}/tasks"
 _inspections = CapacityLimiter(2)
@@ -144,7 +146,9 @@ async def submit(
                     answer, replay = await _submit(db, store, catalogue, actor, model, batch, repeat)
                     mark.answered = True
     if not replay:
-        bell.ring(answer["job"]["id"])
+        job = answer["job"]
+        log.info("task accepted", model=job["model"], job=job["id"], task=answer["task"]["number"])
+        bell.ring(job["id"])
     headers = {"Location": f"/v1/jobs/{answer['job']['id']}", "Retry-After": "1"}
     return json_answer(answer, 202, headers, replay=replay)
 

@@ -10,6 +10,7 @@ from core.settings import Settings
 from core.store.blobs import Blobs
 from core.store.folder import FolderStore
 from core.store.objects import ObjectInfo, Store
+from core.store.timed import TimedStore
 
 __all__ = ["Blobs", "ObjectInfo", "Store", "open_store"]
 
@@ -25,7 +26,7 @@ def open_store(settings: Settings) -> Store:
     if scheme == "file":
         if not rest.startswith("/"):
             raise ValueError("PERENNIAL_STORE_URL must be file:///ABSOLUTE/FOLDER.")
-        return FolderStore(Path(rest))
+        return TimedStore(FolderStore(Path(rest)))
     if scheme == "s3":
         from core.store.address import S3Address
         from core.store.s3 import S3Store  # the client costs 0.2 s of start: only who needs it pays
@@ -36,5 +37,5 @@ def open_store(settings: Settings) -> Store:
                 "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"
                 " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
             )
-        return S3Store(address, settings.store_access_key, settings.secret_key)
+        return TimedStore(S3Store(address, settings.store_access_key, settings.secret_key))
     raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

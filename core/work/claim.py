@@ -90,6 +90,7 @@ def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
         job.attempt += 1
         job.fence, job.worker, job.lease_until = fence, worker, now + lease_s
         job.not_before = None
+        waited_s = now - job.created_at if job.started_at is None else None
         job.started_at = job.started_at or now
         state = move(
             session,
@@ -109,6 +110,7 @@ def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
             state=state,
             parent_version=job.parent_version,
             snapshot=job.snapshot,
+            waited_s=waited_s,
         )
 
 

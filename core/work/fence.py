@@ -19,7 +19,8 @@ from core.errors import LeaseLost
 class Claim:
     """What a worker got: one job, for as long as its lease is renewed.
 
-    `state` is validating (the archive is to be decoded first) or running; `attempt` counts starts.
+    `state` is validating (the archive is to be decoded first) or running; `attempt` counts starts;
+    `waited_s`: how many seconds a job waited for its first start, None at later ones.
     """
 
     job_id: str
@@ -32,6 +33,7 @@ class Claim:
     state: State
     parent_version: int
     snapshot: dict[str, Any] | None
+    waited_s: float | None = None
 
 
 def hold(session: Session, claim: Claim) -> Job:

@@ -5,6 +5,7 @@ first; then one transaction names it, so a crash before that leaves only blobs t
 and a crash after it finds the dataset there. The raw archive goes when its dataset is committed.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from core.ingest.limits import Limits
 from core.kill_points import reached
 from core.settings import Settings
 from core.store import Blobs, Store
+from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work.fence import Claim, hold
 
 
@@ -60,6 +62,7 @@ def validate(
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
     allowed = model.classes if model.scenario == "data" else None
     archive = _local_archive(store, task.archive_key, folder)
+    begin = time.monotonic()
     try:
         made = ingest(
             archive,
@@ -80,6 +83,8 @@ def validate(
     blobs = Blobs(store, settings.folder("cache"))
     train, _ = blobs.put_file(made.train)
     held_out, _ = blobs.put_file(made.held_out)
+    INGEST_SECONDS.observe(time.monotonic() - begin)
+    INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     reached("ingest-stored")
     with db.write() as session:
         job = hold(session, claim)

@@ -7,19 +7,26 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.store import open_store
+from core.store import Store, open_store
 from core.store.address import S3Address
 from core.store.folder import FolderStore
+from core.store.timed import TimedStore
+
+
+def folder_of(store: Store) -> Path:
+    """The root of a folder store that `open_store` made."""
+    assert isinstance(store, TimedStore) and isinstance(store.inner, FolderStore)
+    return store.inner.root
 
 
 def test_the_default_store_is_a_folder_in_the_data_directory(tmp_path: Path) -> None:
     store = open_store(Settings(data_dir=tmp_path))
-    assert isinstance(store, FolderStore) and store.root == tmp_path / "store"
+    assert folder_of(store) == tmp_path / "store"
 
 
 def test_a_folder_with_a_space_and_a_percent_sign_is_itself(tmp_path: Path) -> None:
     store = open_store(Settings(data_dir=tmp_path / "my data 100%"))
-    assert isinstance(store, FolderStore) and store.root == tmp_path / "my data 100%" / "store"
+    assert folder_of(store) == tmp_path / "my data 100%" / "store"
 
 
 def test_an_s3_url_is_read_whole() -> None:

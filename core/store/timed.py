@@ -1,0 +1,68 @@
+"""A store that tells Prometheus how long its operations take and which of them fail."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.errors import PerennialError
+from core.store.objects import ObjectInfo, Store
+from core.telemetry import STORE_FAILURES, STORE_SECONDS
+
+
+class TimedStore:
+    """`store`, with every operation that moves or looks up an object measured.
+
+    Of a read the time until it is open counts: how fast the rest goes is its reader's affair.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.inner = store
+
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+        with _measured("put"):
+            self.inner.put_file(key, path, move=move)
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        with _measured("put"):
+            self.inner.put_bytes(key, data)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        with _measured("read"):
+            return self.inner.read(key, offset, length)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        with _measured("stat"):
+            return self.inner.stat(key)
+
+    def delete(self, key: str) -> None:
+        with _measured("delete"):
+            self.inner.delete(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.inner.list(prefix)
+
+    def local_path(self, key: str) -> Path | None:
+        return self.inner.local_path(key)
+
+    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        return self.inner.presign(key, seconds, headers)
+
+    def check(self) -> None:
+        with _measured("check"):
+            self.inner.check()
+
+    def prepare(self) -> None:
+        self.inner.prepare()
+
+
+@contextmanager
+def _measured(operation: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    except PerennialError as error:
+        STORE_FAILURES.labels(operation, error.code).inc()
+        raise
+    finally:
+        STORE_SECONDS.labels(operation).observe(time.perf_counter() - begin)

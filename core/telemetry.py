@@ -1,0 +1,95 @@
+"""What Prometheus reads of a process: counts and times of API and worker, by name.
+
+Each process counts for itself. An API process shows its figures at `/metrics`, a worker on the port
+`PERENNIAL_METRICS_PORT`. Where several processes stand behind one address (`uvicorn --workers 4`), name an
+empty folder in PROMETHEUS_MULTIPROC_DIR, best one in memory, and empty it before each start: all processes
+that are given it count there, and each shows the sum. That variable is the Prometheus client's own, read
+when it is imported. No label ever holds an id: it would make a time series per object.
+"""
+
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, start_http_server
+from prometheus_client.multiprocess import MultiProcessCollector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FAST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+_SLOW_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+_registry = CollectorRegistry()
+
+HTTP_SECONDS = Histogram(
+    "perennial_http_request_seconds",
+    "Time from request to the first byte of its answer.",
+    ("method", "route", "status"),
+    buckets=_FAST_S,
+    registry=_registry,
+)
+STORE_SECONDS = Histogram(
+    "perennial_store_seconds",
+    "Time of an operation of the store; of a read, until it is open.",
+    ("operation",),
+    buckets=_FAST_S,
+    registry=_registry,
+)
+STORE_FAILURES = Counter(
+    "perennial_store_failures",
+    "Operations of the store that failed, by code of the error.",
+    ("operation", "code"),
+    registry=_registry,
+)
+WAIT_SECONDS = Histogram(
+    "perennial_job_wait_seconds",
+    "Time from a job's creation to its first claim.",
+    buckets=_SLOW_S,
+    registry=_registry,
+)
+INGEST_SECONDS = Histogram(
+    "perennial_ingest_seconds",
+    "Time to decode an uploaded archive and store its images; one that is rejected is not in it.",
+    buckets=_SLOW_S,
+    registry=_registry,
+)
+INGEST_IMAGES = Counter(
+    "perennial_ingest_images",
+    "Images of archives that were decoded, training and held-out.",
+    registry=_registry,
+)
+TRAINING_IMAGES = Counter(
+    "perennial_training_images",
+    "Images that training went through, once per epoch.",
+    registry=_registry,
+)
+TRAINING_SECONDS = Counter(
+    "perennial_training_seconds",
+    "Time in which they were gone through: the ratio of the two rates is images per second.",
+    registry=_registry,
+)
+ATTEMPTS = Counter(
+    "perennial_attempts",
+    "Attempts at jobs that ended, by outcome and cause.",
+    ("outcome", "cause"),
+    registry=_registry,
+)
+
+
+def registry() -> CollectorRegistry:
+    """What to show: this process's figures, or the sums over all that share the folder."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return _registry
+    shared = CollectorRegistry()
+    MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+    return shared
+
+
+def page() -> bytes:
+    """The figures in Prometheus's text format."""
+    return generate_latest(registry())
+
+
+def serve(host: str, port: int) -> None:
+    """Show the figures at `http://host:port/metrics` from a thread; they name no model and need no key.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    start_http_server(port, host, registry())
