@@ -5,25 +5,26 @@ from typing import Any
 
 import campaign
 import pytest
+import running_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def test_the_small_size_ends_as_if_nothing_had_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with campaign.site(tmp_path / "site", "small", {}) as site:
+    with running_site.site(tmp_path / "site", "small", {}) as site:
         made = campaign.Campaign(site, kills=16, lanes=3, seed=1)
         report = made.run()
     assert report.kills.total() >= 16 and len(report.kills) >= 10
     # What it looks for it finds: a part is missing in every model but the undisturbed one.
-    original = campaign._versions
+    original = running_site.versions
 
     def changed(db: Any, model: str) -> list[Any]:
         found = original(db, model)
         return found if model == "undisturbed" else [*found[:-1], (found[-1][0], found[-1][1][1:])]
 
-    monkeypatch.setattr(campaign, "_versions", changed)
-    with pytest.raises(campaign.Broken, match="differs from the undisturbed one"):
-        made._check()
+    monkeypatch.setattr(running_site, "versions", changed)
+    with pytest.raises(running_site.Broken, match="differs from the undisturbed one"):
+        running_site.check(site, report.models, report.jobs)
 
 
 @pytest.mark.services
@@ -35,6 +36,6 @@ def test_the_large_size_ends_as_if_nothing_had_been(
         "PERENNIAL_DATABASE_URL": postgres_url,
         "PERENNIAL_BROKER_URL": redis_url,
     }
-    with campaign.site(tmp_path / "site", "large", environment) as site:
+    with running_site.site(tmp_path / "site", "large", environment) as site:
         report = campaign.Campaign(site, kills=8, lanes=3, seed=2).run()
     assert report.kills.total() >= 8 and report.restarts.total() > 0

@@ -1,9 +1,17 @@
-"""Databases of a PostgreSQL server that runs already: fresh ones for tests, dropped afterwards."""
+"""Databases of a PostgreSQL server that runs already, dropped after a test; and servers that may be hurt."""
 
+import getpass
 import os
 import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import processes
+import psutil
 import psycopg
 from sqlalchemy.engine import URL, make_url
 
@@ -53,3 +61,82 @@ def drop(url: str) -> None:
 def name_of(url: str) -> str:
     """The name of the database that a URL of `create` leads to."""
     return make_url(url).database or ""
+
+
+class Cluster:
+    """A server of its own with one database, to stop, freeze and start again. Run by root, it is user postgres's.
+
+    Args:
+        parent: where its folder is made.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._bin = _programs()
+        self.port = processes.free_ports(1)[0]
+        self.url = f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres"
+        self.folder = Path(tempfile.mkdtemp(prefix="perennial-postgresql-", dir=parent))
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres")
+        options = ["-U", "postgres", "--auth=trust", "--no-sync", "--wal-segsize=1"]
+        self._run("initdb", *options)
+        settings = {"port": self.port, "unix_socket_directories": f"'{self.folder}'", "max_wal_size": "16MB"}
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        with (self.folder / "data" / "postgresql.conf").open("a") as file:
+            file.write("\n".join([*lines, "listen_addresses = '127.0.0.1'", ""]))
+
+    def start(self) -> None:
+        """Start it, unless it runs, and wait until it answers."""
+        if not self.running():
+            self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """End it: `immediate` as a crash does, `fast` with its connections closed in order."""
+        self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def freeze(self) -> None:
+        """Stop all of its processes: the kernel takes connections, and nobody answers."""
+        for process in self._processes():
+            process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        for process in self._processes():
+            process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop and remove all data."""
+        self.thaw()
+        if self.running():
+            self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def running(self) -> bool:
+        """Whether its first process lives."""
+        return bool(self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        with suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
+            first = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+            return [first, *first.children(recursive=True)]
+        return []
+
+    def _run(self, program: str, *arguments: str) -> None:
+        as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        command = [*as_user, str(self._bin / program), "-D", str(self.folder / "data"), *arguments]
+        # Its output must be a file: the server inherits it, and a pipe would never end.
+        with (self.folder / f"{program}.log").open("ab") as log:
+            done = subprocess.run(command, cwd=self.folder, stdout=log, stderr=log, check=False)
+        if done.returncode:
+            told = (self.folder / f"{program}.log").read_text(errors="replace")[-1000:]
+            raise processes.ServiceMissing(f"{program} failed for {getpass.getuser()}: {told}")
+
+
+def _programs() -> Path:
+    """The folder of the newest installed `initdb`."""
+    found = shutil.which("initdb")
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[4]))
+    if found is None and not folders:
+        raise processes.ServiceMissing(
+            "There is no initdb on the path or under /usr/lib/postgresql: install PostgreSQL."
+        )
+    return Path(found).parent if found else folders[-1].parent

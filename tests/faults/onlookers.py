@@ -1,0 +1,157 @@
+"""Clients that watch a service while it is hurt: each asks one thing again and again and notes the answers.
+
+What must be true of every single answer is judged here: a known status, a typed problem with `Retry-After` where the
+service cannot do it now, never later than `LIMIT_S`, and never a whole body with another digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+LIMIT_S = 15.0
+"""Every answer begins and ends within so many seconds, whatever is out."""
+EVERY_S = 0.25
+GIVE_UP_S = 60.0
+KINDS = ("healthz", "readyz", "read", "predict", "download", "submit")
+LATER = (503, 507)
+"""Statuses that say: not now."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: `told` is the status, or in a word why there was none; times in seconds of the monotonic clock."""
+
+    kind: str
+    told: str
+    begun: float
+    seconds: float
+    ready: dict[str, str]
+    """What `/readyz` said of database, store and broker."""
+
+
+class Onlookers:
+    """A thread for each of `KINDS`.
+
+    Args:
+        model: one whose `latest` version predicts and can be downloaded.
+        job: any job.
+        probe: the model that batches are submitted to, and the batch.
+    """
+
+    def __init__(self, url: str, key: str, model: str, job: str, probe: str, batch: bytes) -> None:
+        self._url, self._headers = url, {"Authorization": f"Bearer {key}"}
+        self._model, self._job, self._probe, self._batch = model, job, probe, batch
+        self._over = threading.Event()
+        self._reads = 0
+        self.submitting = threading.Event()
+        self.answers: list[Answer] = []
+        self.wrong: list[str] = []
+        """What must never be."""
+        self.accepted: list[str] = []
+        """Ids of the jobs of batches that were submitted."""
+        asks: dict[str, Callable[[httpx.Client], httpx.Response | None]] = {
+            "healthz": lambda http: http.get("/healthz"),
+            "readyz": lambda http: http.get("/readyz"),
+            "read": self._read,
+            "predict": self._predict,
+            "download": self._download,
+            "submit": self._submit,
+        }
+        self._threads = [
+            threading.Thread(target=self._watch, args=[kind, asks[kind]], daemon=True) for kind in KINDS
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End; a batch that was not accepted yet is submitted until it is."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _watch(self, kind: str, ask: Callable[[httpx.Client], httpx.Response | None]) -> None:
+        with httpx.Client(base_url=self._url, headers=self._headers, timeout=GIVE_UP_S) as http:
+            while not self._over.wait(EVERY_S) or (kind == "submit" and self._pending()):
+                begun = time.monotonic()
+                ready: dict[str, str] = {}
+                try:
+                    answer = ask(http)
+                    if answer is None:
+                        continue
+                    told = self._judged(kind, answer)
+                    if kind == "readyz":
+                        ready = answer.json()
+                except httpx.TimeoutException:
+                    told = "none"
+                except httpx.RemoteProtocolError as error:
+                    told = "cut off"  # in the middle of a download nothing else can be said
+                    if kind != "download":
+                        self.wrong.append(f"{kind}: {error}")
+                except httpx.TransportError as error:
+                    told = type(error).__name__
+                    self.wrong.append(f"{kind}: {error!r}")
+                seconds = time.monotonic() - begun
+                if seconds > LIMIT_S:
+                    self.wrong.append(f"{kind} took {seconds:.1f} s ({told})")
+                self.answers.append(Answer(kind, told, begun, seconds, ready))
+
+    def _judged(self, kind: str, answer: httpx.Response) -> str:
+        status = answer.status_code
+        fine = status in ((202,) if kind == "submit" else (200,))
+        problem = answer.headers.get("content-type") == "application/problem+json"
+        if kind == "submit" and status == 409 and "in-flight" in answer.text:
+            return "409"
+        if kind == "readyz" and status == 503:
+            return "503"
+        if not fine and not (status in LATER and problem and "retry-after" in answer.headers):
+            self.wrong.append(f"{kind} → {status}: {answer.text[:300]}")
+        return str(status)
+
+    def _read(self, http: httpx.Client) -> httpx.Response:
+        """Once by the path of pollers, once by the ordinary one."""
+        self._reads += 1
+        return http.get(f"/v1/jobs/{self._job}" if self._reads % 2 else f"/v1/models/{self._model}/tasks")
+
+    def _predict(self, http: httpx.Client) -> httpx.Response:
+        images = [[[[number] * 3] * 8] * 8 for number in (10, 200)]
+        path = f"/v1/models/{self._model}/versions/latest/predict"
+        return http.post(path, json={"images": images})
+
+    def _download(self, http: httpx.Client) -> httpx.Response:
+        answer = http.get(f"/v1/models/{self._model}/versions/latest/download")
+        found = hashlib.sha256(answer.content).hexdigest()
+        if answer.status_code == 200 and answer.headers["etag"] != f'"{found}"':
+            self.wrong.append("a whole download has another digest")
+        return answer
+
+    def _submit(self, http: httpx.Client) -> httpx.Response | None:
+        """With the same idempotency key until it is accepted."""
+        if not self.submitting.is_set() and not self._pending():
+            return None
+        number = len(self.accepted)
+        self._asked = number
+        answer = http.post(
+            f"/v1/models/{self._probe}/tasks",
+            content=self._batch,
+            headers={"Idempotency-Key": f"probe-{number}", "Content-Type": "application/zip"},
+        )
+        if answer.status_code == 202:
+            found: dict[str, Any] = answer.json()
+            self.accepted.append(found["job"]["id"])
+            self._over.wait(1.0)
+        return answer
+
+    _asked = -1
+
+    def _pending(self) -> bool:
+        """Whether the last batch was asked for and not accepted yet."""
+        return self._asked == len(self.accepted)

@@ -1,0 +1,475 @@
+"""An outage campaign: what the service stands on is taken away, and must be all that is missing.
+
+    python tests/faults/outages.py [--only NAME …] [--list] [--lanes 2]
+
+The large service (an API process and two Celery workers) over a PostgreSQL, a Redis and an S3 server of its own, each
+behind a relay that can fail; lanes of models learn through HTTP the whole time, and one fault after the other happens.
+For each it tells what clients saw, how long after the fault's end the service was ready and all jobs had gone on. In
+the end nothing may be lost, doubled, changed or left over, no job may have failed, every answer must have come within
+`onlookers.LIMIT_S`, and what could not be done must have been answered by a typed problem with `Retry-After`.
+
+Full disks are small file systems in memory (`mount -t tmpfs`, so they need root); the small size, on one of them, runs
+apart (`disk-small`). A worker's clock is moved by libfaketime, never the machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onlookers import KINDS, LIMIT_S, Answer, Onlookers
+from running_site import (
+    API,
+    BATCHES,
+    MODEL,
+    WORKERS,
+    Broken,
+    Caller,
+    Site,
+    batch,
+    check,
+    see_through,
+    site,
+    submit,
+)
+
+from core.store import open_store
+
+import postgresql  # isort: skip
+import redis_server  # isort: skip
+import s3_server  # isort: skip
+from fault_proxy import FaultProxy  # isort: skip
+
+BIG: dict[str, Any] = {**MODEL, "architecture": {"name": "mlp", "hidden": [1400]}}
+"""One part is more than a megabyte, which a download reads in several pieces."""
+SIDE = 360
+"""Pixels of the second batch's images: the archive takes more than one part of an upload."""
+CUTS = (300_000, 2_000, 1_300_000, 60_000, 9_000_000)
+SETTINGS = {"PERENNIAL_SNAPSHOT_S": "0.5", "PERENNIAL_LEASE_S": "3"}
+READY_S, GO_ON_S = 60.0, 120.0
+"""How long the service may take to be ready, and its jobs to go on, after a fault."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that happens for `seconds`. `down`: what `/readyz` must say of a part by the end of it."""
+
+    name: str
+    what: str
+    seconds: float
+    begin: Callable[[], object]
+    end: Callable[[], object]
+    down: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """What a fault did. `first_s` and `all_s`: after its end, until a job had finished, and all that were open."""
+
+    fault: Fault
+    answers: list[Answer]
+    ready_s: float
+    first_s: float
+    all_s: float
+    open_jobs: int
+
+    def __str__(self) -> str:
+        seen = []
+        for kind in KINDS:
+            told = Counter(answer.told for answer in self.answers if answer.kind == kind)
+            if told:
+                counts = " ".join(f"{status}×{n}" for status, n in sorted(told.items()))
+                slowest = max(answer.seconds for answer in self.answers if answer.kind == kind)
+                seen.append(f"{kind} {counts} (≤ {slowest:.1f} s)")
+        return (
+            f"{self.fault.name}: {self.fault.what}, {self.fault.seconds:g} s\n    saw: {'; '.join(seen)}\n"
+            f"    ready after {self.ready_s:.1f} s; a job finished after {self.first_s:.1f} s, all {self.open_jobs} open"
+            f" ones after {self.all_s:.1f} s"
+        )
+
+
+class Outages:
+    """Runs faults on a site while lanes learn; `rows` and `wrong` fill up."""
+
+    def __init__(self, site: Site, faults: Sequence[Fault], lanes: int = 2, model: Any = BIG) -> None:
+        self._site, self._faults, self._model = site, faults, model
+        self._batches = [batch(0), batch(1, SIDE), batch(2)][:BATCHES]
+        self._lanes = lanes
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._models: list[str] = []
+        self._open: set[str] = set()
+        self._finished: list[float] = []
+        self._jobs = 0
+        self.rows: list[Row] = []
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        """Raises Broken for what is lost, doubled, changed or left; `wrong` has the rest."""
+        site = self._site
+        key = site.prepare()
+        for name in (API, *WORKERS):
+            site.start(name)
+        try:
+            self._key = key
+            last = self._learn("undisturbed")
+            caller = self._caller()
+            caller.call("POST", "/v1/models", "probe", json={**MODEL, "name": "probe"})
+            self._seen = Onlookers(site.url, key, "undisturbed", last, "probe", batch(0))
+            self._seen.start()
+            lanes = [threading.Thread(target=self._lane, args=[n], daemon=True) for n in range(self._lanes)]
+            for lane in lanes:
+                lane.start()
+            for fault in self._faults:
+                self._hurt(fault)
+                print(self.rows[-1], flush=True)
+            self._ending.set()
+            for lane in lanes:
+                lane.join()
+            self._seen.submitting.clear()
+            self._seen.stop()
+            for job in self._seen.accepted:
+                see_through(caller, job)
+        finally:
+            self._ending.set()
+            site.stop()
+        self.wrong += self._seen.wrong
+        accepted = len(self._seen.accepted)
+        check(site, self._models, self._jobs + accepted, {"probe": accepted})
+        self.accepted = self._jobs + accepted
+
+    # Those who use the service.
+
+    def _caller(self) -> Caller:
+        return Caller(self._site.url, self._key, lambda: False)
+
+    def _lane(self, number: int) -> None:
+        turn = 0
+        while not self._ending.is_set():
+            try:
+                self._learn(f"lane-{number}-{turn}")
+            except Exception as error:  # noqa: BLE001 - told at the end
+                self.wrong.append(f"lane {number}: {error}")
+            turn += 1
+
+    def _learn(self, name: str) -> str:
+        caller = self._caller()
+        jobs = submit(caller, name, self._batches, self._model)
+        with self._lock:
+            self._models.append(name)
+            self._jobs += len(jobs)
+            self._open |= set(jobs)
+        for job in jobs:
+            see_through(caller, job)
+            with self._lock:
+                self._finished.append(time.monotonic())
+                self._open.discard(job)
+        return jobs[-1]
+
+    # What happens to it.
+
+    def _hurt(self, fault: Fault) -> None:
+        self._drop_cache()
+        begun, since = time.monotonic(), len(self._seen.answers)
+        fault.begin()
+        self._seen.submitting.set()
+        time.sleep(fault.seconds)
+        told = [answer for answer in self._seen.answers[since:] if answer.kind == "readyz"]
+        if fault.down and (not told or not fault.down.items() <= told[-1].ready.items()):
+            self.wrong.append(f"{fault.name}: at its end /readyz said {told[-1] if told else 'nothing'}")
+        fault.end()
+        ended = time.monotonic()
+        with self._lock:
+            left = set(self._open)
+        waited = set(left)
+        ready_s = self._until(lambda: self._ready(ended), READY_S, ended, f"{fault.name}: not ready")
+        first_s = self._until(
+            lambda: any(at > ended for at in self._finished), GO_ON_S, ended, f"{fault.name}: no job went on"
+        )
+        all_s = self._until(lambda: not (left & self._open), GO_ON_S, ended, f"{fault.name}: jobs wait")
+        self._seen.submitting.clear()
+        answers = [a for a in self._seen.answers[since:] if begun <= a.begun <= ended + max(ready_s, 1.0)]
+        self.rows.append(Row(fault, answers, ready_s, first_s, all_s, len(waited)))
+
+    def _drop_cache(self) -> None:
+        """The API's copies of blobs: a prediction then needs the store."""
+        for path in (self._site.data(API) / "cache").glob("blobs/*/*"):
+            path.unlink(missing_ok=True)
+
+    def _ready(self, since: float) -> bool:
+        told = [a for a in list(self._seen.answers) if a.kind == "readyz" and a.begun >= since]
+        return any(a.told == "200" and "down" not in a.ready.values() for a in told)
+
+    def _until(self, so: Callable[[], bool], limit_s: float, since: float, otherwise: str) -> float:
+        """Seconds since `since` until it is so."""
+        while not so():
+            if time.monotonic() - since > limit_s:
+                self.wrong.append(f"{otherwise} within {limit_s:g} s")
+                break
+            time.sleep(0.05)
+        return time.monotonic() - since
+
+
+@dataclass
+class Backends:
+    """PostgreSQL, Redis and S3 of a large site; each behind a relay. `disks`: the two small file systems."""
+
+    postgres: postgresql.Cluster
+    redis: redis_server.RedisServer
+    s3: s3_server.S3Server
+    relays: dict[str, FaultProxy]
+    disks: dict[str, Path]
+
+    def environment(self) -> dict[str, str]:
+        s3 = self.s3.environment()
+        return {
+            **SETTINGS,
+            "PERENNIAL_DATABASE_URL": relayed(self.postgres.url, self.postgres.port, self.relays["database"]),
+            "PERENNIAL_BROKER_URL": relayed(self.redis.url, self.redis.port, self.relays["broker"]),
+            **s3,
+            "PERENNIAL_STORE_URL": relayed(s3["PERENNIAL_STORE_URL"], self.s3.port, self.relays["store"]),
+        }
+
+
+def relayed(url: str, port: int, relay: FaultProxy) -> str:
+    """A URL that leads through the relay."""
+    return url.replace(f":{port}", f":{relay.port}")
+
+
+@contextmanager
+def backends(folder: Path) -> Iterator[Backends]:
+    """Servers of a campaign's own, gone afterwards."""
+    with ExitStack() as stack:
+        disks = {}
+        for name, size in (("postgres", "200m"), ("s3", "400m")):
+            disks[name] = folder / f"disk-{name}"
+            stack.enter_context(small_disk(disks[name], size))
+            disks[name].chmod(0o755)
+        folder.chmod(0o755)  # user postgres goes through it
+        os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
+        postgres = postgresql.Cluster(disks["postgres"])
+        stack.callback(postgres.close)
+        postgres.start()
+        redis = redis_server.RedisServer()
+        stack.callback(redis.close)
+        redis.start()
+        s3 = s3_server.S3Server.launch()
+        stack.callback(s3.close)
+        open_store(s3.settings(s3.root)).prepare()
+        relays = {
+            "database": FaultProxy(postgres.port),
+            "broker": FaultProxy(redis.port),
+            "store": FaultProxy(s3.port),
+        }
+        for relay in relays.values():
+            stack.callback(relay.close)
+        yield Backends(postgres, redis, s3, relays, disks)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """A file system in memory."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room on a file system."""
+    with (disk / "ballast").open("ab", buffering=0) as file:
+        size = 1 << 20
+        while size:
+            try:
+                file.write(b"\0" * size)
+            except OSError:
+                size //= 2
+
+
+def clear(disk: Path) -> None:
+    """Give the room back."""
+    (disk / "ballast").unlink()
+
+
+def relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
+    """What relays can do; they need no server of one's own."""
+
+    def of(name: str, what: str, seconds: float, part: str, kind: Any, tells: bool = True) -> Fault:
+        relay = relays[part]
+        down = {part: "down"} if tells else {}
+        return Fault(name, what, seconds, lambda: relay.fault(kind, CUTS), relay.heal, down)
+
+    return [
+        of("database-refused", "nobody listens where PostgreSQL was", 6, "database", "refused"),
+        of("database-silent", "PostgreSQL takes connections and stays silent", 12, "database", "silent"),
+        of("broker-silent", "Redis takes connections and stays silent", 10, "broker", "silent"),
+        of("store-overloaded", "S3 answers 503 to everything", 10, "store", "overloaded"),
+        of("store-silent", "S3 takes connections and stays silent", 15, "store", "silent"),
+        of("store-cut", "S3's connections break in mid-part, up and down", 12, "store", "cut", False),
+        of("store-refused", "nobody listens where S3 was", 8, "store", "refused"),
+    ]
+
+
+def server_faults(of: Backends, at: Site) -> list[Fault]:
+    """What happens to the servers themselves, their disks, and the workers' clocks."""
+
+    def refill() -> None:
+        clear(of.disks["postgres"])
+        of.postgres.start()  # out of room for its log it gives up
+
+    return [
+        Fault(
+            "postgres-crash",
+            "PostgreSQL stopped at once and started again",
+            8,
+            lambda: of.postgres.stop("immediate"),
+            of.postgres.start,
+            {"database": "down"},
+        ),
+        Fault(
+            "postgres-restart",
+            "PostgreSQL restarted in order",
+            0,
+            lambda: of.postgres.stop("fast"),
+            of.postgres.start,
+        ),
+        Fault(
+            "postgres-frozen",
+            "PostgreSQL's processes stopped in mid-query (SIGSTOP)",
+            12,
+            of.postgres.freeze,
+            of.postgres.thaw,
+            {"database": "down"},
+        ),
+        Fault(
+            "redis-flushed",
+            "Redis killed, all it held lost",
+            8,
+            of.redis.stop,
+            of.redis.start,
+            {"broker": "down"},
+        ),
+        Fault(
+            "redis-frozen", "Redis stopped (SIGSTOP)", 10, of.redis.freeze, of.redis.thaw, {"broker": "down"}
+        ),
+        Fault(
+            "disk-store", "S3's disk full", 12, lambda: fill(of.disks["s3"]), lambda: clear(of.disks["s3"])
+        ),
+        Fault("disk-database", "PostgreSQL's disk full", 12, lambda: fill(of.disks["postgres"]), refill),
+        Fault(
+            "clock-ahead",
+            "a worker's clock an hour ahead",
+            15,
+            lambda: set_clock(at, "+3600"),
+            lambda: set_clock(at),
+        ),
+        Fault(
+            "clock-behind",
+            "a worker's clock an hour behind",
+            15,
+            lambda: set_clock(at, "-3600"),
+            lambda: set_clock(at),
+        ),
+    ]
+
+
+def set_clock(of: Site, offset_s: str | None = None) -> None:
+    """Restart the second worker with another clock, or its own."""
+    name = WORKERS[1]
+    of.processes[name].terminate()
+    of.processes[name].wait(60)
+    found = importlib.util.find_spec("libfaketime")
+    if found is None or not found.submodule_search_locations:
+        raise Broken("libfaketime is not installed: pip install -c constraints.txt libfaketime")
+    library = Path(found.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
+    moved = {"LD_PRELOAD": str(library), "FAKETIME": f"{offset_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    of.own[name] = moved if offset_s else {}
+    of.start(name)
+
+
+def small_faults(disk: Path) -> list[Fault]:
+    """Of the small size, all of whose data lie on one disk."""
+    return [Fault("disk-small", "the small size's disk full", 12, lambda: fill(disk), lambda: clear(disk))]
+
+
+LARGE = (
+    *("database-refused", "database-silent", "broker-silent"),
+    *("store-overloaded", "store-silent", "store-cut", "store-refused"),
+    *("postgres-crash", "postgres-restart", "postgres-frozen", "redis-flushed", "redis-frozen"),
+    *("disk-store", "disk-database", "clock-ahead", "clock-behind"),
+)
+SMALL = ("disk-small",)
+
+
+def main() -> int:
+    """1 when something was lost, or an answer was not as it should be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=(*LARGE, *SMALL), default=[*LARGE, *SMALL], metavar="NAME"
+    )
+    parser.add_argument("--list", action="store_true", help="name the faults")
+    parser.add_argument("--lanes", type=int, default=2)
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join((*LARGE, *SMALL)))
+        return 0
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # servers and disks go away all the same
+    wrong = 0
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        if set(options.only) & set(LARGE):
+            found = stack.enter_context(backends(folder))
+            made = stack.enter_context(site(folder / "large", "large", found.environment()))
+            faults = [*relay_faults(found.relays), *server_faults(found, made)]
+            wrong += _run(made, [f for f in faults if f.name in options.only], options.lanes)
+        if set(options.only) & set(SMALL):
+            (folder / "small").mkdir()
+            stack.enter_context(small_disk(folder / "small" / "data", "256m"))
+            made = stack.enter_context(site(folder / "small", "small", SETTINGS))
+            wrong += _run(made, small_faults(made.data(API)), options.lanes)
+    return min(wrong, 1)
+
+
+def _run(made: Site, faults: Sequence[Fault], lanes: int) -> int:
+    """How much was wrong; prints it, and the ends of the logs."""
+    campaign, begun = Outages(made, faults, lanes), time.monotonic()
+    try:
+        campaign.run()
+        found = [answer.seconds for row in campaign.rows for answer in row.answers]
+        print(
+            f"{len(faults)} faults in {time.monotonic() - begun:.0f} s, {campaign.accepted} batches accepted, 0 lost, 0"
+            f" doubled, 0 bit differences, nothing left over; answers: {len(found)}, median"
+            f" {statistics.median(found):.3f} s, slowest {max(found):.1f} s (limit {LIMIT_S:g} s)"
+        )
+    except Broken as broken:
+        campaign.wrong.append(str(broken))
+    if campaign.wrong:
+        for text, n in Counter(campaign.wrong).most_common(40):
+            print(f"WRONG ({n}×): {text}", file=sys.stderr)
+        for log in sorted(made.folder.glob("*.log")):
+            kept = Path(tempfile.gettempdir()) / f"outages-{log.name}"
+            kept.write_bytes(log.read_bytes())
+            print(f"log kept: {kept}", file=sys.stderr)
+    return len(campaign.wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

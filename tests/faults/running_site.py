@@ -1,0 +1,303 @@
+"""A running service to be hurt: its processes, those who call it, and what must be true of it afterwards.
+
+Used by the crash campaign (`campaign.py`) and the outage campaign (`outages.py`): an API process and two workers in
+either size, a caller that repeats its requests with the same idempotency key, and the final check: every accepted task
+has exactly one version, numbers have no gaps, parts are those of an undisturbed model, and nothing is left over.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+from PIL import Image
+from sqlalchemy import func, select
+
+ROOT = Path(__file__).resolve().parents[2]
+for _folder in (ROOT, ROOT / "tests" / "services"):  # a campaign is a command too
+    if str(_folder) not in sys.path:
+        sys.path.append(str(_folder))
+
+from core.db import references  # noqa: E402
+from core.db.session import Database  # noqa: E402
+from core.db.states import LEASED  # noqa: E402
+from core.db.tables import Job, Model, Part, Task, Version  # noqa: E402
+from core.settings import Settings  # noqa: E402
+from core.store import Blobs, open_store  # noqa: E402
+from core.work import sweep  # noqa: E402
+from tools.service import free_port  # noqa: E402
+
+BATCHES = 3
+MODEL: dict[str, Any] = {
+    "scenario": "class",
+    "architecture": {"name": "mlp", "hidden": [16]},
+    "image": {"size": 8, "channels": 3},
+    "recipe": {"method": {"name": "er", "buffer": 20}, "epochs": 60, "batch_size": 8},
+    "keep_training_data": False,
+}
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_LEASE_S": "2",
+    "PERENNIAL_POLL_S": "0.1",
+    "PERENNIAL_CHORES_S": "0.3",
+    "PERENNIAL_SNAPSHOT_S": "0.1",
+}
+WORKERS = ("one", "two")
+API = "api"
+
+
+class Broken(Exception):
+    """The service lost, doubled, changed or left something."""
+
+
+def batch(number: int, side: int = 8) -> bytes:
+    """A zip of two classes of 12 images; a pure function of its number and the images' side in pixels."""
+    draw = np.random.default_rng(number)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for label in (2 * number, 2 * number + 1):
+            for index in range(12):
+                pixels = draw.integers(0, 120, (side, side, 3), dtype=np.uint8) + np.uint8(60 * (label % 2))
+                png = io.BytesIO()
+                Image.fromarray(pixels).save(png, "PNG")
+                name = zipfile.ZipInfo(f"c{label}/{index:03d}.png", (2000, 1, 1, 0, 0, 0))
+                file.writestr(name, png.getvalue())
+    return out.getvalue()
+
+
+@dataclass
+class Site:
+    """The processes of a service by name. `environment`: of all; the folder holds their data and logs."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    large: bool
+    port: int = field(default_factory=free_port)
+    processes: dict[str, psutil.Popen] = field(default_factory=dict)
+    restarts: Counter[str] = field(default_factory=Counter)
+    own: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Settings of single processes, by their names."""
+
+    @property
+    def points(self) -> Path:
+        """Where points are armed."""
+        return self.folder / "points"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def data(self, name: str) -> Path:
+        """The data directory of a process: one for all in the small size."""
+        return self.folder / (name if self.large else "data")
+
+    def settings(self) -> Settings:
+        """The service's own, for a look into its database and store."""
+        known = {**SETTINGS, **self.environment, "PERENNIAL_DATA_DIR": str(self.data(API))}
+        return Settings.model_validate({k.removeprefix("PERENNIAL_").lower(): v for k, v in known.items()})
+
+    def environ(self, name: str) -> dict[str, str]:
+        own = {"PERENNIAL_DATA_DIR": str(self.data(name)), "PERENNIAL_KILL_POINTS": str(self.points)}
+        return {**os.environ, **SETTINGS, **self.environment, **own, **self.own.get(name, {})}
+
+    def prepare(self) -> str:
+        """Database, store and catalogue; the admin key."""
+        self.points.mkdir(parents=True)
+        for name in (API, *WORKERS):
+            self.data(name).mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "worker.setup"]
+        subprocess.run(command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL)
+        return (self.data(API) / "admin-key").read_text().strip()
+
+    def start(self, name: str) -> None:
+        if name == API:
+            command = ["-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(self.port)]
+        elif self.large:
+            command = ["-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
+            command += ["--without-gossip", "--without-mingle"]
+        else:
+            command = ["-m", "worker.loop"]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = psutil.Popen(
+                [sys.executable, *command], cwd=ROOT, env=self.environ(name), stdout=log, stderr=log
+            )
+
+    def revive(self) -> None:
+        """Start again what has ended."""
+        for name, process in list(self.processes.items()):
+            if process.poll() is not None:
+                self.restarts[name] += 1
+                self.start(name)
+
+    def all(self) -> list[psutil.Process]:
+        """Every process of the service: API, workers, zygotes, job processes, decoders."""
+        found: list[psutil.Process] = []
+        for process in self.processes.values():
+            with suppress(psutil.NoSuchProcess):
+                found += [psutil.Process(process.pid), *process.children(recursive=True)]
+        return found
+
+    def stop(self) -> None:
+        """End all in order."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(40)
+            except psutil.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+
+class Caller:
+    """Requests that are made again until the service answers, with the same idempotency key."""
+
+    def __init__(self, url: str, key: str, give_up: Callable[[], bool]) -> None:
+        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
+        self._give_up = give_up
+
+    def call(self, method: str, path: str, key: str | None = None, **options: Any) -> Any:
+        """The JSON of an answer below 300. Raises Broken for a refusal or when it takes too long."""
+        headers = {**options.pop("headers", {}), **({"Idempotency-Key": key} if key else {})}
+        while not self._give_up():
+            try:
+                answer = self._http.request(method, path, headers=headers, **options)
+            except httpx.TransportError:
+                time.sleep(0.1)
+                continue
+            in_flight = answer.status_code == 409 and "in-flight" in answer.text
+            if answer.status_code in (429, 502, 503, 504, 507) or in_flight:
+                time.sleep(0.2)
+                continue
+            if answer.status_code >= 300:
+                raise Broken(f"{method} {path} → {answer.status_code}: {answer.text[:500]}")
+            return answer.json()
+        raise Broken(f"{method} {path} was not answered in time")
+
+
+def submit(
+    caller: Caller, name: str, batches: Sequence[bytes], model: Mapping[str, Any] = MODEL
+) -> list[str]:
+    """Create a model and submit all batches at once; the ids of their jobs."""
+    caller.call("POST", "/v1/models", f"{name}-model", json={**model, "name": name})
+    headers = {"Content-Type": "application/zip"}
+    jobs = []
+    for number, content in enumerate(batches):
+        path, key = f"/v1/models/{name}/tasks", f"{name}-{number}"
+        jobs.append(str(caller.call("POST", path, key, content=content, headers=headers)["job"]["id"]))
+    return jobs
+
+
+def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None = None) -> None:
+    """Wait until a job has succeeded.
+
+    Args:
+        lost: told of a job that failed at its third strike, which is then retried; None: that is not to happen.
+
+    Raises:
+        Broken: it ended in another way.
+    """
+    while True:
+        found = caller.call("GET", f"/v1/jobs/{job}")
+        if lost is not None and found["state"] == "failed" and found["error"]["kind"] == "lost":
+            lost(job)
+            job = caller.call("POST", f"/v1/jobs/{job}/retry", f"{job}-retry")["id"]
+        elif found["is_terminal"]:
+            if found["state"] != "succeeded":
+                raise Broken(f"{job} ended {found['state']}: {found['error']}")
+            return
+        time.sleep(0.2)
+
+
+def check(site: Site, models: Sequence[str], jobs: int, others: Mapping[str, int] | None = None) -> None:
+    """What must be so afterwards, of a site that has ended.
+
+    Args:
+        models: those that learned all batches; "undisturbed", whose parts all of them must have, is among them.
+        jobs: accepted in all.
+        others: how many batches were accepted for each of other models.
+
+    Raises:
+        Broken: something was lost, doubled, changed or left.
+    """
+    settings = site.settings()
+    db, store = Database(settings.resolved_database_url), open_store(settings)
+    days, sweep.BLOB_DAYS = sweep.BLOB_DAYS, 0.0  # nothing is under way any more
+    try:
+        store.delete(sweep._MARK)
+        sweep.sweep(db, store, Blobs(store, settings.folder("cache")), settings)
+        found = {name: versions(db, name) for name in models}
+        with db.read() as session:
+            leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
+            tasks = session.scalar(select(func.count()).select_from(Task))
+        wanted = found["undisturbed"]
+        for name, made in found.items():
+            if [number for number, _ in made] != list(range(BATCHES + 1)):
+                raise Broken(f"{name} has the versions {[number for number, _ in made]}")
+            for (number, parts), (_, same) in zip(made, wanted, strict=True):
+                if parts != same:
+                    raise Broken(f"version {number} of {name} differs from the undisturbed one")
+        for name, accepted in (others or {}).items():
+            numbers = [number for number, _ in versions(db, name)]
+            if numbers != list(range(accepted + 1)):
+                raise Broken(f"{name}: {accepted} batches were accepted, and its versions are {numbers}")
+        if tasks != jobs:
+            raise Broken(f"{jobs} batches were accepted and {tasks} tasks are there")
+        if leased:
+            raise Broken(f"{leased} jobs are still leased")
+        left = [info.key for kind in ("snapshots/", "anytime/", "archives/") for info in store.list(kind)]
+        with db.read() as session:
+            stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
+            left += set(stored) - references.used(session, stored)
+        for name in (API, *WORKERS):
+            left += [str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")]
+            left += [str(p) for p in (site.data(name) / "cache").glob("blobs/*/.*")]
+        left += [str(p) for p in (site.data(API) / "store" / ".incoming").glob("*")]
+        if left:
+            raise Broken(f"left over: {', '.join(left[:10])}")
+    finally:
+        sweep.BLOB_DAYS = days
+        db.close()
+
+
+def versions(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Numbers in order, each with (name, sha256) of its parts."""
+    with db.read() as session:
+        query = (
+            select(Version.number, Part.name, Part.sha256)
+            .join(Model, Model.id == Version.model_id)
+            .outerjoin(Part, Part.version_id == Version.id)
+            .where(Model.name == model)
+            .order_by(Version.number, Part.position)
+        )
+        rows = session.execute(query).all()
+    numbers = sorted({row.number for row in rows})
+    return [(n, [(row.name, row.sha256) for row in rows if row.number == n and row.name]) for n in numbers]
+
+
+@contextmanager
+def site(folder: Path, size: str, environment: Mapping[str, str]) -> Iterator[Site]:
+    """A site whose processes are gone afterwards, whatever happens."""
+    made = Site(folder, environment, size == "large")
+    try:
+        yield made
+    finally:
+        for process in made.all():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)

@@ -1,0 +1,143 @@
+"""A relay before a server that can be away, silent, overloaded, or break connections off in the middle.
+
+One event loop in a thread; `fault` and `heal` may be called from any other. It relays bytes as they are, so it
+serves PostgreSQL, Redis and S3 alike; only the overload speaks HTTP.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal
+
+Fault = Literal["refused", "silent", "overloaded", "cut"]
+
+_SLOW_DOWN = (
+    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code><Message>Please reduce your request'
+    b" rate.</Message><RequestId>1</RequestId></Error>"
+)
+_PIECE = 1 << 16
+
+
+class FaultProxy:
+    """Relays a port of the loopback interface.
+
+    Args:
+        target: the server's port, on the same interface.
+    """
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._fault: Fault | None = None
+        self._cuts: itertools.cycle[int] = itertools.cycle([0])
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self.port = 0
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._do(self._listen())
+
+    def fault(self, kind: Fault, cuts: Sequence[int] = ()) -> None:
+        """Begin a fault; connections that are open break, or fall silent too.
+
+        Args:
+            kind: `refused`: nobody listens; `silent`: connections are taken and nothing is ever said;
+                `overloaded`: every HTTP request is answered 503; `cut`: connections end in the middle.
+            cuts: bytes after which connections are cut, in turn and in either direction.
+        """
+        self._do(self._begin(kind, cuts))
+
+    def heal(self) -> None:
+        """End the fault. What a silent connection was sent arrives now."""
+        self._do(self._end())
+
+    def close(self) -> None:
+        """Break everything off and end the loop."""
+        self._do(self._begin("refused", ()))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _begin(self, kind: Fault, cuts: Sequence[int]) -> None:
+        self._fault = kind
+        if kind == "silent":
+            self._gate.clear()
+            return
+        if kind == "refused":
+            self._server.close()
+        self._cuts = itertools.cycle(cuts or [0])
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _end(self) -> None:
+        if self._fault == "refused":
+            await self._listen()
+        elif self._fault != "silent":
+            for writer in list(self._open):
+                writer.transport.abort()
+        self._fault = None
+        self._gate.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            await self._gate.wait()
+            if self._fault == "overloaded":
+                await self._refuse(reader, writer)
+            else:
+                await self._relay(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # one side has gone
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = next(self._cuts) if self._fault == "cut" else None
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._open.add(back)
+        try:
+            ways = [
+                asyncio.ensure_future(self._pump(source, sink, left))
+                for source, sink in ((reader, back), (there, writer))
+            ]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            self._open.discard(back)
+            back.transport.abort()
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int | None) -> None:
+        while data := await source.read(_PIECE):
+            await self._gate.wait()
+            sink.write(data if left is None else data[:left])
+            await sink.drain()
+            if left is not None:
+                left -= len(data)
+                if left <= 0:
+                    await asyncio.sleep(0.05)  # what was written so far arrives
+                    return
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer 503 to every request of a connection."""
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            lines = [line.partition(":") for line in head.split("\r\n")]
+            length = next((int(v) for name, _, v in lines if name.lower() == "content-length"), 0)
+            while length:
+                length -= len(await reader.read(min(length, _PIECE))) or length
+            body = b"" if head.startswith("HEAD ") else _SLOW_DOWN
+            writer.write(
+                b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\n"
+                + f"Content-Length: {len(_SLOW_DOWN)}\r\n\r\n".encode()
+                + body
+            )
+            await writer.drain()
