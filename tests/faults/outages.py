@@ -431,7 +431,9 @@ def main() -> int:
     if options.list:
         print("\n".join((*LARGE, *SMALL)))
         return 0
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # servers and disks go away all the same
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
+    )  # servers and disks go away all the same
     wrong = 0
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

@@ -15,7 +15,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,13 +225,21 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
         time.sleep(0.2)
 
 
-def check(site: Site, models: Sequence[str], jobs: int, others: Mapping[str, int] | None = None) -> None:
-    """What must be so afterwards, of a site that has ended.
+def check(
+    site: Site,
+    models: Sequence[str],
+    jobs: int,
+    others: Mapping[str, int] | None = None,
+    retried: Collection[str] = (),
+) -> int:
+    """What must be so afterwards, of a site that has ended; how many versions were compared bit for bit.
 
     Args:
         models: those that learned all batches; "undisturbed", whose parts all of them must have, is among them.
         jobs: accepted in all.
         others: how many batches were accepted for each of other models.
+        retried: models one of whose jobs failed at its third strike. The others did not wait for its retry, so
+            that batches may have been learned in another order; then there is nothing to compare with.
 
     Raises:
         Broken: something was lost, doubled, changed or left.
@@ -246,13 +254,19 @@ def check(site: Site, models: Sequence[str], jobs: int, others: Mapping[str, int
         with db.read() as session:
             leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
             tasks = session.scalar(select(func.count()).select_from(Task))
-        wanted = found["undisturbed"]
+        wanted, compared = found["undisturbed"], 0
         for name, made in found.items():
             if [number for number, _ in made] != list(range(BATCHES + 1)):
                 raise Broken(f"{name} has the versions {[number for number, _ in made]}")
+            learned, in_order = learning_order(db, name), list(range(1, BATCHES + 1))
+            if sorted(learned) != in_order or (learned != in_order and name not in retried):
+                raise Broken(f"{name} learned its tasks in the order {learned}")
+            if learned != in_order:
+                continue
             for (number, parts), (_, same) in zip(made, wanted, strict=True):
                 if parts != same:
                     raise Broken(f"version {number} of {name} differs from the undisturbed one")
+                compared += 1
         for name, accepted in (others or {}).items():
             numbers = [number for number, _ in versions(db, name)]
             if numbers != list(range(accepted + 1)):
@@ -271,9 +285,20 @@ def check(site: Site, models: Sequence[str], jobs: int, others: Mapping[str, int
         left += [str(p) for p in (site.data(API) / "store" / ".incoming").glob("*")]
         if left:
             raise Broken(f"left over: {', '.join(left[:10])}")
+        return compared
     finally:
         sweep.BLOB_DAYS = days
         db.close()
+
+
+def learning_order(db: Database, model: str) -> list[int]:
+    """The numbers of a model's tasks, in the order of the versions that learned them."""
+    with db.read() as session:
+        query = select(Version.task_number).join(Model, Model.id == Version.model_id)
+        mine = query.where(Model.name == model, Version.task_number.is_not(None))
+        return [
+            int(number) for number in session.scalars(mine.order_by(Version.number)) if number is not None
+        ]
 
 
 def versions(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]]:
