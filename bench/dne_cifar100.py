@@ -19,7 +19,6 @@ goes on after an interruption, from the last snapshot of each run: it may be run
 import argparse
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.experiment.__main__ import ENVIRONMENT
 from bench.experiment.conduct import conduct
 from bench.experiment.data import Files
 from bench.experiment.grid import Run, expand
 from bench.experiment.outcomes import Outcome, collect
-from bench.experiment.plan import Plan, PlanError
+from bench.experiment.plan import Plan
+from bench.experiment.program import run
 from bench.experiment.runs import Store
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.der_net import ParallelNetwork
@@ -201,16 +200,9 @@ def main() -> int:
     protocol = PROTOCOLS[options.protocol]
     per_task = options.per_task or protocol.per_task
     out = options.out or Path("experiments") / f"dne-cifar100-{options.protocol}-{per_task}"
-    try:
-        plan = plan_of(protocol, per_task, options.heads, options.seeds)
-        status = conduct(plan, options.data, out, options.jobs, options.device)
-        _, runs = expand(plan, Files(options.data, out / "data"), options.device)
-    except PlanError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
-        return 130
+    plan = plan_of(protocol, per_task, options.heads, options.seeds)
+    status = conduct(plan, options.data, out, options.jobs, options.device)
+    _, runs = expand(plan, Files(options.data, out / "data"), options.device)
     outcomes, _ = collect(runs, Store(out))
     found = [outcome for outcome in outcomes if outcome.readout == "class"]
     print(table(found, protocol.architecture, per_task, options.protocol == "full"))
@@ -218,8 +210,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
-        # glibc and OpenMP read these when a process starts.
-        arguments = [sys.executable, "-m", "bench.dne_cifar100", *sys.argv[1:]]
-        os.execve(sys.executable, arguments, {**os.environ, **ENVIRONMENT})
-    sys.exit(main())
+    run("bench.dne_cifar100", main)

@@ -14,18 +14,16 @@ was measured) and figures/.
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
-from bench.experiment.plan import PlanError, read
-from worker.child import MALLOC
+from bench.experiment.plan import read
+from bench.experiment.program import run
 
 PLANS = Path(__file__).parents[1] / "plans"
-ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def main() -> int:
-    """The exit status: 0, 1 when runs failed, 2 for a plan that cannot be run, 130 after Ctrl-C."""
+    """The exit status: 0, or 1 when runs failed. Raises PlanError for a plan that cannot be run."""
     parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
     parser.add_argument("plan", help="a TOML file, or a name in bench/plans")
     parser.add_argument(
@@ -38,19 +36,12 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     named = PLANS / f"{options.plan}.toml"
-    try:
-        plan = read(named if named.exists() else Path(options.plan))
-        from bench.experiment.conduct import conduct  # loads torch, after cheap mistakes are found
+    plan = read(named if named.exists() else Path(options.plan))
+    from bench.experiment.conduct import conduct  # loads torch, after cheap mistakes are found
 
-        return conduct(
-            plan, options.data, options.out or Path("experiments") / plan.name, options.jobs, options.device
-        )
-    except PlanError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
-        return 130
+    return conduct(
+        plan, options.data, options.out or Path("experiments") / plan.name, options.jobs, options.device
+    )
 
 
 def _positive(text: str) -> int:
@@ -60,11 +51,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
-        # glibc and OpenMP read these when a process starts.
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "bench.experiment", *sys.argv[1:]],
-            {**os.environ, **ENVIRONMENT},
-        )
-    sys.exit(main())
+    run("bench.experiment", main)

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from bench.experiment import conduct
+from bench.experiment import conduct, program
 from bench.experiment.__main__ import main
 
 pid = 0
@@ -28,7 +28,7 @@ for line in sys.stdin:
             sys.argv = ["bench.experiment", *request["argv"]]
             if not request["figures"]:
                 conduct.draw = lambda outcomes, folder: []
-            status = main()
+            status = program.status(main)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

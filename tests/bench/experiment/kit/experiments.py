@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.experiment.__main__ import ENVIRONMENT
+from bench.experiment.program import ENVIRONMENT
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
