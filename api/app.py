@@ -24,6 +24,7 @@ from starlette.routing import Match
 from api import problems
 from api.access import Access, is_loopback
 from api.boundary import Boundary
+from api.docs import add_docs
 from api.guard import guard
 from api.key_use import KeyUse
 from api.observe import Latency
@@ -96,7 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Perennial",
         version=metadata_version(),
-        docs_url="/docs",
+        docs_url=None,  # `add_docs` serves it
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
@@ -114,6 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             own = copy.copy(route)
             guard(own, lambda: app.state.access)
             app.router.routes.append(own)
+    add_docs(app)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)

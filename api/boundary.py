@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
+from api.headers import secured
 from core.db.session import is_outage
 from core.errors import PerennialError
 
@@ -55,11 +56,7 @@ class Boundary:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
+                headers = secured([*message.get("headers", ()), (b"x-request-id", request_id)])
                 if unread:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
