@@ -29,6 +29,7 @@ from api.guard import guard
 from api.key_use import KeyUse
 from api.observe import Latency
 from api.openapi import describe
+from api.rate import Rate
 from api.routes import (
     aliases,
     audit,
@@ -113,7 +114,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             # The routers' own routes, not copies behind another layer of matching. One process may make
             # several apps, so the guard goes around the handler of a copy.
             own = copy.copy(route)
-            guard(own, lambda: app.state.access)
+            guard(own, lambda: app.state.access, lambda: app.state.rate)
             app.router.routes.append(own)
     add_docs(app)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -149,6 +150,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.state.hot.start()
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.hot, anyone)
+    app.state.rate = (
+        Rate(settings.max_requests_per_s, settings.broker_url) if settings.max_requests_per_s else None
+    )
     app.state.doorbell.start()
     app.state.stopping.listen()
     # After an update the catalogue takes seconds to make: begin before somebody waits for it.
@@ -158,6 +162,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     app.state.stopping.set()
     await app.state.hot.close()
+    if app.state.rate is not None:
+        await app.state.rate.close()
     await to_thread.run_sync(app.state.doorbell.close)
     predictor = getattr(app.state, "predictor", None)
     if predictor is not None:

@@ -1,7 +1,8 @@
 """A job's events as they happen (server-sent events).
 
 A stream can be resumed after any event by `Last-Event-ID`; it ends by itself after the event that made the
-job terminal, after ten minutes, or when the server stops, and the client then comes again.
+job terminal, after ten minutes, when the server stops, or when its key is revoked or expires (which the
+client learns when it comes again).
 """
 
 import json
@@ -10,10 +11,11 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from api.access import Access
 from api.stopping import Stopping
 from core.db.hot import EventRow, HotReads
 from core.db.states import TERMINAL
-from core.errors import Unavailable
+from core.errors import NotAuthenticated, Unavailable
 from core.requests.times import rfc3339
 
 EVENT_STREAM = "text/event-stream"
@@ -26,25 +28,29 @@ _TERMINAL = frozenset(str(s) for s in TERMINAL)
 
 def follow(request: Request, job_id: str, after: int, types: tuple[str, ...] | None) -> StreamingResponse:
     """The stream of a job's events with ids above `after`."""
-    hot: HotReads = request.app.state.hot
-    stopping: Stopping = request.app.state.stopping
     return StreamingResponse(
-        _events(hot, stopping, job_id, after, types),
+        _events(request, job_id, after, types),
         media_type=EVENT_STREAM,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 async def _events(
-    hot: HotReads, stopping: Stopping, job_id: str, after: int, types: tuple[str, ...] | None
+    request: Request, job_id: str, after: int, types: tuple[str, ...] | None
 ) -> AsyncIterator[bytes]:
+    hot: HotReads = request.app.state.hot
+    stopping: Stopping = request.app.state.stopping
+    access: Access = request.app.state.access
     waited, lived = 0.0, 0.0
     yield b"retry: 1000\n\n"
     while lived < LIFE_S and not stopping.is_set:
         try:
+            await access.actor(request.scope)  # remembered: a look at the key every few seconds
             # The job is read first: were it terminal only after the page, its last events could be missed.
             job = await hot.job(job_id)
             rows = await hot.events(job_id, after, PAGE, None)
+        except NotAuthenticated:
+            return
         except Unavailable:
             job, rows = None, []  # an outage: keep the stream, the client would only come again
         else:

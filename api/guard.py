@@ -1,4 +1,4 @@
-"""What stands before every route: key and scope first, then the request's form, then its body.
+"""What stands before every route: key, rate and scope first, then the request's form, then its body.
 
 The framework would read a body before it looks at a dependency. Here a route's ASGI app is wrapped, so
 that the key, its scope and Content-Length are checked before the first byte of a body is read, JSON
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.access import Access
 from api.dependencies import Needs
+from api.rate import Rate
 from api.strict_json import fit_text, parse
 from core.errors import (
     BodyTimeout,
@@ -47,8 +48,11 @@ def hot(endpoint: Any) -> Any:
     return endpoint
 
 
-def guard(route: APIRoute, access: Callable[[], Access]) -> None:
+def guard(route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate | None]) -> None:
     """Put the guard before a route.
+
+    Args:
+        rate: counts the requests of an owner, None where they are not limited.
 
     Raises:
         RuntimeError: the route neither names the scope it needs nor is open.
@@ -56,7 +60,7 @@ def guard(route: APIRoute, access: Callable[[], Access]) -> None:
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(f"{route.path} names no scope: give its handler a Read, Write or Admin.")
-    route.app = _Guarded(route, need, access)
+    route.app = _Guarded(route, need, access, rate)
 
 
 def needed_scope(route: APIRoute) -> str | None:
@@ -68,10 +72,17 @@ def needed_scope(route: APIRoute) -> str | None:
 
 
 class _Guarded:
-    def __init__(self, route: APIRoute, need: str | None, access: Callable[[], Access]) -> None:
+    def __init__(
+        self,
+        route: APIRoute,
+        need: str | None,
+        access: Callable[[], Access],
+        rate: Callable[[], Rate | None],
+    ) -> None:
         self.inner: ASGIApp = route.app
         self.need = need
         self.access = access
+        self.rate = rate
         self.query = {p.alias for p in route.dependant.query_params}
         for sub in route.dependant.dependencies:
             self.query |= {p.alias for p in sub.query_params}
@@ -88,6 +99,9 @@ class _Guarded:
         actor: Actor | None = None
         if self.need is not None:
             actor = await self.access().actor(scope)
+            rate = self.rate()
+            if rate is not None:
+                await rate.take(actor.owner_id)
             if not actor.may(self.need):
                 raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
             scope.setdefault("state", {})["actor"] = actor

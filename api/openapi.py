@@ -50,7 +50,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     statuses = {500, 503}
     if path not in OPEN_PATHS:
         operation["security"] = [{"key": []}]
-        statuses |= {401, 403, 422}
+        statuses |= {401, 403, 422, 429}
     if "{" in path:
         statuses.add(404)
     if "requestBody" in operation:

@@ -104,6 +104,12 @@ class TooManyRequests(PerennialError):
     code, title, status = "too-many-requests", "Too many requests", 429
 
 
+class StorageFull(TooManyRequests):
+    """The owner's bytes in the store have reached their limit; `extra` holds `used` and `limit`."""
+
+    code, title, status = "storage-full", "Storage quota reached", 429
+
+
 class BodyTruncated(PerennialError):
     """The client went away, or sent fewer or more bytes than it declared."""
 

@@ -65,6 +65,10 @@ class Settings(BaseSettings):
     """Uploads that one owner may have under way at once in one API process."""
     max_open_jobs: int = Field(1000, ge=1)
     """Unfinished jobs that one owner may have."""
+    max_owner_bytes: int = Field(0, ge=0)
+    """Bytes that one owner's bases, archives, datasets, versions and exports may take; 0: no limit."""
+    max_requests_per_s: float = Field(0.0, ge=0)
+    """Requests per second that one owner may make, with two seconds' worth at once; 0: no limit."""
     upload_idle_s: float = Field(30.0, gt=0)
     """An upload from which nothing comes for so long is ended."""
     upload_min_rate: int = 1024

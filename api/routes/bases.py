@@ -14,7 +14,7 @@ from api.routes.models import IdempotencyKey
 from api.schemas.admin import BaseOut
 from api.uploads import Head, head, slot, spooled
 from core.errors import UnsupportedType
-from core.requests import bases, idempotency
+from core.requests import bases, idempotency, quota
 
 router = APIRouter(tags=["bases"])
 
@@ -70,13 +70,20 @@ async def create(
     key = idempotency.checked(idempotency_key)
     with slot(request, actor.owner_id, settings.max_uploads):
         resolved, image = await to_thread.run_sync(wanted)
+
+        def admit() -> None:
+            quota.require_room(db, actor.owner_id, settings.max_owner_bytes, known.length)
+
         if key is None:
+            await to_thread.run_sync(admit)
             async with spooled(request, known, settings, limit) as upload:
                 return _created(await to_thread.run_sync(keep, upload.path, None))
         outer = idempotency.fingerprint(request.url.query)
         async with InFlight(db, actor, ROUTE, key, outer) as mark:
             if mark.replay is not None and same_body(mark.replay, outer, known):
                 return replayed(mark.replay)
+            if mark.replay is None:
+                await to_thread.run_sync(admit)
             async with spooled(request, known, settings, limit) as upload:
                 whole = idempotency.fingerprint(outer, upload.sha256)
                 repeat = idempotency.Request(ROUTE, key, whole, outer, upload.body_sha256, mark.token)

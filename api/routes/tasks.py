@@ -107,9 +107,16 @@ async def submit(
     known = head(request, settings, limits.body_bytes, multipart=True)
     override = None if perennial_recipe is None else _recipe(perennial_recipe.encode("latin-1"))
     key = idempotency.checked(idempotency_key) if validate is None else None
+
+    def admit() -> None:
+        most = settings.max_owner_bytes if validate is None else 0  # nothing of a mere check stays
+        tasks.admit(
+            db, actor, model, max_open_jobs=settings.max_open_jobs, max_bytes=most, length=known.length
+        )
+
     with slot(request, actor.owner_id, settings.max_uploads):
         if key is None:
-            await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
+            await to_thread.run_sync(admit)
             received = spooled(
                 request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
             )
@@ -118,14 +125,14 @@ async def submit(
                 if validate == "only":
                     report = await to_thread.run_sync(tasks.check, db, catalogue(), actor, model, batch)
                     return json_answer(report)
-                answer, replay = await _submit(db, store, catalogue, actor, model, batch, None)
+                answer, replay = await _submit(db, store, settings, catalogue, actor, model, batch, None)
         else:
             outer = idempotency.fingerprint(model, request.url.query, perennial_recipe)
             async with InFlight(db, actor, ROUTE, key, outer) as mark:
                 if mark.replay is not None and same_body(mark.replay, outer, known):
                     return replayed(mark.replay)
                 if mark.replay is None:  # an answer that was given already needs no room
-                    await to_thread.run_sync(tasks.admit, db, actor, model, settings.max_open_jobs)
+                    await to_thread.run_sync(admit)
                 received = spooled(
                     request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
                 )
@@ -143,7 +150,9 @@ async def submit(
                             raise idempotency.mismatch()
                         return replayed(mark.replay)
                     batch = await _batch(upload, name, override, limits)
-                    answer, replay = await _submit(db, store, catalogue, actor, model, batch, repeat)
+                    answer, replay = await _submit(
+                        db, store, settings, catalogue, actor, model, batch, repeat
+                    )
                     mark.answered = True
     if not replay:
         job = answer["job"]
@@ -156,6 +165,7 @@ async def submit(
 async def _submit(
     db: Database,
     store: ObjectStore,
+    settings: Config,
     catalogue: CatalogueOf,
     actor: Actor,
     model: str,
@@ -163,7 +173,8 @@ async def _submit(
     repeat: idempotency.Request | None,
 ) -> tuple[Json, bool]:
     def work() -> tuple[Json, bool]:
-        return tasks.submit(db, store, catalogue(), actor, model, batch, repeat)
+        most = settings.max_owner_bytes
+        return tasks.submit(db, store, catalogue(), actor, model, batch, repeat, max_bytes=most)
 
     # Shielded by running to its end in a thread: a client that leaves now has submitted its batch.
     return await to_thread.run_sync(work)

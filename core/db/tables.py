@@ -57,6 +57,8 @@ class Owner(Table):
     __tablename__ = "owners"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
+    bytes: Mapped[int | None]  # in the store, see core.db.stored_bytes
+    bytes_at: Mapped[float | None]  # when they were measured
     created_at: Mapped[float]
 
 

@@ -19,7 +19,7 @@ from core.db.session import Database
 from core.db.tables import Base
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
 from core.ids import new_id
-from core.requests import idempotency
+from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
 from core.requests.recipe import architecture as complete
@@ -96,6 +96,7 @@ def create(
 
     Raises:
         BaseInvalid: not a safetensors file, or not one of this architecture.
+        StorageFull: the owner has no room for it.
     """
     tensors = read_header(path)
     if not tensors:
@@ -108,6 +109,8 @@ def create(
         [t for t in tensors if t.name in expected["tensors"] or not (ignored and t.name.startswith(ignored))],
         {n: want for n, want in expected["tensors"].items() if n in present or n not in optional},
     )
+    limit = settings.max_owner_bytes
+    quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         references.share(session)
@@ -128,6 +131,8 @@ def create(
         if repeat is not None:
             location = {"Location": f"/v1/bases/{row.id}"}
             idempotency.remember(session, actor, repeat, 201, location, answer, now)
+        session.flush()
+        quota.take(session, actor.owner_id, limit, size)
     return answer
 
 

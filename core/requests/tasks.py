@@ -21,7 +21,7 @@ from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests
 from core.ids import new_id
 from core.ingest.inspect import Directory
 from core.kill_points import reached
-from core.requests import idempotency, jobs
+from core.requests import idempotency, jobs, quota
 from core.requests.actor import Actor, find_model
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
@@ -53,12 +53,19 @@ class Batch:
     recipe: Json
 
 
-def admit(db: Database, actor: Actor, model: str, max_open_jobs: int) -> str:
-    """Before a body is read: does the model exist, and is there room for one more job? Returns its id.
+def admit(
+    db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
+) -> None:
+    """Before a body is read: does the model exist, and has its owner room for one more job and these bytes?
+
+    Args:
+        max_bytes: that the owner may store; 0: no limit.
+        length: of the body in bytes, None when the client did not say.
 
     Raises:
         NotFound: the caller sees no such model.
         TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
+        StorageFull, BodyTooLarge: see `core.requests.quota`.
     """
     with db.read() as session:
         row = find_model(session, actor, model)
@@ -70,7 +77,7 @@ def admit(db: Database, actor: Actor, model: str, max_open_jobs: int) -> str:
                 " wait for some to finish, or cancel some.",
                 retry_after_s=QUOTA_RETRY_S,
             )
-        return row.id
+    quota.require_room(db, row.owner_id, max_bytes, length)
 
 
 def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch) -> Json:
@@ -107,11 +114,17 @@ def submit(
     model: str,
     batch: Batch,
     repeat: idempotency.Request | None,
+    *,
+    max_bytes: int = 0,
 ) -> tuple[Json, bool]:
     """Make a batch the model's next task; returns `{task, job}`, and whether it is a replay.
 
+    Args:
+        max_bytes: that the model's owner may store; 0: no limit.
+
     Raises:
         NotFound: the model is gone.
+        StorageFull: the owner has no room for it.
         LabelsInvalid: a class that the model does not know (data scenario).
         InvalidRecipe: the resolved recipe cannot be used.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
@@ -122,6 +135,7 @@ def submit(
         row = find_model(session, actor, model)
         _labels(row, batch.directory)
         _resolved(session, catalogue, row, batch)
+    quota.require_room(db, row.owner_id, max_bytes, batch.bytes)
     store.put_file(key, batch.path, move=True)
     reached("submit-stored")
     try:
@@ -148,6 +162,8 @@ def submit(
             if repeat is not None:
                 headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
                 idempotency.remember(session, actor, repeat, 202, headers, answer, now)
+            session.flush()
+            quota.take(session, row.owner_id, max_bytes, batch.bytes)
     except (SQLAlchemyError, PerennialError):
         # A commit whose answer was lost may have happened after all: only what nobody names is removed.
         if not _accepted(db, task_id):

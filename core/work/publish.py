@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import references
+from core.db import references, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import Action
@@ -124,6 +124,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, sto
             )
         )
         session.flush()
+        stored_bytes.add(session, job.owner_id, version.bytes_new)
         reached("publish-uncommitted")
         return number
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import references
+from core.db import references, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import Action
@@ -95,6 +95,9 @@ def validate(
         task = _fill(session, claim, made, train, held_out)
         archive_key = task.archive_key
         move(session, job, Action.START, db.now(session))
+        session.flush()
+        size = made.train.stat().st_size + made.held_out.stat().st_size
+        stored_bytes.add(session, job.owner_id, size)
     reached("ingest-committed")
     forget_archive(db, store, claim.task_id, archive_key)
 

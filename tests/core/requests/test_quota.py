@@ -1,0 +1,198 @@
+"""The bytes an owner may store: refused before and at acceptance, on both databases."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from core.db import stored_bytes
+from core.db.session import Database
+from core.db.tables import Model, Owner, Part, Task, Version
+from core.errors import BodyTooLarge, StorageFull, TooManyRequests
+from core.ids import new_id
+from core.requests import models, quota, tasks
+from core.requests.actor import Actor
+from core.store import Blobs
+from core.store.folder import FolderStore
+from tests.core.requests.test_tasks import CATALOGUE, batch
+
+
+@pytest.fixture
+def actor(database: Database) -> Actor:
+    owner = new_id("own")
+    with database.write() as session:
+        session.add(Owner(id=owner, name=owner, created_at=1.0))
+    return Actor(owner, None, "write")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    made = FolderStore(tmp_path / "store")
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
+    blobs = Blobs(store, tmp_path / "cache")
+    made, _ = models.create(database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class"})
+    return str(made["id"])
+
+
+def figure(db: Database, actor: Actor) -> int | None:
+    with db.read() as session:
+        return stored_bytes.known(session, actor.owner_id)[0]
+
+
+def stale(db: Database) -> None:
+    """Let the last measure be long ago."""
+    with db.write() as session:
+        session.execute(update(Owner).values(bytes_at=Owner.bytes_at - 2 * quota.FRESH_S))
+
+
+def submit(db: Database, store: FolderStore, actor: Actor, folder: Path, number: int, limit: int) -> Any:
+    sent = batch(folder, number)  # 9 bytes
+    return tasks.submit(db, store, CATALOGUE, actor, "birds", sent, None, max_bytes=limit)
+
+
+def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        submit(database, store, actor, tmp_path, number, 30)
+    with pytest.raises(StorageFull) as refused:
+        submit(database, store, actor, tmp_path, 3, 30)
+    assert isinstance(refused.value, TooManyRequests) and refused.value.retry_after_s
+    assert refused.value.extra == {"used": 27, "limit": 30}
+    assert "Delete" in refused.value.detail
+    assert len(list(store.list("archives/"))) == 3
+    assert figure(database, actor) == 27
+
+
+def test_a_declared_length_is_refused_before_the_body(database: Database, actor: Actor, model: str) -> None:
+    def admit(length: int | None) -> None:
+        tasks.admit(database, actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
+
+    admit(100)
+    admit(None)
+    with pytest.raises(BodyTooLarge):
+        admit(101)
+    with database.write() as session:
+        stored_bytes.add(session, actor.owner_id, 100)
+    with pytest.raises(StorageFull):  # the measure of a moment ago counts, and what came since
+        admit(None)
+
+
+def test_uploads_side_by_side_do_not_exceed_the_limit_together(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    quota.require_room(database, actor.owner_id, 45, 9)  # measures
+    everyone = threading.Barrier(12)
+    real = quota.require_room
+
+    def together(*given: Any) -> None:
+        real(*given)
+        everyone.wait(60)  # all were told that there is room
+
+    monkeypatch.setattr(quota, "require_room", together)
+    outcomes: list[str] = []
+
+    def one(number: int) -> None:
+        try:
+            submit(database, store, actor, tmp_path, number, 45)
+            outcomes.append("accepted")
+        except StorageFull:
+            outcomes.append("full")
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["accepted"] * 5 + ["full"] * 7
+    assert len(list(store.list("archives/"))) == 5
+
+
+def test_deleting_makes_room_at_once(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    submit(database, store, actor, tmp_path, 1, 10)
+    with pytest.raises(StorageFull):
+        submit(database, store, actor, tmp_path, 2, 10)
+    with database.write() as session:
+        session.execute(update(Task).values(archive_key=None))
+    stale(database)
+    submit(database, store, actor, tmp_path, 3, 10)
+    assert figure(database, actor) == 9
+
+
+def test_the_sum_counts_archives_images_versions_and_each_blob_once(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    submit(database, store, actor, tmp_path, 1, 0)
+    submit(database, store, actor, tmp_path, 2, 0)
+    with database.write() as session:
+        row = session.get_one(Model, model)
+        second = session.query(Task).filter_by(number=2).one()
+        second.archive_key, second.n_train, second.n_held_out = None, 10, 4
+        second.train_sha256 = second.held_out_sha256 = "a" * 64
+        second.train_deleted_at = 5.0
+        for number in (1, 2):
+            version = Version(
+                id=new_id("ver"), model_id=row.id, number=number, parent=0, task_number=None, job_id=None,
+                status="published", gate={}, manifest={}, bytes=700, bytes_new=0, created_at=1.0,
+            )  # fmt: skip
+            session.add(version)
+            session.flush()
+            shared = {"position": 0, "type": "head", "version_id": version.id}
+            session.add(Part(name="shared", sha256="b" * 64, bytes=500, **shared))
+            gone = 3.0 if number == 1 else None
+            session.add(Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared))
+    assert stored_bytes.measured(database, actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
+
+
+def test_what_is_added_during_a_measure_is_kept(
+    database: Database, actor: Actor, model: str, monkeypatch: Any
+) -> None:
+    assert stored_bytes.measured(database, actor.owner_id) == 0
+    real = stored_bytes._sum
+
+    def slow(session: Any, owner: str) -> int:
+        total = real(session, owner)
+        with database.write() as other:
+            stored_bytes.add(other, actor.owner_id, 70)
+        return total
+
+    monkeypatch.setattr(stored_bytes, "_sum", slow)
+    assert stored_bytes.measured(database, actor.owner_id) == 70
+
+
+def test_of_two_measures_at_once_the_first_stands(
+    database: Database, actor: Actor, model: str, monkeypatch: Any
+) -> None:
+    with database.write() as session:
+        session.execute(update(Owner).where(Owner.id == actor.owner_id).values(bytes=100, bytes_at=1.0))
+    real = stored_bytes._sum
+    nested: list[int] = []
+
+    def overtaken(session: Any, owner: str) -> int:
+        if not nested:
+            nested.append(1)
+            stored_bytes.measured(database, owner)
+        return real(session, owner)
+
+    monkeypatch.setattr(stored_bytes, "_sum", overtaken)
+    assert stored_bytes.measured(database, actor.owner_id) == 0
+
+
+def test_an_administrators_upload_counts_for_the_models_owner(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    boss = new_id("own")
+    with database.write() as session:
+        session.add(Owner(id=boss, name=boss, created_at=1.0))
+    submit(database, store, Actor(boss, None, "admin"), tmp_path, 1, 30)
+    assert figure(database, actor) == 9
+    assert figure(database, Actor(boss, None, "admin")) is None
