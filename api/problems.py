@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.errors import PerennialError
+from core.logging import hide_keys
 
 MEDIA_TYPE = "application/problem+json"
 OUTAGE_RETRY_S = 2
@@ -64,7 +65,7 @@ def problem(
     errors: Sequence[Mapping[str, str]] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The JSON bytes of a problem."""
+    """The JSON bytes of a problem; a key that was sent in a wrong place is not repeated."""
     body = {
         **(extra or {}),
         "type": f"/problems/{code}",
@@ -73,7 +74,7 @@ def problem(
         "detail": detail,
         "errors": [dict(e) for e in errors],
     }
-    return json.dumps(body, ensure_ascii=True, default=str).encode()
+    return hide_keys(json.dumps(body, ensure_ascii=True, default=str)).encode()
 
 
 def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:

@@ -84,12 +84,16 @@ def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
     return event
 
 
+def hide_keys(text: str) -> str:
+    """A text without the access keys that somebody put into it."""
+    return _KEY.sub(_HIDDEN, text)
+
+
 def _hidden(key: str, value: Any) -> Any:
     if key.lower() in SECRET_FIELDS:
         return _HIDDEN
     if isinstance(value, str):
-        text = _KEY.sub(_HIDDEN, value)
-        text = _BEARER.sub(rf"\1 {_HIDDEN}", text)
+        text = _BEARER.sub(rf"\1 {_HIDDEN}", hide_keys(value))
         text = _USERINFO.sub(rf"\1{_HIDDEN}@", text)
         return _SIGNATURE.sub(rf"\1{_HIDDEN}", text)
     if isinstance(value, dict):

@@ -130,3 +130,17 @@ def test_an_outage_of_a_hot_read_is_a_503(client: TestClient, monkeypatch: pytes
     answer = client.get("/v1/jobs/job_00000000000000000000000000")
     shape(answer, 503, "unavailable")
     assert answer.headers["retry-after"] == "1"
+
+
+def test_a_key_that_was_sent_in_a_wrong_place_is_not_repeated(client: TestClient) -> None:
+    key = "pk_abcdefghijkl_" + "Canary" * 7 + "x"
+    for answer in (
+        client.get(f"/v1/models/{key}"),
+        client.get(f"/v1/{key}"),
+        client.get("/v1/models", params={key: "1"}),
+        client.get("/v1/jobs", params={"state": key}),
+        client.post("/v1/models", json={key: 1, "name": key, "scenario": "class"}),
+        client.post("/v1/keys", json={"name": "k", "owner": key, "scope": key}),
+    ):
+        assert answer.status_code in (404, 422)
+        assert "Canary" not in answer.text
