@@ -7,7 +7,6 @@ searched: logs, command lines, rows, the store's small objects, problems, metric
 
 import os
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +31,7 @@ from tools import digits, service
 pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(300)]
 
 TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves", "keys")
-WRONG_S = 20.0
+WRONG_S = 8.0
 """How long processes with wrong passwords get to say so; they are ended then."""
 
 
@@ -215,19 +214,16 @@ def _wrong_passwords(large: LargeSize, passwords: dict[str, str], said: Said) ->
             ]
         try:
             if name == "database":
-                for process in started:
-                    with suppress(psutil.TimeoutExpired):
-                        process.wait(WRONG_S)
+                psutil.wait_procs(started, WRONG_S)
             else:
                 _refused_by_the_store(f"http://127.0.0.1:{port}", said)
         finally:
             for process in started:
-                with suppress(psutil.NoSuchProcess, subprocess.TimeoutExpired):
+                with suppress(psutil.NoSuchProcess):
                     for one in (*process.children(recursive=True), process):
-                        said.add("command line of wrong", " ".join(one.cmdline()))
-                    process.terminate()
-                    process.wait(5)
-                process.kill()
+                        said.add("command line of wrong", " ".join(one.cmdline()) + "\n")
+                if process.poll() is None:
+                    process.kill()
                 process.wait()
 
 
