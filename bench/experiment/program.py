@@ -1,0 +1,35 @@
+"""How a program that conducts experiments starts and ends: the environment first, sentences for what goes wrong."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from bench.experiment.plan import PlanError
+from worker.child import MALLOC
+
+ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def run(module: str, main: Callable[[], int]) -> None:
+    """Run `main` and exit with its `status`.
+
+    glibc and OpenMP read their settings when a process starts, so `python -m module` is started again with
+    those of a learning job where they differ.
+    """
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        os.execve(
+            sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], {**os.environ, **ENVIRONMENT}
+        )
+    sys.exit(status(main))
+
+
+def status(main: Callable[[], int]) -> int:
+    """What `main` returns, 2 for a plan that cannot be run, 130 after Ctrl-C."""
+    try:
+        return main()
+    except PlanError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return 130
