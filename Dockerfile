@@ -41,6 +41,7 @@ COPY core core
 COPY api api
 COPY worker worker
 COPY deploy/health.py deploy/health.py
+COPY tools/__init__.py tools/backup.py tools/housekeeping.py tools/
 USER 10001:10001
 VOLUME /var/lib/perennial
 EXPOSE 8000

@@ -120,6 +120,11 @@ class Blobs:
         """Digests of the blobs that this machine's cache holds; none where the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
+    def sound_copy(self, sha256: str) -> Path | None:
+        """The cached copy, if there is one and its bytes have the digest; it is read whole."""
+        cached = self._cached(sha256)
+        return cached if cached.is_file() and _digest(cached)[0] == sha256 else None
+
     def drop_copy(self, sha256: str) -> None:
         """Remove the cached copy alone; none is fine."""
         cached = self._cached(sha256)

@@ -2,7 +2,7 @@
 
 An object appears by a rename of a file that is already on the disk: written beside the objects in
 `.incoming/`, fsynced, renamed, its folder fsynced. A crash at any moment leaves the old object, the new
-one or a stray file in `.incoming/`, which `prepare` removes after a day; never half an object.
+one or a stray file in `.incoming/`, which the sweep removes after a day; never half an object.
 """
 
 import os
@@ -150,14 +150,20 @@ class FolderStore:
         """Make the folder, and remove what crashed writers left more than a day ago."""
         with self._outage():
             self._incoming.mkdir(parents=True, exist_ok=True)
-            oldest = time.time() - _STRAY_AFTER_S
-            with os.scandir(self._incoming) as entries:
-                for entry in entries:
-                    try:
-                        if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                            Path(entry.path).unlink()
-                    except FileNotFoundError:
-                        continue  # its writer finished meanwhile
+        self.remove_strays()
+
+    def remove_strays(self) -> None:
+        """Remove what crashed writers left in `.incoming/` more than a day ago."""
+        oldest = time.time() - _STRAY_AFTER_S
+        if not self._incoming.is_dir():
+            return  # nobody has written yet
+        with self._outage(), os.scandir(self._incoming) as entries:
+            for entry in entries:
+                try:
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        Path(entry.path).unlink()
+                except FileNotFoundError:
+                    continue  # its writer finished meanwhile
 
     def _path(self, key: str) -> Path:
         return self.root / checked_key(key)

@@ -78,6 +78,10 @@ class Store(Protocol):
         """Make the folder or the bucket when missing."""
         ...
 
+    def remove_strays(self) -> None:
+        """Remove what writers that crashed more than a day ago left half-written, where that is ours to do."""
+        ...
+
 
 def checked_key(key: str) -> str:
     """Return `key`; raise ValueError unless it is made of plain path segments."""

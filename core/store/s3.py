@@ -259,6 +259,9 @@ class S3Store:
                 if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
                     raise  # else another process was faster; whether it is ours shows at the first call
 
+    def remove_strays(self) -> None:
+        """Nothing: an upload in parts that was never finished goes by the bucket's own rule."""
+
     def _name(self, key: str) -> str:
         return self.address.prefix + checked_key(key)
 

@@ -5,9 +5,10 @@ process that should have removed it. What is decided about a job's files is deci
 held, so a retry cannot slip in between.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from core import spool
@@ -15,7 +16,7 @@ from core.db import jobs as job_rows
 from core.db import references
 from core.db.session import Database
 from core.db.states import TERMINAL, State
-from core.db.tables import Event, Export, Idempotency, Job, Model, Part, Task, Version
+from core.db.tables import Alias, Event, Export, Idempotency, Job, Model, Part, Task, Version
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention
@@ -28,6 +29,8 @@ UNRUNG_S = 5.0
 BLOB_DAYS = 1.0
 """A blob or archive that nothing names is removed after so long: its reference may be about to be written."""
 _MARK = "sweeps/blobs"
+_MEMORIES = ("buffer", "exemplars")
+"""Types of parts that hold images of the training data."""
 _BATCH = 200
 
 
@@ -48,17 +51,56 @@ def unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
         return list(session.execute(query).scalars())
 
 
-def sweep(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
-    """Do all of it once. Raises what database and store raise in an outage; the next round goes on."""
-    _sweep_rows(db, settings)
-    _sweep_states(db, store, settings, "snapshot", "snapshots/")
-    _sweep_states(db, store, settings, "anytime", "anytime/")
-    _sweep_tasks(db, store, blobs, settings)
-    _sweep_exports(db, blobs, settings)
-    _sweep_models(db, blobs)
+def steps(
+    db: Database,
+    store: Store,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    grace_days: float = BLOB_DAYS,
+    whole: bool = False,
+) -> dict[str, Callable[[], None]]:
+    """What a sweep does to database and store, in order; each step by what it removes.
+
+    Args:
+        grace_days: age of a blob or archive that nothing names, before it goes. Blobs are safe at any: who names
+            one looks again while he does. An archive that is just being accepted is not: no less than an upload takes.
+        whole: look at all blobs, though that was done less than a day ago.
+    """
+    return {
+        "expired event or idempotency record": lambda: _sweep_rows(db, settings),
+        "snapshot of a job that is over, or superseded": lambda: _sweep_states(
+            db, store, settings, "snapshot", "snapshots/"
+        ),
+        "best state of a job that is over, or superseded": lambda: _sweep_states(
+            db, store, settings, "anytime", "anytime/"
+        ),
+        "file of a task whose time is over": lambda: _sweep_tasks(db, store, blobs, settings),
+        "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
+        "expired download": lambda: _sweep_exports(db, blobs, settings),
+        "file of a deleted model": lambda: _sweep_models(db, blobs),
+        "archive that no task names": lambda: _sweep_archives(db, store, grace_days),
+        "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
+    }
+
+
+def sweep(
+    db: Database,
+    store: Store,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    grace_days: float = BLOB_DAYS,
+    whole: bool = False,
+) -> None:
+    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files.
+
+    Raises what database and store raise in an outage; the next round goes on. Arguments as of `steps`.
+    """
+    for step in steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
+        step()
+    store.remove_strays()
     spool.remove_abandoned(settings.folder("spool"))
-    _sweep_archives(db, store)
-    _sweep_blobs(db, store, blobs)
     _sweep_copies(db, blobs)
 
 
@@ -122,6 +164,9 @@ def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
     model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
     if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
         return False
+    erased = select(Task.id).where(Task.model_id == model.id, Task.data_deleted_at > job.created_at).limit(1)
+    if session.execute(erased).first() is not None:
+        return False  # replayed images of that task may be in it
     return job.finished_at >= db.now(session) - days * retention.DAY_S
 
 
@@ -169,6 +214,68 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         retention.drop_task_blobs(db, blobs, task_id)
 
 
+def _sweep_memories(db: Database, blobs: Blobs) -> None:
+    """Replay buffers and exemplars of versions from before a task's data was deleted.
+
+    The next version is made without its images, and older ones give theirs up when no job can start from them
+    by itself: `production` names another, and no job is under way from them. What a version keeps for
+    itself otherwise stays; a memory that a later version shares has none of the images.
+    """
+    with db.read() as session:
+        deleted = (
+            select(Task.model_id, Task.number, Task.data_deleted_at)
+            .join(Model, Model.id == Task.model_id)
+            .where(
+                Task.data_deleted_at.is_not(None),
+                Model.deleted_at.is_(None),
+                select(Part.version_id)
+                .join(Version, Version.id == Part.version_id)
+                .where(
+                    Version.model_id == Task.model_id,
+                    Version.created_at <= Task.data_deleted_at,
+                    Part.type.in_(_MEMORIES),
+                    Part.deleted_at.is_(None),
+                )
+                .exists(),
+            )
+        )
+        found = session.execute(deleted).all()
+    for model_id, task, deleted_at in found:
+        digests: list[str] = []
+        with db.write() as session:
+            own = Version.model_id == model_id
+            learned = select(func.min(Version.number)).where(own, Version.task_number == task)
+            since = select(Version.id).where(own, Version.created_at > deleted_at)
+            if session.execute(since.where(Version.status == "published").limit(1)).first() is None:
+                continue
+            production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
+            under_way = select(Job.parent_version).where(
+                Job.model_id == model_id,
+                Job.parent_version.is_not(None),
+                Job.state.not_in(sorted(str(s) for s in TERMINAL)),
+            )
+            query = (
+                select(Part)
+                .join(Version, Version.id == Part.version_id)
+                .where(
+                    own,
+                    Part.type.in_(_MEMORIES),
+                    Part.deleted_at.is_(None),
+                    Version.number >= learned.scalar_subquery(),
+                    Version.created_at <= deleted_at,
+                    Version.number.not_in(production),
+                    Version.number.not_in(under_way),
+                    Part.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
+                )
+            )
+            # A claim holds the model's row while it fixes the parent: none begins from such a version now.
+            session.get_one(Model, model_id, with_for_update=True)
+            for part in session.execute(query).scalars():
+                part.deleted_at = db.now(session)
+                digests.append(part.sha256)
+        retention.drop(db, blobs, digests)
+
+
 def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
     with db.write() as session:
         references.own(session)
@@ -207,10 +314,10 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
         retention.drop(db, blobs, digests)
 
 
-def _sweep_archives(db: Database, store: Store) -> None:
+def _sweep_archives(db: Database, store: Store, grace_days: float) -> None:
     """Raw archives of batches that were never accepted: the API died between store and database."""
     with db.read() as session:
-        limit = db.now(session) - BLOB_DAYS * retention.DAY_S
+        limit = db.now(session) - grace_days * retention.DAY_S
     old = [info.key for info in store.list("archives/") if info.modified < limit]
     for start in range(0, len(old), _BATCH):
         batch = old[start : start + _BATCH]
@@ -220,12 +327,13 @@ def _sweep_archives(db: Database, store: Store) -> None:
             store.delete(key)
 
 
-def _sweep_blobs(db: Database, store: Store, blobs: Blobs) -> None:
+def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
     """Blobs that nothing names, once a day for all workers together: an object remembers the last time."""
     with db.read() as session:
-        limit = db.now(session) - BLOB_DAYS * retention.DAY_S
+        now = db.now(session)
+    limit = now - grace_days * retention.DAY_S
     last = store.stat(_MARK)
-    if last is not None and last.modified > limit:
+    if not whole and last is not None and last.modified > now - BLOB_DAYS * retention.DAY_S:
         return
     store.put_bytes(_MARK, b"")
     batch: list[str] = []

@@ -1,0 +1,259 @@
+"""The retention table of the design, row by row: kept until its time, then gone from database and store."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from core.db.jobs import locked, move
+from core.db.session import Database
+from core.db.states import Action
+from core.db.tables import Event, Export, Idempotency, Model, Task, Version
+from core.errors import Rejected
+from core.work import claim as claims
+from core.work import snapshots
+from core.work.publish import publish
+from core.work.rehearsal import rehearse
+from core.work.sweep import sweep
+
+HOUR = 1 / 24
+FOR_EVER = 10_000.0
+"""Days."""
+
+
+class Clock:
+    """The database's clock, which a test moves on."""
+
+    def __init__(self) -> None:
+        self.days = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found, real = Clock(), Database.now
+
+    def now(self: Database, session: Session) -> float:
+        return real(self, session) + found.days * 86_400.0
+
+    monkeypatch.setattr(Database, "now", now)
+    return found
+
+
+def kept(desk: Any) -> Callable[[], bool]:
+    """Whether the training part of the only task is there; row and store say the same."""
+    task = desk.all(Task)[0]
+    return agreed(desk, task.train_sha256, lambda: desk.all(Task)[0].train_deleted_at is None)
+
+
+def held_out(desk: Any) -> Callable[[], bool]:
+    task = desk.all(Task)[0]
+    return agreed(desk, task.held_out_sha256, lambda: desk.all(Task)[0].held_out_deleted_at is None)
+
+
+def agreed(desk: Any, sha256: str, named: Callable[[], bool]) -> Callable[[], bool]:
+    def look() -> bool:
+        assert desk.blobs.has(sha256) is named()
+        return named()
+
+    return look
+
+
+def learned(desk: Any, *, gate: float = 0.0, **model: Any) -> str:
+    """A task whose version was published, or held by its gate."""
+    model_id = desk.model(gate={"min_new_task": gate}, **model)
+    desk.submit(model_id, gate={"min_new_task": gate})
+    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, [("new", 1, 1, 2)]))
+    return str(model_id)
+
+
+def held(desk: Any) -> Callable[[], bool]:
+    learned(desk, gate=0.9)
+    assert desk.all(Version)[-1].status == "held"
+    return kept(desk)
+
+
+def held_and_learned_again(desk: Any) -> Callable[[], bool]:
+    learned(desk, gate=0.9)
+    job = desk.again(desk.all(Version)[-1].job_id)
+    desk.set(job, gate={})
+    present = kept(desk)
+    assert present()
+    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "i"}, [("new", 1, 2, 2)]))
+    return present
+
+
+def failed(desk: Any) -> Callable[[], bool]:
+    desk.submit(desk.model())
+    claims.fail(desk.db, desk.claim(), "code", "x")
+    return kept(desk)
+
+
+def published(desk: Any) -> Callable[[], bool]:
+    learned(desk)
+    return kept(desk)
+
+
+def kept_by_the_model(desk: Any) -> Callable[[], bool]:
+    learned(desk, keep_training_data=True)
+    return kept(desk)
+
+
+def held_out_of_a_model(desk: Any) -> Callable[[], bool]:
+    learned(desk)
+    return held_out(desk)
+
+
+def held_out_of_a_deleted_model(desk: Any) -> Callable[[], bool]:
+    model = learned(desk)
+    with desk.db.write() as session:
+        session.get_one(Model, model).deleted_at = 1.0
+    return held_out(desk)
+
+
+def counted(desk: Any) -> Callable[[], bool]:
+    learned(desk, held_out="counts")
+    return held_out(desk)
+
+
+def not_counted_yet(desk: Any) -> Callable[[], bool]:
+    desk.submit(desk.model(held_out="counts"))
+    return held_out(desk)
+
+
+def archive(desk: Any) -> Callable[[], bool]:
+    desk.submit(desk.model(), decoded=False, archive=b"zip")
+
+    def look() -> bool:
+        stored = bool(desk.keys("archives/"))
+        assert stored is (desk.all(Task)[0].archive_key is not None)
+        return stored
+
+    return look
+
+
+def archive_of_a_committed_dataset(desk: Any) -> Callable[[], bool]:
+    look = archive(desk)
+    desk.claim()
+    with desk.db.write() as session:  # as a worker leaves it that dies after the commit
+        session.get_one(Task, desk.all(Task)[0].id).train_sha256 = desk.blob("decoded")
+    return look
+
+
+def archive_of_a_rejected_batch(desk: Any) -> Callable[[], bool]:
+    look = archive(desk)
+    claims.reject(desk.db, desk.claim(), Rejected("bad"))
+    return look
+
+
+def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
+    def make(desk: Any) -> Callable[[], bool]:
+        job = desk.submit(desk.model())
+        claim = desk.claim()
+        if kind == "snapshot":
+            snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+        else:
+            key = f"anytime/{job}/{claim.fence:08d}-000001/"
+            files = snapshots.upload(desk.store, key, sorted(desk.snapshot().iterdir()))
+            desk.set(job, anytime={"key": key, "files": files, "fence": claim.fence, "number": 1})
+        if end == "failed":
+            claims.fail(desk.db, claim, "code", "x")
+        elif end in ("cancelled", "paused"):
+            with desk.db.write() as session:
+                move(session, locked(session, job), Action.CANCEL if end == "cancelled" else Action.PAUSE, 1.0)
+            claims.stopped(desk.db, claim)
+
+        def look() -> bool:
+            stored = bool(desk.keys(f"{'snapshots' if kind == 'snapshot' else 'anytime'}/"))
+            assert stored is (getattr(desk.job(job), kind) is not None)
+            return stored
+
+        return look
+
+    return make
+
+
+def export(desk: Any) -> Callable[[], bool]:
+    version = desk.all(Version, model_id=desk.model())[0].id
+    sha256 = desk.blob("a download")
+    with desk.db.write() as session:
+        made = desk.db.now(session)
+        session.add(Export(version_id=version, format="x", sha256=sha256, bytes=10, created_at=made))
+    return agreed(desk, sha256, lambda: bool(desk.all(Export)))
+
+
+def idempotency(desk: Any) -> Callable[[], bool]:
+    desk.model()
+    with desk.db.write() as session:
+        made = desk.db.now(session)
+        session.add(
+            Idempotency(owner_id=desk.owner, route="r", key="k", fingerprint="f", headers={}, created_at=made)
+        )
+    return lambda: bool(desk.all(Idempotency))
+
+
+def event(state: str) -> Callable[[Any], Callable[[], bool]]:
+    def make(desk: Any) -> Callable[[], bool]:
+        job = desk.submit(desk.model())
+        if state == "failed":
+            claims.fail(desk.db, desk.claim(), "code", "x")
+        with desk.db.write() as session:
+            session.add(Event(job_id=job, type="log", data={}, at=desk.db.now(session)))
+        return lambda: bool(desk.all(Event, type="log"))
+
+    return make
+
+
+def orphan(desk: Any) -> Callable[[], bool]:
+    desk.model()
+    sha256 = desk.blob("left by a crash")
+    return lambda: desk.blobs.has(sha256)
+
+
+TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
+    ("archive, not decoded", archive, FOR_EVER),
+    ("archive, dataset committed", archive_of_a_committed_dataset, 0),
+    ("archive, rejected", archive_of_a_rejected_batch, 0),
+    ("training part, published", published, 0),
+    ("training part, held", held, 7),
+    ("training part, held and learned again", held_and_learned_again, 0),
+    ("training part, failed", failed, 7),
+    ("training part, keep_training_data", kept_by_the_model, FOR_EVER),
+    ("held-out part", held_out_of_a_model, FOR_EVER),
+    ("held-out part, model deleted", held_out_of_a_deleted_model, 0),
+    ("held-out part, counts, not measured", not_counted_yet, FOR_EVER),
+    ("held-out part, counts, measured", counted, 0),
+    ("snapshot, running", state("snapshot", "running"), FOR_EVER),
+    ("snapshot, paused", state("snapshot", "paused"), FOR_EVER),
+    ("snapshot, cancelled", state("snapshot", "cancelled"), 0),
+    ("snapshot, failed", state("snapshot", "failed"), 7),
+    ("anytime, running", state("anytime", "running"), FOR_EVER),
+    ("anytime, cancelled", state("anytime", "cancelled"), 0),
+    ("anytime, failed", state("anytime", "failed"), 7),
+    ("export", export, 7),
+    ("idempotency record", idempotency, 1),
+    ("event, job finished", event("failed"), 90),
+    ("event, job unfinished", event("queued"), FOR_EVER),
+    ("blob that nothing names", orphan, 1),
+]
+"""What, how it comes about, and for how many days it is kept."""
+
+
+@pytest.mark.parametrize(("make", "days"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_it_is_kept_until_its_time_and_gone_afterwards(
+    desk: Any, clock: Clock, make: Callable[[Any], Callable[[], bool]], days: float
+) -> None:
+    present = make(desk)
+    if days > 0:
+        clock.days = days - HOUR
+        sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
+        assert present()
+    if days == FOR_EVER:
+        return
+    clock.days = days + HOUR
+    told = {removal.reason for removal in rehearse(desk.db, desk.store, desk.settings)}
+    before = present()
+    assert bool(told) is before  # some are gone at their moment, without any sweep
+    sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
+    assert not present()
+    assert rehearse(desk.db, desk.store, desk.settings) == []

@@ -1,0 +1,182 @@
+"""A backup of a service while it works, and the way back; the database in it is SQLite.
+
+`copy_objects` and `complete` serve a PostgreSQL database too, whose dump comes from `pg_dump`.
+
+Order: objects, database, objects again. Objects never change once they are stored, so two passes make no
+mixture; but they are deleted (an archive once it is decoded, training images once they are learned), so a database
+that is copied first could name what is gone when the objects are copied, and one that is copied last
+could name what the copy of the objects never saw. The first pass takes the bulk; then database and new objects are
+copied, in seconds, until everything that the copied database names is there. What it does not name is left out.
+"""
+
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+
+from core.db.migrate import current
+from core.db.session import Database
+from core.errors import StoreCorrupt
+from core.settings import Settings
+from core.store import ObjectInfo, Store, open_store
+from core.store.folder import FolderStore
+from core.work.consistency import Named, named
+
+DATABASE = "perennial.db"
+STORE = "store"
+KEY = "admin-key"
+CONTENTS = "backup.json"
+"""Written last: a folder without it is no backup."""
+ROUNDS = 20
+
+
+class NotPossible(Exception):
+    """Why a backup or restore was not done; nothing of the service was changed."""
+
+
+def backup(settings: Settings, target: Path) -> dict[str, Any]:
+    """Copy database, objects and admin key into the empty folder `target`, beside a running service.
+
+    Returns:
+        What `backup.json` holds: `objects`, `bytes`, `schema`, `made_at` (seconds since 1970).
+
+    Raises:
+        NotPossible: `target` has something in it, the database is not SQLite, or so much was deleted meanwhile
+            that no round was complete.
+    """
+    file = _sqlite_file(settings)
+    if target.exists() and any(target.iterdir()):
+        raise NotPossible(f"{target} is not empty: a backup wants a folder of its own.")
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
+    copy.prepare()
+    copy_objects(source, copy)
+    for _ in range(ROUNDS):
+        made_at = time.time()
+        _copy_database(file, target / DATABASE)
+        copy_objects(source, copy)
+        found = _database(target / DATABASE)
+        try:
+            wanted, schema = list(named(found)), current(found)
+        finally:
+            found.close()
+        if not complete(wanted, copy):
+            break
+    else:
+        raise NotPossible(f"In {ROUNDS} rounds something was always deleted while it was copied: try again.")
+    _drop_unnamed(wanted, copy)
+    key = settings.data_dir / KEY
+    if key.is_file():
+        shutil.copy2(key, target / KEY)
+    sizes = [info.size for info in copy.list("")]
+    contents = {"made_at": made_at, "schema": schema, "objects": len(sizes), "bytes": sum(sizes)}
+    (target / CONTENTS).write_text(json.dumps(contents) + "\n")
+    return contents
+
+
+def restore(settings: Settings, source: Path) -> dict[str, Any]:
+    """Put a backup into the empty place that the settings name; returns what `backup.json` holds.
+
+    The service is not running. A job that was under way goes on from its last snapshot once a worker is there.
+
+    Raises:
+        NotPossible: `source` is no whole backup, or there is a database or an object already.
+    """
+    if not (source / CONTENTS).is_file():
+        raise NotPossible(f"{source} is no backup: it has no {CONTENTS}, which is written last.")
+    contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
+    copy = FolderStore(source.absolute() / STORE)
+    found = _database(source / DATABASE)
+    try:
+        lacking = complete(named(found), copy)
+    finally:
+        found.close()
+    if lacking:
+        raise NotPossible(f"{source} lacks {len(lacking)} objects, such as the {lacking[0].by}.")
+    file = _sqlite_file(settings)
+    store = open_store(settings)
+    store.prepare()
+    if file.exists():
+        raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
+    if next(iter(store.list("")), None) is not None:
+        raise NotPossible(f"There are objects in {store!r}: a restore wants an empty place.")
+    copy_objects(copy, store)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    key = settings.data_dir / KEY
+    if (source / KEY).is_file() and not key.exists():
+        key.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / KEY, key)
+    _copy_database(source / DATABASE, file)  # last: without it there is no service to start
+    return contents
+
+
+def copy_objects(source: Store, target: Store) -> int:
+    """Copy what `target` has not got, in constant memory; returns how many. What vanishes meanwhile is left out."""
+    there = {info.key: info.size for info in target.list("")}
+    copied = 0
+    for info in source.list(""):
+        if there.get(info.key) != info.size and not info.key.startswith("sweeps/"):
+            copied += _copy_object(source, target, info)
+    return copied
+
+
+def complete(wanted: Iterable[Named], store: Store) -> list[Named]:
+    """What the rows name and the store has not got, or in another size; empty: it is complete."""
+    there = {info.key: info.size for info in store.list("")}
+    return [one for one in wanted if one.key not in there or one.size not in (None, there[one.key])]
+
+
+def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
+    with tempfile.NamedTemporaryFile(prefix="perennial-copy-", dir=_beside(target)) as file:
+        try:
+            for chunk in source.read(info.key):
+                file.write(chunk)
+        except StoreCorrupt:
+            return 0
+        file.flush()
+        target.put_file(info.key, Path(file.name))
+    return 1
+
+
+def _beside(store: Store) -> Path | None:
+    """A folder on the disk of a folder store, so that an object is not copied over two disks."""
+    return store.root / ".incoming" if isinstance(store, FolderStore) else None
+
+
+def _drop_unnamed(wanted: Iterable[Named], store: Store) -> None:
+    """What was deleted or not yet accepted when the database was copied is no part of the backup."""
+    keys = {one.key for one in wanted}
+    for info in list(store.list("")):
+        if info.key not in keys:
+            store.delete(info.key)
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """One consistent copy by SQLite's own backup, whoever writes; the target has no write-ahead log beside it."""
+    for name in (target, target.with_name(f"{target.name}-wal"), target.with_name(f"{target.name}-shm")):
+        name.unlink(missing_ok=True)
+    there, here = sqlite3.connect(source, timeout=30), sqlite3.connect(target)
+    try:
+        there.backup(here)  # all pages in one step, which is one reading transaction
+        here.execute("PRAGMA journal_mode=DELETE")
+    finally:
+        there.close()
+        here.close()
+    target.chmod(0o600)
+
+
+def _database(file: Path) -> Database:
+    return Database(f"sqlite:///{file.absolute()}")
+
+
+def _sqlite_file(settings: Settings) -> Path:
+    url = make_url(settings.resolved_database_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        raise NotPossible("This copies SQLite; for PostgreSQL use pg_dump and a mirror of the bucket.")
+    return Path(url.database)
