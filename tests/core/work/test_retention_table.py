@@ -160,7 +160,9 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             claims.fail(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
             with desk.db.write() as session:
-                move(session, locked(session, job), Action.CANCEL if end == "cancelled" else Action.PAUSE, 1.0)
+                move(
+                    session, locked(session, job), Action.CANCEL if end == "cancelled" else Action.PAUSE, 1.0
+                )
             claims.stopped(desk.db, claim)
 
         def look() -> bool:

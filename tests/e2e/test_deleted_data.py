@@ -1,0 +1,179 @@
+"""A task's data after its deletion: the whole store and every process's folder are searched for its pixels.
+
+Searched are all files: database with its log, store, spool, caches, scratch folders; in the large size also the disk
+of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as they lie in memory (pixel by pixel, and
+channel by channel) and bytes from the middle of its PNG. Nothing of ours is compressed; members of a zip are read.
+"""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import large_size
+import numpy as np
+import pytest
+from PIL import Image
+from sqlalchemy.engine import make_url
+
+from tools import service
+from tools.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+MODEL: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 3}}
+METHODS: dict[str, dict[str, Any]] = {
+    "replay": {"name": "der++", "buffer": 60},
+    "exemplars": {"name": "icarl", "exemplars": 60},
+}
+PER_CLASS = 12
+
+
+def images(model: str, task: int) -> list[np.ndarray]:
+    """Two classes of noise that no other model or task has."""
+    draw = np.random.default_rng([sorted(METHODS).index(model), task])
+    return [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(2 * PER_CLASS)]
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def batch(model: str, task: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for number, pixels in enumerate(images(model, task)):
+            file.writestr(f"c{2 * task + number % 2}/{number}.png", png(pixels))
+    return out.getvalue()
+
+
+def marks(pixels: np.ndarray) -> list[bytes]:
+    """What an image looks like in a file: its rows in both layouts, and the middle of its PNG."""
+    encoded = png(pixels)
+    rows = [row.tobytes() for row in pixels] + [
+        row.tobytes() for row in pixels.transpose(2, 0, 1).reshape(-1, 8)
+    ]
+    return [*rows, encoded[len(encoded) // 2 :][:32]]
+
+
+def contents(path: Path) -> Iterator[bytes]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return  # a temporary file of somebody who works
+    yield data
+    if data[:4] == b"PK\x03\x04":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                yield archive.read(name)
+
+
+def holders(roots: list[Path], model: str, task: int) -> dict[str, int]:
+    """Files that hold something of a task's images, each with how many images."""
+    wanted = [marks(pixels) for pixels in images(model, task)]
+    found: dict[str, int] = {}
+    for path in sorted(path for root in roots for path in [root, *root.rglob("*")] if path.is_file()):
+        for data in contents(path):
+            count = sum(any(mark in data for mark in of_image) for of_image in wanted)
+            if count:
+                found[str(path)] = max(count, found.get(str(path), 0))
+    return found
+
+
+def prove(
+    client: Client, roots: Callable[[], list[Path]], tools: list[Mapping[str, str]], folder: Path
+) -> None:
+    """Found before; gone afterwards, once the next version is there and each machine has swept."""
+    for model, method in METHODS.items():
+        client.create_model(model, recipe={"method": method, "epochs": 2, "batch_size": 8}, **MODEL)
+    learn(client, 0)
+    learn(client, 1)
+    digests = {model: [client.download(model, v, folder / "v.zip") for v in (1, 2)] for model in METHODS}
+    for model in METHODS:
+        picture = ("image", ("a.png", png(images(model, 0)[0]), "image/png"))
+        client.call("POST", f"/v1/models/{model}/versions/2/predict", files=[picture])
+    before = {model: holders(roots(), model, 0) for model in METHODS}
+    for model, found in before.items():
+        assert max(found.values()) > PER_CLASS, (model, found)  # the memory; the held-out part has fewer
+        assert len(found) >= 3  # held-out part, memory of version 1, memory of version 2
+        client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+    housekeeping(tools, "sweep", "--grace-hours", "0")
+    between = {model: holders(roots(), model, 0) for model in METHODS}
+    for model in METHODS:  # the memories are all that is left, until the next version is made without it
+        memories = [p for n in (1, 2) for p in client.get(f"/v1/models/{model}/versions/{n}")["parts"]
+                    if p["type"] in ("buffer", "exemplars")]  # fmt: skip
+        assert 1 <= len(between[model]) <= len(memories)
+    learn(client, 2)
+    housekeeping(tools, "sweep", "--grace-hours", "0")
+    for model in METHODS:
+        assert holders(roots(), model, 0) == {}
+        left = holders(roots(), model, 1)
+        assert max(left.values()) > 2 * PER_CLASS // 3, (model, left)  # what was not deleted is found as ever
+        now = [client.download(model, v, folder / "v.zip") for v in (1, 2)]
+        assert now == digests[model]  # versions stay what they were
+        matrix = client.get(f"/v1/models/{model}/metrics?version=3")["accuracy_matrix"]
+        assert matrix[1][0] is not None and matrix[3][0] is None
+    assert housekeeping(tools[:1], "check", "--verify") == "0 in all, 0 bytes.\n"
+    for model in METHODS:
+        print(
+            f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none after the next version"
+        )
+
+
+def summed(found: Mapping[str, int]) -> str:
+    return f"{len(found)} files with up to {max(found.values(), default=0)} images"
+
+
+def learn(client: Client, task: int) -> None:
+    jobs = [client.submit(model, batch(model, task)) for model in METHODS]
+    for job in jobs:
+        end = client.wait(job)
+        assert end["state"] == "succeeded", end
+
+
+def housekeeping(machines: list[Mapping[str, str]], *words: str) -> str:
+    """Run the operator's command on each machine; what the last one said."""
+    for environment in machines:
+        done = subprocess.run(
+            [sys.executable, "-m", "tools.housekeeping", *words],
+            cwd=service.ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_deleted_images_are_found_nowhere_in_the_small_size(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with service.running(data, {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "0.1"}) as running:
+        client = Client(running.url, running.key)
+        prove(client, lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)
+
+
+def test_deleted_images_are_found_nowhere_in_the_large_size(
+    tmp_path: Path, postgres_url: str, redis_url: str, s3: Any
+) -> None:
+    s3_store = s3.url(s3.bucket, "deleted-data")
+    environment = {"PERENNIAL_STORE_URL": s3_store, "PERENNIAL_SNAPSHOT_S": "0.1"}
+    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (large, client):
+        machines = [
+            {**large.environment, "PERENNIAL_DATA_DIR": str(large.data(name))}
+            for name in (*large_size.WORKERS, "api")
+        ]
+
+        def roots() -> list[Path]:
+            dump = tmp_path / "dump.sql"
+            url = make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
+            subprocess.run(["pg_dump", "--file", dump, url], check=True)
+            return [s3.root / "node", dump, *(large.data(name) for name in large.processes)]
+
+        prove(client, roots, machines, tmp_path)
