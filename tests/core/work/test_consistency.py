@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Export, Part, Task, Version
@@ -20,11 +19,14 @@ from core.work.publish import publish
 DAY_S = 86_400.0
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "folder":
         return Settings(data_dir=tmp_path / "data", store_url=f"file://{tmp_path / 'store'}", threads=1)
-    return request.getfixturevalue("s3").settings(tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}")
+    found: Settings = request.getfixturevalue("s3").settings(
+        tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
+    )
+    return found
 
 
 @pytest.fixture

@@ -1,0 +1,209 @@
+"""The restore drill: a backup while the service learns, everything destroyed, and the service again from the backup.
+
+Afterwards every version's download has the digest that it had, jobs that were open go on and finish, and the check of
+database against store finds nothing. In the large size with the standard tools: pg_dump and pg_restore for the
+database; a mirror of the bucket is played by our own store classes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import large_size
+import postgresql
+import pytest
+from sqlalchemy import select
+from sqlalchemy.engine import make_url
+
+from core.db.session import Database
+from core.db.tables import Job, Model, Version
+from core.store import Store, open_store
+from tools import digits, service
+from tools.backup import copy_objects
+from tools.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+MLP: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [64]}, "image": {"size": 8, "channels": 3}}
+QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
+LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 1000}
+"""Ten seconds and more: long enough for a backup to be begun and ended meanwhile."""
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_SNAPSHOT_S": "0.5",
+    "PERENNIAL_LEASE_S": "5",
+    "PERENNIAL_CHORES_S": "0.5",
+}
+
+
+def housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.housekeeping", *words],
+        cwd=service.ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def at_work(client: Client) -> str:
+    """Versions of one model, and a second one that learns: one job in the middle, one that waits. Its id."""
+    archives = [data for _, data in digits.archives()]
+    client.create_model("learned", recipe=QUICK, **MLP)
+    for archive in archives[:2]:
+        assert client.wait(client.submit("learned", archive))["state"] == "succeeded"
+    client.create_model("busy", recipe=LONG, **MLP)
+    job = client.submit("busy", archives[0])
+    client.submit("busy", archives[1])
+    while not client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"]:
+        assert not client.get(f"/v1/jobs/{job}")["is_terminal"]
+    return job
+
+
+@contextmanager
+def uploads(client: Client) -> Iterator[None]:
+    """A client that goes on submitting, one batch after the other."""
+    archives = [data for _, data in digits.archives()]
+    client.create_model("meanwhile", recipe=QUICK, **MLP)
+    end = threading.Event()
+
+    def submit() -> None:
+        other = Client(str(client.http.base_url), client.http.headers["Authorization"].split()[1])
+        while not end.is_set():
+            other.wait(other.submit("meanwhile", archives[2]))
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def versions(url: str) -> list[tuple[str, int]]:
+    """(model, version) of all that have a download, as a database that nobody uses yet has them."""
+    db = Database(url)
+    try:
+        with db.read() as session:
+            query = select(Model.name, Version.number).join(Version, Version.model_id == Model.id)
+            return [(name, number) for name, number in session.execute(query.where(Version.number > 0))]
+    finally:
+        db.close()
+
+
+def state(url: str, job: str) -> tuple[str, bool]:
+    """The state of a job in a database that nobody uses yet, and whether a snapshot of it is registered."""
+    db = Database(url)
+    try:
+        with db.read() as session:
+            row = session.get_one(Job, job)
+            return row.state, row.snapshot is not None
+    finally:
+        db.close()
+
+
+def digests(client: Client, wanted: list[tuple[str, int]], folder: Path) -> dict[tuple[str, int], str]:
+    return {(model, v): client.download(model, v, folder / "download.zip") for model, v in wanted}
+
+
+def finished(client: Client) -> int:
+    """Wait for the jobs that were open; how many there were."""
+    jobs = [job for job in client.items("/v1/jobs") if not job["is_terminal"]]
+    for job in jobs:
+        end = client.wait(job["id"])
+        assert end["state"] == "succeeded", end
+    return len(jobs)
+
+
+def judge(before: dict[tuple[str, int], str], after: dict[tuple[str, int], str], opened: int) -> None:
+    """`before` was read after the backup, so it may know versions that the backup does not."""
+    assert {("learned", 1), ("learned", 2)} <= set(after) and opened >= 2
+    assert after == {name: before[name] for name in after}
+    print(f"\n{len(after)} versions with equal digests; {opened} open jobs went on and succeeded")
+
+
+def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
+    data, saved, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    with service.running(data, SETTINGS) as running:
+        client = Client(running.url, running.key)
+        job = at_work(client)
+        with uploads(client):
+            told = housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
+        before = digests(client, versions(f"sqlite:///{data / 'perennial.db'}"), tmp_path)
+    shutil.rmtree(data)
+    print(told, housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "restore", saved))
+    copied = f"sqlite:///{again / 'perennial.db'}"
+    wanted = versions(copied)
+    assert state(copied, job) == ("running", True)
+    with service.running(again, SETTINGS) as running:
+        client = Client(running.url, running.key)
+        assert running.key == (saved / "admin-key").read_text().strip()
+        judge(before, digests(client, wanted, tmp_path), finished(client))
+        attempts = client.get(f"/v1/jobs/{job}")["attempt"]
+        assert attempts == 2  # it went on from its snapshot, after the lease of a worker that is no more
+    assert "0 in all" in housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "check", "--verify")
+
+
+def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_url: str, s3: Any) -> None:
+    def url(prefix: str) -> dict[str, str]:
+        return {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"restore/{prefix}")}
+
+    def store(prefix: str) -> Store:
+        return open_store(s3.settings(tmp_path / prefix, prefix=f"restore/{prefix}"))
+
+    def libpq(database: str) -> str:
+        return make_url(database).set(drivername="postgresql").render_as_string(hide_password=False)
+
+    database, dump = postgresql.create(), tmp_path / "perennial.dump"
+    live, mirror = store("live"), store("mirror")
+    (tmp_path / "first").mkdir()
+    with large_size.running(tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")) as (
+        _,
+        client,
+    ):
+        job = at_work(client)
+        copy_objects(live, mirror)
+        subprocess.run(["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True)
+        copy_objects(live, mirror)
+        before = digests(client, versions(database), tmp_path)
+        key = client.http.headers["Authorization"].split()[1]
+    postgresql.drop(database)
+    for info in list(live.list("")):
+        live.delete(info.key)
+
+    restored = postgresql.create()
+    try:
+        subprocess.run(["pg_restore", "--no-owner", "--dbname", libpq(restored), dump], check=True)
+        copy_objects(mirror, store("again"))
+        operator = {
+            **s3.environment(),
+            **url("again"),
+            "PERENNIAL_DATABASE_URL": restored,
+            "PERENNIAL_DATA_DIR": str(tmp_path / "operator"),
+        }
+        # The job's snapshot was replaced while the bucket was mirrored: it is forgotten, the job starts anew.
+        subprocess.run(
+            [sys.executable, "-m", "tools.housekeeping", "check", "--repair"],
+            cwd=service.ROOT, env={**os.environ, **operator}, check=False,
+        )  # fmt: skip
+        second = tmp_path / "second"
+        (second / "api").mkdir(parents=True)
+        (second / "api" / "admin-key").write_text(key)
+        wanted = versions(restored)
+        assert state(restored, job)[0] == "running"
+        with large_size.running(second, restored, redis_url, s3, **SETTINGS, **url("again")) as (large, _):
+            client = Client(large.url, key)
+            judge(before, digests(client, wanted, tmp_path), finished(client))
+            assert "0 in all" in housekeeping(operator, "check", "--verify")
+    finally:
+        postgresql.drop(restored)
