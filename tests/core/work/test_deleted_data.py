@@ -1,0 +1,119 @@
+"""What the sweep does for a task whose data was deleted: memories of older versions, snapshots of failed jobs."""
+
+from typing import Any
+
+import pytest
+
+from core.db.tables import Alias, Part, Task, Version
+from core.work import claim as claims
+from core.work import snapshots
+from core.work.publish import publish
+from core.work.sweep import sweep
+
+
+def run(desk: Any) -> None:
+    sweep(desk.db, desk.store, desk.blobs, desk.settings)
+
+
+def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
+    """The model's next version, with a memory."""
+    desk.submit(model, gate={"min_new_task": gate})
+    number = len(desk.all(Task, model_id=model))
+    parts = {
+        "head": f"head {buffer}",
+        "buffer": buffer,
+        "exemplars": f"too: {buffer}",
+        "own": f"own {buffer}",
+    }
+    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", number, 1, 2)]))
+
+
+def delete_data(desk: Any, model: str, number: int) -> None:
+    with desk.db.write() as session:
+        task = session.query(Task).filter_by(model_id=model, number=number).one()
+        task.data_deleted_at = task.train_deleted_at = task.held_out_deleted_at = desk.db.now(session)
+
+
+def remembering(desk: Any, model: str) -> list[int]:
+    """Versions that still have their memory; rows and store say the same."""
+    found = []
+    for version in desk.all(Version, model_id=model):
+        parts = desk.all(Part, version_id=version.id)
+        for part in parts:
+            assert desk.blobs.has(part.sha256) is (part.deleted_at is None)
+            assert part.deleted_at is None or part.type in ("buffer", "exemplars")
+        if any(part.type == "buffer" and part.deleted_at is None for part in parts):
+            found.append(version.number)
+    return found
+
+
+def test_older_memories_stay_until_the_next_version_is_there(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, "1")
+    learn(desk, model, "1 2")
+    delete_data(desk, model, 1)
+    run(desk)
+    assert remembering(desk, model) == [1, 2]
+    learn(desk, model, "2 3")
+    run(desk)
+    assert remembering(desk, model) == [3]
+    learn(desk, model, "2 3 4")
+    run(desk)
+    assert remembering(desk, model) == [3, 4]
+
+
+def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: Any) -> None:
+    model, other = desk.model(), desk.model()
+    learn(desk, other, "other")
+    learn(desk, model, "1")
+    learn(desk, model, "1 2")
+    delete_data(desk, model, 2)
+    learn(desk, model, "1 3")
+    run(desk)
+    assert remembering(desk, model) == [1, 3]
+    assert remembering(desk, other) == [1]
+
+
+def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
+    """A held version is not where `production` is; then `production` goes back to an old version."""
+    model = desk.model()
+    learn(desk, model, "1")
+    delete_data(desk, model, 1)
+    learn(desk, model, "2", gate=0.9)
+    run(desk)
+    assert remembering(desk, model) == [1, 2]
+    learn(desk, model, "3")
+    with desk.db.write() as session:
+        session.get_one(Alias, (model, "production")).version = 1
+    run(desk)
+    assert remembering(desk, model) == [1, 2, 3]
+    desk.submit(model)
+    desk.claim()
+    with desk.db.write() as session:
+        session.get_one(Alias, (model, "production")).version = 3
+    run(desk)
+    assert remembering(desk, model) == [1, 2, 3]
+
+
+def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, "the same")
+    delete_data(desk, model, 1)
+    learn(desk, model, "the same")
+    run(desk)
+    assert remembering(desk, model) == [1, 2]
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(desk: Any, erased: bool) -> None:
+    model = desk.model()
+    learn(desk, model, "1")
+    job = desk.submit(model)
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("images of task 1"), {})
+    claims.fail(desk.db, claim, "code", "x")
+    if erased:
+        delete_data(desk, model, 1)
+    run(desk)
+    assert bool(desk.keys("snapshots/")) is not erased
+    assert (desk.job(job).snapshot is None) is erased

@@ -1,0 +1,170 @@
+"""The operator's command, and backups: what is refused, what is told, what comes back."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.db.tables import Base, Owner
+from core.ids import new_id
+from core.settings import Settings
+from core.store import Blobs, open_store
+from core.work.consistency import check
+from tools import backup, housekeeping
+
+
+class Place:
+    """A service's data directory with a base, whose bytes are a blob."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = Settings(data_dir=folder)
+        self.db = Database(self.settings.resolved_database_url)
+        upgrade(self.db)
+        self.store = open_store(self.settings)
+        self.store.prepare()
+        (folder / "admin-key").write_text("pk_secret\n")
+        with self.db.write() as session:
+            session.add(Owner(id="own_1", name="team", created_at=0.0))
+        self.base("weights")
+
+    def base(self, text: str) -> str:
+        path = self.settings.folder("spool") / "x"
+        path.write_text(text)
+        sha256, size = Blobs(self.store, self.settings.folder("cache")).put_file(path, move=True)
+        with self.db.write() as session:
+            row = Base(
+                id=new_id("bas"), owner_id="own_1", architecture={}, sha256=sha256, bytes=size, created_at=0
+            )
+            session.add(row)
+            return sha256
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path / "data")
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
+    return made
+
+
+def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert housekeeping.main(["check"]) == 0
+    assert capsys.readouterr().out == "0 in all, 0 bytes.\n"
+    key = Blobs.key(place.base("lost"))
+    place.store.delete(key)
+    assert housekeeping.main(["check"]) == 1
+    out = capsys.readouterr().out
+    assert key in out and out.endswith("1 in all, 4 bytes; 1 missing.\n")
+    assert housekeeping.main(["check", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["object"], told["bytes"]) == ("missing", key, 4)
+    assert told["detail"].startswith("bas_")
+    assert housekeeping.main(["check", "--repair"]) == 1  # no copy anywhere: named, and left
+    assert "1 found, 0 repaired." in capsys.readouterr().out
+
+
+def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.store.put_bytes("archives/tsk_never", b"12345")
+    assert housekeeping.main(["sweep", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "0 in all, 0 bytes.\n"
+    assert housekeeping.main(["sweep", "--dry-run", "--grace-hours", "0"]) == 0
+    assert "archive that no task names  5  archives/tsk_never" in capsys.readouterr().out
+    assert place.store.stat("archives/tsk_never") is not None
+    assert housekeeping.main(["sweep", "--grace-hours", "0"]) == 0
+    assert place.store.stat("archives/tsk_never") is None
+
+
+def test_an_outage_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "nobody"))
+    assert housekeeping.main(["check"]) == 2
+    assert "alembic upgrade head" in capsys.readouterr().err
+
+
+def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
+    place.store.put_bytes("archives/tsk_never", b"no task names it")
+    told = backup.backup(place.settings, tmp_path / "saved")
+    assert told["objects"] == 1
+    assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
+    again = Settings(data_dir=tmp_path / "again")
+    backup.restore(again, tmp_path / "saved")
+    db, store = Database(again.resolved_database_url), open_store(again)
+    assert check(db, store, again, verify=True) == []
+    db.close()
+    assert [info.key for info in store.list("")] == [info.key for info in place.store.list("blobs/")]
+    assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
+
+
+def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thrice there is something that the copied database names and the copy of the objects never saw."""
+    real: Callable[[Path, Path], None] = backup._copy_database
+    made: list[str] = []
+
+    def between(source: Path, target: Path) -> None:
+        if len(made) == 3:
+            return real(source, target)
+        made.append(place.base(f"base {len(made)}"))
+        real(source, target)
+        with place.db.write() as session:
+            session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
+        place.store.delete(Blobs.key(made[-1]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup, "_copy_database", between)
+        told = backup.backup(place.settings, tmp_path / "saved")
+    assert len(made) == 3 and told["objects"] == 1
+    backup.restore(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
+    db = Database(again.resolved_database_url)
+    assert check(db, open_store(again), again, verify=True) == []
+    db.close()
+
+
+def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(backup.NotPossible, match="not empty"):
+        backup.backup(place.settings, tmp_path / "data")
+    backup.backup(place.settings, tmp_path / "saved")
+    with pytest.raises(backup.NotPossible, match="empty place"):
+        backup.restore(place.settings, tmp_path / "saved")
+    other = Settings(data_dir=tmp_path / "other")
+    open_store(other).put_bytes("blobs/x", b"somebody's")
+    with pytest.raises(backup.NotPossible, match="empty place"):
+        backup.restore(other, tmp_path / "saved")
+
+
+def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
+    backup.backup(place.settings, tmp_path / "saved")
+    blob = next((tmp_path / "saved" / "store" / "blobs").glob("*/*"))
+    again = Settings(data_dir=tmp_path / "again")
+    blob.unlink()
+    with pytest.raises(backup.NotPossible, match="lacks 1 objects"):
+        backup.restore(again, tmp_path / "saved")
+    (tmp_path / "saved" / backup.CONTENTS).unlink()
+    with pytest.raises(backup.NotPossible, match=r"has no backup\.json"):
+        backup.restore(again, tmp_path / "saved")
+    assert not (tmp_path / "again" / "perennial.db").exists()
+
+
+def test_a_database_of_another_kind_is_left_to_its_own_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PERENNIAL_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/x")
+    assert housekeeping.main(["backup", str(tmp_path / "saved")]) == 2
+    assert "pg_dump" in capsys.readouterr().err
+    assert not (tmp_path / "saved").exists()
+
+
+def test_the_copy_of_a_database_in_use_is_whole(place: Place, tmp_path: Path) -> None:
+    with place.db.write() as session:
+        session.add(Owner(id="own_2", name="not committed", created_at=0.0))
+        session.flush()
+        backup.backup(place.settings, tmp_path / "saved")
+    copy = sqlite3.connect(tmp_path / "saved" / "perennial.db")
+    assert copy.execute("SELECT id FROM owners").fetchall() == [("own_1",)]
+    assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    copy.close()
