@@ -19,6 +19,17 @@ from core.work.publish import publish
 DAY_S = 86_400.0
 
 
+# PostgreSQL repeats what is no question of SQL dialect: its run is among the slow ones.
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.services("postgresql")]),
+    ]
+)
+def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
+    return emptied(request.param)
+
+
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "folder":

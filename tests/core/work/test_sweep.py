@@ -225,6 +225,17 @@ def test_old_upload_files_go(desk: Any) -> None:
     assert [path.name for path in spool.iterdir()] == ["new"]
 
 
+def test_what_a_crashed_writer_left_half_written_goes_after_a_day(desk: Any) -> None:
+    """Only the worker starts again after a crash of a worker: nobody else looks there."""
+    incoming = desk.store.root / ".incoming"
+    for name, age in (("old", 1.0), ("new", None)):
+        (incoming / name).write_text("images")
+        if age is not None:
+            os.utime(incoming / name, (age, age))
+    run(desk)
+    assert [path.name for path in incoming.iterdir()] == ["new"]
+
+
 def test_a_crash_between_marking_and_deleting_is_repaired(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from core.work import retention
 
