@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MLP: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [64]}, "image": {"size": 8, "channels": 3}}
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
-LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 1000}
+LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 600}
 """Ten seconds and more: long enough for a backup to be begun and ended meanwhile."""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
