@@ -55,6 +55,9 @@ class TimedStore:
     def prepare(self) -> None:
         self.inner.prepare()
 
+    def remove_strays(self) -> None:
+        self.inner.remove_strays()
+
 
 @contextmanager
 def _measured(operation: str) -> Iterator[None]:
