@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 from array import array
 from dataclasses import asdict, dataclass
 
@@ -21,6 +22,8 @@ from core.ingest.members import Damaged, LyingSize, read
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING = range(5)
 REASON_BYTES = 112
 DIGEST_BYTES = 16
+CELL_BYTES = 16
+"""The row in work plus one (uint64), and CPU seconds spent so far (float64)."""
 _IMAGES_PER_RENEWAL = 8
 """The allowance of CPU time begins anew after so many images."""
 
@@ -69,14 +72,15 @@ class _Decoder:
         self.reasons = os.open(plan.reasons, os.O_WRONLY)
 
     def files(self, start: int, stop: int, at: mmap.mmap) -> None:
-        """Decode the files of rows [start, stop); `at` always names the row in work, plus one."""
+        """Decode the files of rows [start, stop); `at` always names the row in work, plus one, and the CPU
+        seconds of this process at its beginning."""
         plan, count = self.plan, stop - start
         offsets, packed, sizes, crcs = (self._column(i, start, count) for i in range(4))
         methods = os.pread(self.columns, count, 32 * plan.rows + start)
         blank = bytes(self.row_bytes)
         rows, verdicts, digests = [], bytearray(count), []
         for i in range(count):
-            struct.pack_into("<Q", at, 0, start + i + 1)
+            struct.pack_into("<Qd", at, 0, start + i + 1, time.process_time())
             if i % _IMAGES_PER_RENEWAL == 0:
                 images.renew_cpu(plan.cpu_s)
             pixels, digest, verdict = blank, b"", GOOD
@@ -147,7 +151,7 @@ def _write_at(fd: int, data: bytes, offset: int) -> None:
 def main() -> None:
     """Read the path of the progress cell, then plans (JSON) and ranges `start stop`; end with the input."""
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
-        cell = mmap.mmap(file.fileno(), 8)
+        cell = mmap.mmap(file.fileno(), CELL_BYTES)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     decoder: _Decoder | None = None
@@ -155,6 +159,8 @@ def main() -> None:
         if line.startswith("{"):
             plan = Plan(**json.loads(line))
             if decoder is None:
+                # What decoders of images print goes nowhere: a file may have it print megabytes.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 images.harden_process(plan.memory_bytes, plan.cpu_s)
             decoder = _Decoder(plan)
             continue
@@ -163,7 +169,7 @@ def main() -> None:
         images.renew_cpu(decoder.plan.cpu_s)
         work = decoder.files if decoder.plan.columns else decoder.rows
         work(start, stop, cell)
-        struct.pack_into("<Q", cell, 0, 0)
+        struct.pack_into("<Qd", cell, 0, 0, time.process_time())
         sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -19,8 +19,8 @@ from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Members, unpack_to
 from core.ingest.npz import NpyArray, rows
-from core.ingest.pool import Pool, Range, TooManyDeadly
-from core.ingest.report import Decoded, too_many_deadly
+from core.ingest.pool import Pool, Range, TooManyDeadly, TooSlow
+from core.ingest.report import Decoded, too_many_deadly, too_slow
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -48,7 +48,7 @@ class Decoding:
     def run(self, fd: int, source: Path, contents: Contents) -> Decoded:
         """Decode every image of an opened archive; `source` is its file, unpacked if it was gzip.
 
-        Raises Stopped, and Rejected when too many images end their decoder.
+        Raises Stopped, and Rejected when too many images end their decoder or they take far too long.
         """
         return self._arrays(fd, source, contents) if contents.npz else self._files(source, contents)
 
@@ -139,6 +139,8 @@ class Decoding:
                 self.pool.run(plan, ranges, report, self.stop)
             except TooManyDeadly as error:
                 raise too_many_deadly(self.pool.deadly, names, layout) from error
+            except TooSlow as error:
+                raise too_slow(self.pool.deadly, names, layout) from error
             before += count
 
     def _result(

@@ -6,6 +6,7 @@ have been an accident) and then counts as unusable. The other images of its rang
 
 import os
 import selectors
+import struct
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.ingest.decoder import BAD, REASON_BYTES, Plan
+from core.ingest.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
 from core.ingest.limits import BAD_SHARE
 
 IMAGE_S = 30.0
@@ -24,7 +25,10 @@ MAX_FAILED_STARTS = 2
 DEADLY = "the decoder crashed, or took too long or too much memory"
 MAX_DEADLY = 50
 """More images than this that kill the decoder end the ingest: each costs two processes."""
-_ROOT = Path(__file__).resolve().parents[2]
+BATCH_CPU_S, IMAGE_CPU_S = 300.0, 1.0
+"""CPU seconds that a batch may take to decode: so many, and so many more for each image. Sixteen million pixels
+take half of one; without a bound on the sum, images of just under `IMAGE_S` each would hold a worker for months."""
+ROOT = Path(__file__).resolve().parents[2]
 _TICK_S = 0.2
 Range = tuple[int, int]
 
@@ -37,9 +41,19 @@ class TooManyDeadly(Exception):
     """So many images killed the decoder that the batch is unusable."""
 
 
+class TooSlow(Exception):
+    """The batch takes more CPU time than its number of images can excuse."""
+
+
 def default_processes() -> int:
     """One decoder per core but one, at least one."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def environment() -> dict[str, str]:
+    """What a decoder inherits: nothing that it does not need, least of all keys."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+    return kept | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -50,6 +64,7 @@ class _Worker:
     given: deque[Range] = field(default_factory=deque)
     plan: Plan | None = None
     seen: int = 0
+    spent_s: float = 0.0
     ready: bool = False
     buffer: bytes = b""
 
@@ -70,25 +85,22 @@ class Pool:
     _workers: list[_Worker] = field(default_factory=list)
     _started: int = 0
     _failed_starts: int = 0
+    _spent_s: float = 0.0
+    """CPU seconds of decoders that have ended."""
 
     def start(self) -> None:
         """Start one decoder; it gets ready while the caller does other things."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
-        cell.write_bytes(bytes(8))
-        # A decoder inherits nothing that it does not need, least of all keys.
-        environment = {
-            key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ
-        }
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        cell.write_bytes(bytes(CELL_BYTES))
         with (self.folder / "decoder-errors").open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "core.ingest.decoder"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=_ROOT,
-                env=environment,
+                cwd=ROOT,
+                env=environment(),
                 process_group=0,
             )
         self._workers.append(_Worker(process, cell, time.monotonic()))
@@ -97,7 +109,7 @@ class Pool:
     def run(
         self, plan: Plan, ranges: list[Range], progress: Callable[[int, int], None], stop: Callable[[], bool]
     ) -> None:
-        """Decode all ranges. Raises Stopped, TooManyDeadly, RuntimeError when no decoder can start."""
+        """Decode all ranges. Raises Stopped, TooManyDeadly, TooSlow, RuntimeError when no decoder can start."""
         self._todo.extend(ranges)
         done, total = 0, sum(b - a for a, b in ranges)
         wanted = min(self.processes, len(ranges))
@@ -116,6 +128,8 @@ class Pool:
                 if finished:
                     progress(done, total)
             self._watch()
+            if self._spent_s + sum(w.spent_s for w in self._workers) > BATCH_CPU_S + IMAGE_CPU_S * plan.rows:
+                raise TooSlow
 
     def close(self) -> None:
         """End all decoders."""
@@ -168,7 +182,7 @@ class Pool:
         """End decoders that have been at one image, or at starting, for too long."""
         now = time.monotonic()
         for worker in self._workers:
-            at = int.from_bytes(worker.cell.read_bytes()[:8], "little")
+            at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
             if at != worker.seen or (worker.ready and not worker.given):
                 worker.seen, worker.since = at, now
             elif now - worker.since > (self.image_s if worker.ready else START_S):
@@ -178,6 +192,7 @@ class Pool:
         """A decoder has died: blame the image it was at, put the rest of its ranges back."""
         self._end(worker)
         self._workers.remove(worker)
+        self._spent_s += worker.spent_s
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts <= MAX_FAILED_STARTS:

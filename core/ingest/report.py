@@ -13,7 +13,7 @@ from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, LYING, REASON_BYTES
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import show
-from core.ingest.pool import DEADLY
+from core.ingest.pool import DEADLY, IMAGE_CPU_S
 
 
 @dataclass
@@ -75,18 +75,30 @@ def judge(decoded: Decoded, layout: Layout) -> tuple[dict[str, Any], npt.NDArray
 
 
 def too_many_deadly(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
-    rejected = [{"path": names(row), "reason": DEADLY} for row in deadly]
-    report = {
-        "rejected": rejected,
+    report = _stopped(deadly, names, layout, "too many images crashed the decoder")
+    first = show(report["rejected"][0]["path"])
+    return Rejected(
+        f"{len(deadly)} images crashed the decoder; the first is {first}. Remove them.",
+        extra={"report": report},
+    )
+
+
+def too_slow(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+    report = _stopped(deadly, names, layout, "the images took too long")
+    return Rejected(
+        f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a plainer form.",
+        extra={"report": report},
+    )
+
+
+def _stopped(deadly: list[int], names: Callable[[int], str], layout: Layout, why: str) -> dict[str, Any]:
+    return {
+        "rejected": [{"path": names(row), "reason": DEADLY} for row in deadly],
         "rejected_count": len(deadly),
         "ignored": layout.ignored,
         "duplicates": 0,
-        "notes": ["decoding stopped before the end: too many images crashed the decoder"],
+        "notes": [f"decoding stopped before the end: {why}"],
     }
-    return Rejected(
-        f"{len(deadly)} images crashed the decoder; the first is {show(rejected[0]['path'])}. Remove them.",
-        extra={"report": report},
-    )
 
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:

@@ -1,24 +1,23 @@
-"""The predict helper: a process beside the API that holds torch, decodes images and answers.
+"""The predict helper: a process beside the API that holds torch and answers.
 
 One request at a time over stdin and stdout, framed as `core.messages` says; a request is JSON followed by
-the raw bytes it announces. It keeps recent versions loaded, works under the limits of ingest, and ends when
-stdin closes. Its death costs the request at hand, nothing else.
+the raw bytes it announces, which a process of its own decodes (`image_decoder`). It keeps recent versions
+loaded, under a limit of memory, and ends when stdin closes. Its death costs the request at hand, nothing else.
 """
 
 import json
 import os
 import sys
-import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.limits import Limits
 from core.messages import read_exactly, read_message, write_message
+from core.work.image_decoder import ImageDecoder, Refused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,22 +29,12 @@ if TYPE_CHECKING:
 
     Pixels = npt.NDArray[np.uint8]
 
-MAX_IMAGES = 256
 KEPT_VERSIONS = 8
 KEPT_BYTES = 2 << 30
 NETWORK_BYTES = 6 << 30
-"""Address space for networks and their activations, beyond what decoding may take."""
+"""Address space for networks and their activations."""
 CPU_S = 600
 _DIGITS = 7
-
-
-class Refused(Exception):
-    """A request that cannot be answered; `kind` is `image` or `invalid`."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -103,24 +92,19 @@ class Networks:
                 tensors[name].data = held.setdefault(name, tensors[name].data)
 
 
-def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: Sequence[bytes]) -> bytes:
+def answer(networks: Networks, header: Mapping[str, Any], pixels: "Pixels") -> bytes:
     """The JSON of one answer.
 
     Args:
-        header: version_id, version, manifest, parts {name: path}, task, format (`files` or `arrays`).
-        body: the image files, or one JSON text of nested arrays.
+        header: version_id, version, manifest, parts {name: path}, task.
+        pixels: uint8 [N, S, S, C] as the manifest's image says.
 
     Raises:
-        Refused: the images, or the question, cannot be used.
+        Refused: the question cannot be answered.
     """
     from core.learn import predicting
 
     manifest = header["manifest"]
-    size, channels = int(manifest["image"]["size"]), int(manifest["image"]["channels"])
-    if header["format"] == "files":
-        pixels = from_files(body, size, channels, limits)
-    else:
-        pixels = from_arrays(body[0], size, channels, limits)
     version = networks.get(header["version_id"], manifest, header["parts"])
     network, task = version.network, header["task"]
     try:
@@ -146,60 +130,8 @@ def answer(networks: Networks, limits: Limits, header: Mapping[str, Any], body: 
     ).encode()
 
 
-def from_files(files: Sequence[bytes], size: int, channels: int, limits: Limits) -> "Pixels":
-    """uint8 [N, size, size, channels] of image files. Raises Refused naming the image."""
-    import numpy as np
-
-    decoded = []
-    for number, data in enumerate(files):
-        try:
-            decoded.append(images.decode(data, size, channels, limits.image_pixels))
-        except ImageInvalid as error:
-            raise Refused("image", f"Image {number} cannot be used: {error.detail}.") from error
-    return np.stack(decoded)
-
-
-def from_arrays(text: bytes, size: int, channels: int, limits: Limits) -> "Pixels":
-    """uint8 [N, size, size, channels] of JSON: nested arrays N×H×W or N×H×W×C of values 0 … 255.
-
-    The arrays may stand alone or as `{"images": …}`. Raises Refused.
-    """
-    import numpy as np
-
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Refused("invalid", "The body is not JSON.") from error
-    if isinstance(value, dict):
-        unknown = sorted(set(value) - {"images"})
-        if unknown or "images" not in value:
-            raise Refused("invalid", 'The body must be nested arrays or {"images": nested arrays}.')
-        value = value["images"]
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_IMAGES:
-        raise Refused("invalid", f"images must be a list of 1 to {MAX_IMAGES} images.")
-    squared = []
-    for number, image in enumerate(value):
-        try:
-            array = np.asarray(image)
-        except (ValueError, OverflowError) as error:
-            raise Refused("image", f"Image {number} is not a rectangular array.") from error
-        if array.ndim not in (2, 3) or array.dtype.kind not in "iuf" or not array.size:
-            raise Refused("image", f"Image {number} must be H×W or H×W×C numbers from 0 to 255.")
-        if array.ndim == 3 and array.shape[2] not in (1, 3, 4):
-            raise Refused("image", f"Image {number} has {array.shape[2]} channels; 1, 3 or 4 are possible.")
-        if array.shape[0] * array.shape[1] > limits.image_pixels:
-            raise Refused("image", f"Image {number} has more than {limits.image_pixels} pixels.")
-        if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
-            raise Refused("image", f"Image {number} must hold whole numbers from 0 to 255.")
-        try:
-            squared.append(images.square_array(array.astype(np.uint8), size, channels))
-        except ImageInvalid as error:
-            raise Refused("image", f"Image {number} cannot be used: {error.detail}.") from error
-    return np.stack(squared)
-
-
-def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
-    """Answer requests until the source ends."""
+def serve(source: BinaryIO, sink: BinaryIO, decoder: ImageDecoder) -> None:
+    """Answer requests until the source ends; a request's header also says its format, `files` or `arrays`."""
     networks = Networks()
     while True:
         try:
@@ -209,7 +141,9 @@ def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
             return
         images.renew_cpu(CPU_S)
         try:
-            result = answer(networks, limits, header, body)
+            image = header["manifest"]["image"]
+            size, channels = int(image["size"]), int(image["channels"])
+            result = answer(networks, header, decoder.decode(header["format"], body, size, channels))
             write_message(sink, b'{"ok": true}')
             write_message(sink, result)
         except Refused as error:
@@ -222,6 +156,7 @@ def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
 
 def main(threads: int, limits: Limits) -> None:
     """Load torch, drop what is not needed, say that the helper is ready, and serve."""
+    decoder = ImageDecoder(limits)
     # Libraries that print must not speak into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -230,12 +165,12 @@ def main(threads: int, limits: Limits) -> None:
     import core.learn.predicting  # noqa: F401 - loaded before the first request waits for it
 
     torch.set_num_threads(threads)
-    images.harden_process(limits.decoder_bytes + NETWORK_BYTES, CPU_S)
-    warnings.simplefilter(
-        "default"
-    )  # the limit on pixels is checked by itself; torch's warnings are not errors
+    images.harden_process(NETWORK_BYTES, CPU_S)
     write_message(sink, b'{"ready": true}')
-    serve(sys.stdin.buffer, sink, limits)
+    try:
+        serve(sys.stdin.buffer, sink, decoder)
+    finally:
+        decoder.close()
 
 
 if __name__ == "__main__":

@@ -212,6 +212,11 @@ def poisoned(data, *rest):
         time.sleep(1000)
     if data.endswith(b"SPIN"):
         while True: pass
+    if data.endswith(b"SLOW"):
+        before = time.process_time()
+        while time.process_time() < before + 0.1: pass
+    if data.endswith(b"SAYS"):
+        os.write(2, bytes(1 << 20))
     if data.endswith(b"EAT"):
         kept = bytearray(64 << 30)
     return real(data, *rest)
@@ -221,10 +226,10 @@ images.open_square = poisoned
 
 @pytest.fixture
 def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoders that die of files which end in KILL, HANG, SPIN or EAT."""
+    """Decoders that die of files which end in KILL, HANG, SPIN or EAT; SLOW takes 0.1 s, SAYS prints."""
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
-    monkeypatch.setattr(pool, "_ROOT", tmp_path)
+    monkeypatch.setattr(pool, "ROOT", tmp_path)
     monkeypatch.setattr(module, "Pool", partial(pool.Pool, image_s=1.0))
 
 
@@ -262,6 +267,31 @@ def test_many_images_that_end_their_decoder_reject_the_batch(take: Take, poisona
     with pytest.raises(Rejected, match="crashed the decoder") as caught:
         take(mixed({f"cat/p{i}.png": png(i) + b"KILL" for i in range(8)}))
     assert caught.value.extra["report"]["rejected"][0]["path"] == "cat/p0.png"
+
+
+def test_images_that_together_take_far_too_long_reject_the_batch(
+    take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "BATCH_CPU_S", 0.0)
+    monkeypatch.setattr(pool, "IMAGE_CPU_S", 0.02)
+    with pytest.raises(Rejected, match="CPU time") as caught:
+        take(mixed({f"cat/p{i}.png": png(i) + b"SLOW" for i in range(100)}))
+    assert "took too long" in caught.value.extra["report"]["notes"][-1]
+
+
+def test_what_decoders_of_images_print_is_kept_nowhere(
+    take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = []
+    close = pool.Pool.close
+
+    def look(self: pool.Pool) -> None:
+        printed.append((self.folder / "decoder-errors").stat().st_size)
+        close(self)
+
+    monkeypatch.setattr(pool.Pool, "close", look)
+    take(mixed({"cat/loud.png": png(5) + b"SAYS"}))
+    assert printed == [0]
 
 
 def test_a_decoder_killed_from_outside_costs_no_image(take: Take) -> None:

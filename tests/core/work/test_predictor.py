@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.ingest.limits import Limits
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.work import predictor
@@ -29,18 +28,14 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
         "classes": ["ant", "bee"], "heads": [], "method": {"name": "icarl", "hyper": {"exemplars": 9}},
     }  # fmt: skip
     header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, "task": None}
-    body = [json.dumps(pixels.tolist()).encode()]
-    networks, limits = Networks(), Limits()
+    networks = Networks()
     for _ in range(2):  # loaded, and then kept
-        found = json.loads(answer(networks, limits, {**header, "format": "arrays"}, body))
+        found = json.loads(answer(networks, header, pixels.numpy()))
         assert [p["label"] for p in found["predictions"][:2]] == ["ant", "bee"]
         assert all(abs(sum(p["probabilities"].values()) - 1) < 1e-5 for p in found["predictions"])
     head = {**manifest, "method": {"name": "finetune", "hyper": {}}}
-    plain = json.loads(
-        answer(
-            networks, limits, {**header, "version_id": "other", "manifest": head, "format": "arrays"}, body
-        )
-    )
+    other = {**header, "version_id": "other", "manifest": head}
+    plain = json.loads(answer(networks, other, pixels.numpy()))
     assert {p["label"] for p in plain["predictions"]} == {"ant"}  # a zero head: always the first class
 
 
@@ -62,11 +57,11 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
             "scenario": "class", "classes": list(network.classes), "heads": [], "network": network.describe(),
         }  # fmt: skip
         headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
-                        "task": None, "format": "arrays"})  # fmt: skip
-    body = [json.dumps(torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).tolist()).encode()]
+                        "task": None})  # fmt: skip
+    pixels = torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).to(torch.uint8).numpy()
     together = Networks()
     for header in (*headers, *headers[::-1]):
-        assert answer(together, Limits(), header, body) == answer(Networks(), Limits(), header, body)
+        assert answer(together, header, pixels) == answer(Networks(), header, pixels)
     loaded = [together.get(h["version_id"], h["manifest"], h["parts"]).network for h in headers]
     places = {t.data_ptr() for one in loaded for t in one.state_dict().values()}
     assert len(places) == len(loaded[-1].state_dict()) + 2 * 2  # weight and bias of two earlier classifiers
