@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 _PLUGINS = (BmpImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
+MAX_SCANS = 100
+"""Scans of a JPEG (libtiff's own bound for those it holds): each passes over the whole image, and some 33 bytes
+are one. Progressive files have about ten."""
 _ORIENTATION = 0x0112
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -79,6 +82,8 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int) -> tuple
         frames = bool(getattr(image, "is_animated", False))
         if image.format == "JPEG":
             # The decoder can halve the image while decoding; twice the wanted size keeps the quality.
+            if data.count(b"\xff\xda") > MAX_SCANS:
+                raise ImageInvalid(f"more than {MAX_SCANS} scans")
             image.draft(None, (2 * _resized(size), 2 * _resized(size)))
         image.load()
         turn = _orientation(image)

@@ -162,3 +162,11 @@ def test_arrays_get_the_same_treatment_as_files() -> None:
         pixels = noise(50, 40, channels)
         file = decode(encoded(Image.fromarray(pixels)), 32, 3, MAX)
         assert np.array_equal(square_array(pixels, 32, 3), file)
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded() -> None:
+    plain = encoded(Image.new("L", (64, 64), 99), "JPEG", progressive=True)
+    last = plain[plain.rindex(b"\xff\xda") : -2]
+    assert decode(plain[:-2] + 80 * last + plain[-2:], 32, 1, MAX).shape == (32, 32, 1)
+    with pytest.raises(ImageInvalid, match="more than 100 scans"):
+        decode(plain[:-2] + 2000 * last + plain[-2:], 32, 1, MAX)
