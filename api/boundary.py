@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 DISCARDED_BYTES = 64 << 10
 """A body at most this long is thrown away by the server after the answer, and the connection kept."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_GONE = "the handler is closed"
+"""What uvloop says of a connection whose client left with requests in line: no error of ours."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -60,7 +62,12 @@ class Boundary:
                 if unread:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:
+                if _GONE not in str(error):
+                    raise
+                raise ClientDisconnect from error
 
         try:
             await self.app(scope, watched_receive if unread else receive, named_send)

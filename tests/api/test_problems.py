@@ -1,11 +1,13 @@
 """Every error is a problem: one shape, whatever went wrong and wherever."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
+from api.boundary import Boundary
 from core.errors import Unavailable
 
 
@@ -144,3 +146,21 @@ def test_a_key_that_was_sent_in_a_wrong_place_is_not_repeated(client: TestClient
     ):
         assert answer.status_code in (404, 422)
         assert "Canary" not in answer.text
+
+
+def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
+    client: TestClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def gone(_message: Any) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
+        "headers": [], "http_version": "1.1", "scheme": "http", "app": client.app,
+    }  # fmt: skip
+    asyncio.run(Boundary(client.app)(scope, receive, gone))  # type: ignore[arg-type]
+    said = capfd.readouterr()
+    assert "unexpected error" not in said.out + said.err
