@@ -23,7 +23,7 @@ from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
 from core.requests.recipe import architecture as complete
-from core.requests.tensors import check_expected, read_header
+from core.requests.tensors import check_expected, check_finite, read_header
 from core.requests.times import rfc3339
 from core.settings import Settings
 from core.store.blobs import Blobs
@@ -95,7 +95,7 @@ def create(
     """Check an uploaded file and keep it; `path` is moved into the store.
 
     Raises:
-        BaseInvalid: not a safetensors file, or not one of this architecture.
+        BaseInvalid: not a safetensors file, not one of this architecture, or with NaN or infinity in it.
         StorageFull: the owner has no room for it.
     """
     tensors = read_header(path)
@@ -111,6 +111,7 @@ def create(
     )
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
+    check_finite(path, tensors)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         references.share(session)

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from core.errors import BaseInvalid
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_DIMENSIONS = 8
+MAX_NAME_CHARS = 300
 COPY_BYTES = 1 << 20
 
 # Bytes per value, in the rank order by which the format's own writer sorts (largest rank first).
@@ -111,6 +114,25 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
         )
 
 
+def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
+    """Read every 32-bit float: one that is no number would spoil each version that starts from it.
+
+    Raises:
+        BaseInvalid: NaN or infinity; names the tensor.
+    """
+    with path.open("rb") as file:
+        for tensor in tensors:
+            if tensor.dtype != "F32":
+                continue
+            file.seek(tensor.begin)
+            left = tensor.end - tensor.begin
+            while left:
+                data = file.read(min(left, COPY_BYTES))
+                if not np.isfinite(np.frombuffer(data, "<f4")).all():
+                    raise BaseInvalid(f"Tensor {tensor.name!r} holds NaN or infinity.")
+                left -= len(data)
+
+
 class Merged:
     """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
 
@@ -183,7 +205,7 @@ def _parse(text: bytes) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in pairs:
             if name in found:
-                raise BaseInvalid(f"The safetensors header names {name!r} twice.")
+                raise BaseInvalid(f"The safetensors header names {name[:MAX_NAME_CHARS]!r} twice.")
             found[name] = value
         return found
 
@@ -198,8 +220,10 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 def _tensor(name: str, entry: Any, body: int) -> Tensor:
     def refuse(reason: str) -> BaseInvalid:
-        return BaseInvalid(f"Tensor {name!r} of the safetensors header {reason}.")
+        return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")
 
+    if len(name) > MAX_NAME_CHARS:
+        raise refuse(f"has a name of more than {MAX_NAME_CHARS} characters")
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise refuse("must have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save, save_file
 
-from core.requests.tensors import Merged
+from core.errors import BaseInvalid
+from core.requests.tensors import Merged, check_finite, read_header
 
 
 def same(name: str) -> str:
@@ -49,3 +50,19 @@ def test_tensors_can_be_renamed_and_left_out(tmp_path):
     path = write(tmp_path / "1", fc=np.ones(1, np.float32), w=np.zeros(1, np.float32))
     merged = Merged([(path, lambda name: None if name == "fc" else f"backbone.{name}")])
     assert merged.names == ["backbone.w"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_base_with_a_value_that_is_no_number_is_refused(tmp_path, value: float):
+    weights = np.zeros(1_000_000, np.float32)
+    weights[-1] = value
+    path = write(tmp_path / "1", good=np.ones(3, np.float32), bad=weights, count=np.array([5], np.int64))
+    with pytest.raises(BaseInvalid, match="'bad' holds NaN or infinity"):
+        check_finite(path, read_header(path))
+    check_finite(write(tmp_path / "2", good=np.ones(3, np.float32)), read_header(tmp_path / "2"))
+
+
+def test_a_name_of_a_megabyte_is_not_repeated_in_the_error(tmp_path):
+    with pytest.raises(BaseInvalid, match="more than 300 characters") as caught:
+        read_header(write(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)}))
+    assert len(caught.value.detail) < 500
