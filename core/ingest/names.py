@@ -12,7 +12,8 @@ from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
 
 _SHOWN_CHARS = 120
 _DRIVE = re.compile(r"^[A-Za-z]:")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Also what turns the direction of text around: a name that reads as another one deceives whoever sees it."""
 _JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
 ARCHIVE_SUFFIXES = (
     ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab", ".iso",
