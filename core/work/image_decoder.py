@@ -6,6 +6,7 @@ versions and whoever is next in line stay. Messages are those of `core.messages`
 it announces; an answer is one message per image (`P` and its pixels), and at the end `E`, or `R` and a refusal.
 """
 
+import gc
 import json
 import os
 import selectors
@@ -178,6 +179,11 @@ def from_arrays(text: bytes, size: int, channels: int, limits: Limits) -> Iterat
 
     value = _images(text)
     for number, image in enumerate(value):
+        # Before NumPy looks at every element: an empty row, or far too many of them, shows at the first.
+        if not (isinstance(image, list) and image and isinstance(image[0], list) and image[0]):
+            raise Refused("image", f"Image {number} must be H×W or H×W×C numbers from 0 to 255.")
+        if len(image) * len(image[0]) > limits.image_pixels:
+            raise Refused("image", f"Image {number} has more than {limits.image_pixels} pixels.")
         try:
             array = np.asarray(image)
         except (ValueError, OverflowError) as error:
@@ -186,8 +192,6 @@ def from_arrays(text: bytes, size: int, channels: int, limits: Limits) -> Iterat
             raise Refused("image", f"Image {number} must be H×W or H×W×C numbers from 0 to 255.")
         if array.ndim == 3 and array.shape[2] not in (1, 3, 4):
             raise Refused("image", f"Image {number} has {array.shape[2]} channels; 1, 3 or 4 are possible.")
-        if array.shape[0] * array.shape[1] > limits.image_pixels:
-            raise Refused("image", f"Image {number} has more than {limits.image_pixels} pixels.")
         if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
             raise Refused("image", f"Image {number} must hold whole numbers from 0 to 255.")
         try:
@@ -265,6 +269,7 @@ def main(limits: Limits) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
+    gc.disable()  # nested arrays hold no cycles, and looking for some takes longer than reading them
     images.harden_process(limits.decoder_bytes + ARRAY_BYTES, int(2 * DECODE_S))
     serve(sys.stdin.buffer, sink, limits)
 

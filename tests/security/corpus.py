@@ -1,0 +1,407 @@
+"""Every hostile input through real HTTP against a real service: `python tests/security/corpus.py [--full]`.
+
+Starts API and worker on a free port with lowered limits, sends all cases of the corpus, puts all pictures into one
+batch as well, and watches memory. At the end the same processes must still learn a batch and answer a prediction,
+no temporary file may be left, and nothing may have been answered by a 5xx. Prints a table of every case, and totals.
+"""
+
+import argparse
+import json
+import random
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import httpx
+import psutil
+
+from core.ingest.limits import Limits
+from core.requests.bases import expected_base
+from core.settings import Settings
+from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
+from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.security import archives, arrays, bodies, pictures, weights
+from tests.security.case import BASES, PREDICT, TASKS, Case
+from tools import service
+from tools.client import Client
+
+MB = 1 << 20
+BODY_BYTES = 64 * MB
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_MAX_BODY_BYTES": str(BODY_BYTES),
+    "PERENNIAL_UPLOAD_IDLE_S": "2",
+    "PERENNIAL_POLL_S": "0.1",
+}
+BOUNDS_MB = {
+    # The API keeps at most 256 MiB of predictions in line and two directories of an archive.
+    "api": 640,
+    "worker": 640,
+    "decoder": (Limits().decoder_bytes + 192 * MB) // MB,
+    "helper": 1024,
+    # A decoder's limit, a GiB for arrays as objects, and what it has mapped at its start.
+    "image decoder": (Limits().decoder_bytes + 1024 * MB + 192 * MB) // MB,
+}
+"""Peak resident memory that each process may have, in MiB."""
+_PROCESSES = {
+    "api": "api.app:create_app",
+    "helper": "core.work.predictor",
+    "image decoder": "core.work.image_decoder",
+    "decoder": "core.ingest.decoder",
+    "worker": "worker.",
+}
+_RAW_S = 15.0
+
+
+@dataclass
+class Outcome:
+    """One case and what became of it."""
+
+    name: str
+    answer: str
+    ms: float
+    right: bool
+
+
+@dataclass
+class Report:
+    """All outcomes, peaks of memory in MiB by process, and what else went wrong."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    peaks: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        """Everything that must not be."""
+        lines = [f"{o.name}: answered {o.answer}" for o in self.outcomes if not o.right]
+        lines += [
+            f"{name} took {peak:.0f} MiB, more than {BOUNDS_MB[name]}"
+            for name, peak in self.peaks.items()
+            if peak > BOUNDS_MB[name]
+        ]
+        return lines + self.failures
+
+
+def cases() -> list[Case]:
+    """The whole corpus."""
+    groups = (archives, arrays, weights, pictures, bodies)
+    return [case for group in groups for case in group.cases()]
+
+
+class Memory(threading.Thread):
+    """Looks at the high-water mark of each process of a service ten times a second, from its start on."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(daemon=True)
+        self.peaks: dict[str, float] = {}
+        self._root = psutil.Process(root)
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        while not self._end.wait(0.1):
+            try:
+                children = self._root.children(recursive=True)
+            except psutil.Error:
+                continue
+            for process in children:
+                name = role(process)
+                if name is not None:
+                    self.peaks[name] = max(self.peaks.get(name, 0.0), _peak_mb(process.pid))
+
+    def stop(self) -> dict[str, float]:
+        """Peaks in MiB by process."""
+        self._end.set()
+        self.join()
+        return self.peaks
+
+
+def role(process: psutil.Process) -> str | None:
+    """Which part of the service a process is."""
+    try:
+        words = " ".join(process.cmdline())
+    except psutil.Error:
+        return None
+    return next((name for name, mark in _PROCESSES.items() if mark in words), None)
+
+
+def pids(root: int) -> dict[str, int]:
+    """The processes that must live through the corpus."""
+    found = {role(p): p.pid for p in psutil.Process(root).children(recursive=True)}
+    return {name: pid for name, pid in found.items() if name in ("api", "helper")}
+
+
+def _peak_mb(pid: int) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
+    return int(line.split()[1]) / 1024
+
+
+def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
+    """Send the chosen cases to a service of their own. full: also 2 GB in one body."""
+    report = Report()
+    settings = dict(SETTINGS)
+    if full:
+        settings["PERENNIAL_MAX_BODY_BYTES"] = str(4 << 30)
+    with service.running(data_dir, settings) as running:
+        memory = Memory(running.process.pid)
+        memory.start()
+        client = Client(running.url, running.key)
+        _learn(client, "target", honest_zip(honest_pictures(10)))
+        _predict(client, "target")
+        before = pids(running.process.pid)
+        stored = _stored(data_dir)
+        for case in chosen:
+            if not (full and "larger than declared limit" in case.name):
+                report.outcomes.append(_send(running, client, case))
+        _bases(client, data_dir, report)
+        _jobs(client, chosen, report)
+        if full:
+            _two_gigabytes(client, report)
+        _after(running, client, before, stored, report)
+        report.peaks = memory.stop()
+    return report
+
+
+def _send(running: service.Service, client: Client, case: Case) -> Outcome:
+    began = time.monotonic()
+    body = case.body()
+    made_ms = 1000 * (time.monotonic() - began)
+    status, code = _raw(running, case, body) if case.raw else _http(client, case, body)  # type: ignore[arg-type]
+    ms = 1000 * (time.monotonic() - began) - made_ms
+    answer = "closed" if status is None else f"{status} {code}".strip()
+    if status == 202 and "202" in case.answers:
+        _end_job(client)
+    return Outcome(f"{case.group}: {case.name}", answer, ms, case.right(status, code))
+
+
+def _http(client: Client, case: Case, body: bytes) -> tuple[int | None, str]:
+    headers: dict[str, Any] = {name: value.encode("latin-1") for name, value in case.headers.items()}
+    content: bytes | None = body
+    if case.path == PREDICT and case.group == "pictures":
+        parts = (
+            b"--xx",
+            b'Content-Disposition: form-data; name="image"; filename="a.png"',
+            b"",
+            body,
+            b"--xx--",
+            b"",
+        )
+        content = b"\r\n".join(parts)
+        headers["Content-Type"] = bodies.FORM["Content-Type"]
+    if case.method in ("GET", "TRACE"):
+        content = None
+    try:
+        answer = client.http.request(case.method, case.path, content=content, headers=headers)
+    except httpx.TransportError:
+        return None, ""
+    return answer.status_code, _code(answer.content)
+
+
+def _raw(running: service.Service, case: Case, pieces: list[bytes]) -> tuple[int | None, str]:
+    host, port = running.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=_RAW_S) as connection:
+        try:
+            for number, piece in enumerate(pieces):
+                if number and case.pause_s:
+                    time.sleep(case.pause_s)
+                connection.sendall(piece.replace(b"{key}", running.key.encode()))
+            if "then gone" in case.name:
+                connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it was answered before all was sent
+        answer = HTTPResponse(connection, method=case.method)
+        try:
+            answer.begin()
+            return answer.status, _code(answer.read(MB))
+        except (OSError, HTTPException):
+            return None, ""  # cut, or silence until the time was over
+
+
+def _code(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["type"]).removeprefix("/problems/")
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
+def _end_job(client: Client) -> None:
+    """A case that is odd but accepted must not hold up the target's line."""
+    job = client.items(TASKS)[-1]["job"]
+    client.http.post(f"/v1/jobs/{job}/cancel")
+    client.wait(job, 60)
+
+
+def _bases(client: Client, data_dir: Path, report: Report) -> None:
+    """A base that fits and is full of NaN or infinity is refused; a sound one is taken."""
+    expected = expected_base(
+        Settings(data_dir=data_dir),
+        client.get("/v1/models/target")["architecture"],
+        client.get("/v1/models/target")["image"],
+    )
+    for fill, wanted in ((float("nan"), 422), (float("inf"), 422), (0.5, 201)):
+        began = time.monotonic()
+        answer = client.http.post(BASES, content=weights.small_cnn(fill, expected))
+        ms = 1000 * (time.monotonic() - began)
+        text = f"{answer.status_code} {_code(answer.content)}".strip()
+        report.outcomes.append(Outcome(f"weights: full of {fill}", text, ms, answer.status_code == wanted))
+
+
+def _jobs(client: Client, chosen: list[Case], report: Report) -> None:
+    """Batches whose attack shows only when they are decoded: each ends as a rejected job, or as rows of a report."""
+    data = png(1)
+    honest = [Entry(f"{c}/{i}.png".encode(), png(i)) for c in ("cat", "dog") for i in range(4)]
+    late = [Entry(f"cat/w{i}.png".encode(), b"x" * (9 << 20), method=0) for i in range(5)]
+    for name, body, state in (
+        ("all pictures damaged", honest_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
+        ("more than 5 % damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": b"x" for i in range(3)}), "rejected"),
+        ("one class damaged", honest_zip(honest_pictures(40) | {"bad/1.png": b"x"}), "rejected"),
+        ("false checksums", raw_zip([*honest, *[Entry(f"cat/c{i}.png".encode(), data, crc=7) for i in range(5)]]), "rejected"),
+        ("pictures of 9 MB of nothing", raw_zip([*honest, *late]), "rejected"),
+        ("lie behind the trial's budget", _late_lie(), "rejected"),
+        ("labels that are formulas", honest_zip({f"{label}/{i}.png": png(i) for label in ("=1+1", "@SUM(A1)", "+a", "-b")
+                                                 for i in range(6)}), "succeeded"),
+    ):  # fmt: skip
+        began = time.monotonic()
+        model = client.create_model(f"m{len(report.outcomes)}", recipe={"method": "finetune", "epochs": 1})
+        try:
+            said = client.wait(client.submit(model["name"], body))["state"]
+        except RuntimeError as error:
+            said = str(error)
+        ms = 1000 * (time.monotonic() - began)
+        report.outcomes.append(Outcome(f"job: {name}", f"job {said}", ms, said == state))
+    poison = [case for case in chosen if case.group == "pictures"]
+    if poison:
+        _pictures(client, poison, report)
+
+
+def _late_lie() -> bytes:
+    """Deflated entries up to the trial's 32 MiB, and behind them one that unpacks to more than it says."""
+    noise = random.Random(1).randbytes(4 << 20)
+    filler = [Entry(f"cat/f{i}.png".encode(), noise, method=8) for i in range(9)]
+    lie = Entry(b"cat/lie.png", bytes(range(256)) * 40, method=8, size=5_000)
+    return raw_zip([Entry(b"dog/0.png", png(1)), *filler, lie])
+
+
+def _pictures(client: Client, poison: list[Case], report: Report) -> None:
+    """All hostile pictures in one batch of honest ones: bad ones are rows with their reason, the rest is learned."""
+    files = pictures.good(11 * len(poison))
+    names = {f"cat/poison-{i}.bin.png": case for i, case in enumerate(poison)}
+    # An entry that starts like an archive refuses the batch as a whole: those are cases of their own.
+    sent = {name: case for name, case in names.items() if not case.body().startswith(b"PK")}  # type: ignore[union-attr]
+    began = time.monotonic()
+    client.create_model("pictures", recipe={"method": "finetune", "epochs": 1})
+    body = honest_zip(files | {name: case.body() for name, case in sent.items()})  # type: ignore[dict-item,misc]
+    job = client.wait(client.submit("pictures", body), 300)
+    ms = 1000 * (time.monotonic() - began)
+    task = client.get("/v1/models/pictures/tasks/1")
+    rows = {row["path"]: row["reason"] for row in (task["report"] or {}).get("rejected", [])}
+    learned = job["state"] == "succeeded"
+    report.outcomes.append(
+        Outcome("job: all pictures in a batch", f"job {job['state']}, {len(rows)} rows", ms, learned)
+    )
+    for name, case in sent.items():
+        reason = rows.get(name, "")
+        words = [] if case.row in ("", "*") else case.row.split("|")
+        right = bool(reason) == bool(case.row) and (not words or any(word in reason for word in words))
+        report.outcomes.append(Outcome(f"row: {case.name}", reason or "learned", 0.0, right))
+
+
+def _two_gigabytes(client: Client, report: Report) -> None:
+    began = time.monotonic()
+    block = bytes(MB)
+
+    def pieces() -> Any:
+        yield b"PK\x03\x04" + block[4:]
+        for _ in range(2047):
+            yield block
+
+    answer = client.http.post(TASKS, content=pieces(), timeout=300)
+    ms = 1000 * (time.monotonic() - began)
+    right = answer.status_code == 422
+    report.outcomes.append(
+        Outcome("bodies: 2 GB in chunks", f"{answer.status_code} {_code(answer.content)}", ms, right)
+    )
+
+
+def _learn(client: Client, model: str, body: bytes) -> None:
+    if client.http.get(f"/v1/models/{model}").status_code == 404:
+        client.create_model(model, recipe={"method": "finetune", "epochs": 1})
+    job = client.wait(client.submit(model, body))
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"an honest batch ended as {job['state']}: {job.get('error')}")
+
+
+def _predict(client: Client, model: str) -> dict[str, Any]:
+    path = f"/v1/models/{model}/versions/latest/predict"
+    answer = client.http.post(path, files={"image": ("a.png", png(3), "image/png")})
+    if answer.status_code != 200:
+        raise RuntimeError(f"an honest picture was answered by {answer.status_code}: {answer.text[:300]}")
+    return answer.json()  # type: ignore[no-any-return]
+
+
+def _stored(data_dir: Path) -> set[Path]:
+    """Files of uploads, jobs and downloads under way."""
+    folders = [data_dir / name for name in ("spool", "work")]
+    return {path for folder in folders if folder.exists() for path in folder.rglob("*") if path.is_file()}
+
+
+def _after(
+    running: service.Service, client: Client, before: dict[str, int], stored: set[Path], report: Report
+) -> None:
+    """The service still works, as the same processes, and nothing is left."""
+    try:
+        _learn(client, "after", honest_zip(honest_pictures(10)))
+        _predict(client, "after")
+    except RuntimeError as error:
+        report.failures.append(str(error))
+    now = pids(running.process.pid)
+    report.failures += [f"{name} is another process" for name, pid in before.items() if now.get(name) != pid]
+    report.failures += [f"{path} is left" for path in sorted(_stored(running.data_dir) - stored)]
+    for line in running.log.read_text(errors="replace").splitlines():
+        if any(mark in line for mark in ("unexpected error", "predict helper gone", "Traceback", "restart")):
+            report.failures.append(f"the log says: {line[:200]} … {line[-700:]}")
+    answers = Counter(outcome.answer.split(" ")[0] for outcome in report.outcomes)
+    report.failures += [
+        f"{count} answers {status}" for status, count in answers.items() if status.startswith("5")
+    ]
+
+
+def main() -> int:
+    """Print the table; 1 when anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="also 2 GB in one body (takes 2 GB of disk)")
+    parser.add_argument("--group", action="append", help="archives, arrays, weights, pictures or bodies")
+    asked = parser.parse_args()
+    began = time.monotonic()
+    chosen = [case for case in cases() if asked.group is None or case.group in asked.group]
+    with tempfile.TemporaryDirectory() as folder:
+        report = run(Path(folder) / "data", chosen, full=asked.full)
+    for outcome in report.outcomes:
+        mark = " " if outcome.right else "!"
+        print(f"{mark} {outcome.name[:70]:70} {outcome.answer[:42]:42} {outcome.ms:8.0f} ms")
+    answers = Counter(outcome.answer for outcome in report.outcomes if not outcome.name.startswith("row:"))
+    print(f"\n{len(report.outcomes)} answers in {time.monotonic() - began:.0f} s:")
+    print("  " + ", ".join(f"{count} × {answer}" for answer, count in answers.most_common()))
+    peaks = [f"{name} {peak:.0f} (bound {BOUNDS_MB[name]})" for name, peak in sorted(report.peaks.items())]
+    print("  peak memory in MiB: " + ", ".join(peaks))
+    print(f"  {len(report.wrong)} wrong")
+    for line in report.wrong:
+        print("WRONG", line)
+    return int(bool(report.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

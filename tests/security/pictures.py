@@ -1,0 +1,207 @@
+"""Pictures that attack: each is sent for prediction, and all of them together are rows of one batch."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.security.case import PREDICT, Case
+
+NO_IMAGE, DAMAGED, PIXELS = "not a PNG", "damaged", "pixels"
+_TAKEN = ("200",)
+_REFUSED = ("422 image-invalid",)
+
+
+def cases() -> list[Case]:
+    """All pictures. `row`: words of the line in a batch's report; empty for odd ones that are fine."""
+    honest = png(1, (64, 64))
+    return [
+        _bad("no bytes", lambda: b"", "empty"),
+        _bad("one byte", lambda: b"\x89", NO_IMAGE),
+        _bad("PNG signature alone", lambda: b"\x89PNG\r\n\x1a\n", DAMAGED),
+        _bad("PNG of 4 Gpx declared", lambda: _png(65_535, 65_535, b""), PIXELS),
+        _bad("PNG of 2^31 - 1 pixels a side", lambda: _png(2**31 - 1, 2**31 - 1, b""), PIXELS),
+        _bad("PNG of no width", lambda: _png(0, 9, b""), ""),
+        _bad("PNG of 900 Mpx, all there", lambda: _flat_png(30_000), PIXELS),
+        _bad("PNG of 16.8 Mpx declared, 10 bytes there", lambda: _png(4096, 4096, zlib.compress(bytes(10))), DAMAGED),
+        _bad("PNG cut in its data", lambda: honest[: len(honest) // 2], DAMAGED),
+        _bad("PNG with a false checksum", lambda: honest[:40] + bytes([honest[40] ^ 1]) + honest[41:], ""),
+        _odd("PNG chunk of 4 GiB", lambda: honest[:33] + b"\xff\xff\xff\xffIDAT" + honest[41:]),
+        _bad("PNG without a palette", lambda: _png(8, 8, zlib.compress(bytes(72)), color=3), ""),
+        _bad("PNG of unknown colour type", lambda: _png(8, 8, zlib.compress(bytes(72)), color=5), DAMAGED),
+        _bad("PNG with a text bomb", lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(64 << 20), 9)), ""),
+        _bad("PNG with a colour profile bomb", lambda: _chunked(b"iCCP", b"k\0\0" + zlib.compress(bytes(64 << 20), 9)), ""),
+        _bad("PNG with a thousand text bombs", lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000), 9), 1000), ""),
+        _odd("PNG with EXIF of loops", lambda: _chunked(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x69\x87\x04\0\1\0\0\0\x08\0\0\0" + bytes(8))),
+        _odd("PNG that declares 10^6 frames", lambda: _chunked(b"acTL", struct.pack(">II", 1_000_000, 0))),
+        _odd("PNG that declares 2^31 frames", lambda: _chunked(b"acTL", struct.pack(">II", 2**31 - 1, 0))),
+        _odd("PNG with a zip behind it (polyglot)", lambda: png(2) + honest_zip({"a": b"x"})),
+        _odd("PNG with a script in a text", lambda: _chunked(b"tEXt", b"Comment\0<script>alert(1)</script>")),
+        _odd("PNG of 16 bits", lambda: _save(Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)), "PNG")),
+        _odd("PNG of one row and a million columns", lambda: _save(Image.new("L", (1_000_000, 1)), "PNG")),
+        _bad("JPEG of 65,500 pixels a side", lambda: _jpeg_sized(65_500, 65_500), PIXELS),
+        _bad("JPEG of no height", lambda: _jpeg_sized(8, 0), DAMAGED + "|" + NO_IMAGE),
+        _bad("JPEG cut in half", lambda: _half(_noise("JPEG")), DAMAGED),
+        _bad("JPEG of 2,000 scans", lambda: _scans(2000), "scans"),
+        _bad("JPEG of 2,000 scans and 16.8 Mpx", lambda: _scans(2000, 4096), "scans"),
+        _bad("JPEG marker of 0 bytes", lambda: b"\xff\xd8\xff\xe0\0\0" + bytes(90), NO_IMAGE + "|" + DAMAGED),
+        _bad("JPEG tables beyond the end", lambda: b"\xff\xd8\xff\xc4\xff\xff" + bytes(90), NO_IMAGE + "|" + DAMAGED),
+        _odd("JPEG in CMYK", lambda: _save(Image.new("CMYK", (16, 16)), "JPEG")),
+        _odd("JPEG with 64 kB of EXIF noise", lambda: _save(Image.new("RGB", (16, 16)), "JPEG", exif=b"Exif\0\0" + bytes(range(250)) * 250)),
+        _odd("JPEG with EXIF that points at itself", lambda: _save(
+            Image.new("RGB", (16, 16)), "JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\1\0\0\0\x09\0\0\0\x08\0\0\0")),
+        _odd("JPEG with HTML behind it", lambda: _save(Image.new("RGB", (16, 16)), "JPEG") + b"<html>" * 99),
+        _bad("WebP of 16,383 pixels a side", lambda: _webp(16_383, 16_383), PIXELS + "|" + NO_IMAGE + "|" + DAMAGED),
+        _bad("WebP cut in half", lambda: _half(_noise("WEBP")), DAMAGED + "|" + NO_IMAGE),
+        _bad("WebP with a length of 4 GiB", lambda: b"RIFF\xff\xff\xff\xffWEBPVP8 \xff\xff\xff\xff" + bytes(99), ""),
+        _bad("WebP of noise bits", lambda: _noise("WEBP")[:20] + np.random.default_rng(1).bytes(900), ""),
+        _odd("WebP of 300 frames", lambda: _frames("WEBP", 300)),
+        _bad("BMP of 2^31 pixels a side", lambda: _bmp(2**31 - 1, 2**31 - 1), PIXELS),
+        _bad("BMP of negative width", lambda: _bmp(-8, 8), ""),
+        _bad("BMP of 16.8 Mpx declared, nothing there", lambda: _bmp(4096, 4096), DAMAGED),
+        _bad("BMP in RLE that never ends", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\0\x02\xff\xff" * 9, ""),
+        _bad("TIFF of 2^32 - 1 pixels a side", lambda: _tiff(2**32 - 1, 2**32 - 1), ""),
+        _bad("TIFF of 16.8 Mpx declared, nothing there", lambda: _tiff(4096, 4096), DAMAGED),
+        _bad("TIFF whose directory is itself", lambda: b"II*\0\x08\0\0\0\0\0\x08\0\0\0", ""),
+        _bad("TIFF of 60,000 odd tags", lambda: _tiff(8, 8, odd=60_000), ""),
+        _bad("TIFF directory beyond the end", lambda: b"II*\0\xff\xff\xff\x7f", ""),
+        _bad("TIFF of 32-bit floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF"), "32-bit"),
+        _bad("TIFF cut in its data", lambda: _noise("TIFF", compression="tiff_lzw")[:700], ""),
+        _odd("TIFF of 60,000 frames", lambda: _tiff_chain(60_000)),
+        *[_bad(f"{name} called .png", lambda data=data: data, NO_IMAGE) for name, data in _disguised().items()],
+    ]  # fmt: skip
+
+
+def good(count: int) -> dict[str, bytes]:
+    """Honest pictures of two classes for the batch that the attacks are in."""
+    return {
+        f"{label}/{i}.png": png(i * 2 + side)
+        for side, label in enumerate(("cat", "dog"))
+        for i in range(count)
+    }
+
+
+def _disguised() -> dict[str, bytes]:
+    frames = io.BytesIO()
+    Image.new("P", (8, 8)).save(frames, "GIF")
+    return {
+        "GIF": frames.getvalue(),
+        "GIF of 65,535 pixels a side": b"GIF89a\xff\xff\xff\xff" + frames.getvalue()[10:],
+        "SVG with an entity bomb": b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><svg>&b;</svg>',
+        "SVG with a script": b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
+        "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(%pipe%id) (w) file\n",
+        "PDF": b"%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>",
+        "FITS": b"SIMPLE  =                    T".ljust(80) + b"BITPIX  =                    8".ljust(80) + b"END".ljust(2720),
+        "JPEG 2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(90),
+        "AVIF": b"\0\0\0\x20ftypavif" + bytes(90),
+        "ICO": b"\0\0\1\0\1\0" + bytes(90),
+        "PSD": b"8BPS\0\1" + bytes(90),
+        "PPM": b"P6 65000 65000 255\n",
+        "XBM": b"#define a_width 99999\n#define a_height 99999\nstatic char a_bits[] = {",
+        "IM": b"Image type: RGB\r\n" + bytes(600),
+        "HTML": b"<!doctype html><script>alert(1)</script>",
+        "ELF program": b"\x7fELF" + bytes(90),
+        "zip": honest_zip({"a": b"x"}),
+        "pickle": b"\x80\x04\x95\x0b\0\0\0\0\0\0\0\x8c\x07evil\x94.",
+        "text": b"hello",
+    }  # fmt: skip
+
+
+def _bad(name: str, make: Callable[[], bytes], row: str) -> Case:
+    return Case("pictures", name, make, _REFUSED, PREDICT, row=row or "*")
+
+
+def _odd(name: str, make: Callable[[], bytes]) -> Case:
+    return Case("pictures", name, make, _TAKEN, PREDICT)
+
+
+def _save(image: Image.Image, kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def _noise(kind: str, **options: object) -> bytes:
+    return _save(
+        Image.fromarray(np.random.default_rng(3).integers(0, 256, (64, 64, 3), dtype=np.uint8)),
+        kind,
+        **options,
+    )
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _frames(kind: str, count: int) -> bytes:
+    frames = [Image.new("RGB", (8, 8), (i % 256, i // 2 % 256, 9)) for i in range(count)]
+    return _save(frames[0], kind, save_all=True, append_images=frames[1:])
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _png(width: int, height: int, packed: bytes, color: int = 2) -> bytes:
+    head = struct.pack(">2I5B", width, height, 8, color, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+
+
+def _flat_png(side: int) -> bytes:
+    packer, rows = zlib.compressobj(9), b"\0" * (side // 8 + 1) * 100
+    packed = b"".join(packer.compress(rows) for _ in range(side // 100)) + packer.flush()
+    head = struct.pack(">2I5B", side, side, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+
+
+def _chunked(kind: bytes, data: bytes, times: int = 1) -> bytes:
+    """A good PNG with more chunks behind its header."""
+    plain = png(4)
+    return plain[:33] + _chunk(kind, data) * times + plain[33:]
+
+
+def _jpeg_sized(width: int, height: int) -> bytes:
+    plain = _save(Image.new("L", (16, 16)), "JPEG")
+    at = plain.index(b"\xff\xc0") + 5
+    return plain[:at] + struct.pack(">2H", height, width) + plain[at + 4 :]
+
+
+def _scans(count: int, side: int = 64) -> bytes:
+    plain = _save(Image.new("L", (side, side), 99), "JPEG", progressive=True)
+    return plain[:-2] + count * plain[plain.rindex(b"\xff\xda") : -2] + plain[-2:]
+
+
+def _webp(width: int, height: int) -> bytes:
+    canvas = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    extended = b"VP8X" + struct.pack("<I", 10) + b"\x02\0\0\0" + canvas + b"ANIM\x06\0\0\0" + bytes(6)
+    body = b"WEBP" + extended + _noise("WEBP")[12:]
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def _bmp(width: int, height: int, bits: int = 24, packing: int = 0) -> bytes:
+    return b"BM" + struct.pack(
+        "<IIIIiiHHIIiiII", 54, 0, 54, 40, width, height, 1, bits, packing, 0, 0, 0, 0, 0
+    )
+
+
+def _tiff(width: int, height: int, odd: int = 0) -> bytes:
+    entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 5), (262, 3, 1, 1),
+               (273, 4, 1, 8), (278, 4, 1, height), (279, 4, 1, 8)]  # fmt: skip
+    entries += [(40_000 + i % 20_000, 13, 1, 5) for i in range(odd)]
+    packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return b"II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + packed + bytes(4)
+
+
+def _tiff_chain(count: int) -> bytes:
+    """One grey pixel a directory, each of which names the next."""
+    out = bytearray(b"II*\0\x08\0\0\0")
+    entries = [(256, 4, 1, 1), (257, 4, 1, 1), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 0),
+               (278, 4, 1, 1), (279, 4, 1, 1)]  # fmt: skip
+    packed = struct.pack("<H", len(entries)) + b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    for number in range(count):
+        out += packed + struct.pack("<I", len(out) + len(packed) + 4 if number < count - 1 else 0)
+    return bytes(out)

@@ -1,0 +1,157 @@
+"""One call into each reader of untrusted bytes, with what must hold of everything that it lets pass.
+
+`read(target, data)` returns the outcome as a short text. The only errors that a reader may raise are typed
+ones with a 4xx status and a printable message; anything else comes through and is a finding.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from api.image_form import images_of
+from api.multipart import MultipartFile
+from api.spool_file import SpoolFile
+from api.strict_json import parse
+from core.errors import PerennialError
+from core.ingest import images
+from core.ingest.inspect import Contents, examine
+from core.ingest.labels_csv import parse as parse_csv
+from core.ingest.limits import Limits
+from core.ingest.members import Damaged, LyingSize
+from core.ingest.members import read as read_member
+from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.requests.tensors import parse_header
+from core.work.image_decoder import Refused, from_arrays
+
+LIMITS = Limits()
+_MAX_DETAIL = 600
+_VARYING = re.compile(r"“[^”]*”|'[^']*'|\d+")
+
+
+def read(target: str, data: bytes) -> str:
+    """What the target's reader says: `accepted`, or the code and wording of its typed error.
+
+    Raises:
+        AssertionError: it let something pass that it must not, or its error is not fit for a person.
+    """
+    try:
+        _READERS[target](data)
+    except PerennialError as error:
+        assert 400 <= error.status < 500, f"status {error.status}"
+        assert error.detail.isprintable(), "its message is not printable"
+        assert len(error.detail) <= _MAX_DETAIL, f"its message has {len(error.detail)} characters"
+        return f"{error.code}: {_VARYING.sub('_', error.detail)[:90]}"
+    except Refused as error:
+        assert error.detail.isprintable() and len(error.detail) <= _MAX_DETAIL
+        return f"{error.kind}: {_VARYING.sub('_', error.detail)[:90]}"
+    return "accepted"
+
+
+def archive(data: bytes) -> None:
+    """Container, directory, layout and labels as the API and the worker read them, and every file in it."""
+    kind = sniff(data[:SNIFF_BYTES], None)
+    with _file(data) as fd, _file(b"") as copy:
+        found = examine(fd, kind, LIMITS, copy if kind == "gzip" else None)
+        _hold(found, copy if kind == "gzip" else fd)
+
+
+def _hold(found: Contents, fd: int) -> None:
+    members, size = found.members, os.fstat(fd).st_size
+    assert len(set(members.names)) == len(members), "a name appears twice"
+    assert sum(found.layout.counts()[1:]) >= 1
+    for i, name in enumerate(members.names):
+        parts = name.split("/")
+        assert (
+            (".." not in parts and "" not in parts and name.isprintable())
+            or " " in name
+            or not name.isascii()
+        )
+        assert members.offsets[i] + members.packed[i] <= size, "an entry lies outside the file"
+        if members.sizes[i] > 1 << 20:
+            continue
+        try:
+            unpacked = read_member(fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i],
+                                   members.crcs[i])  # fmt: skip
+        except (Damaged, LyingSize):
+            continue  # a row of the report, and a refused batch
+        assert len(unpacked) == members.sizes[i]
+
+
+def csv(data: bytes) -> None:
+    for row in parse_csv(data, LIMITS, "labels.csv"):
+        assert row.label.strip() and ".." not in row.path.split("/")
+
+
+def image(data: bytes) -> None:
+    picture, _ = images.open_square(data, 32, 3, LIMITS.image_pixels)
+    assert picture.size == (32, 32) and picture.mode == "RGB"
+
+
+def safetensors(data: bytes) -> None:
+    tensors = parse_header(len(data), lambda offset, length: data[offset : offset + length])
+    assert len({t.name for t in tensors}) == len(tensors)
+    (length,) = struct.unpack_from("<Q", data)
+    assert sum(t.end - t.begin for t in tensors) == len(data) - 8 - length
+
+
+def json_text(data: bytes) -> None:
+    parse(data)
+
+
+def arrays(data: bytes) -> None:
+    assert all(len(pixels) == 8 * 8 * 3 for pixels in from_arrays(data, 8, 3, LIMITS))
+
+
+def form(data: bytes) -> None:
+    """Both readers of forms: that of uploads, in pieces, and that of predictions."""
+    errors = []
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"form-{os.getpid()}"
+    for take in (_upload_form, lambda data, _: images_of(data, b"xx", 4)):
+        try:
+            take(data, path)
+        except PerennialError as error:
+            errors.append(error)
+        finally:
+            path.unlink(missing_ok=True)
+    if errors:
+        raise errors[0]
+
+
+def _upload_form(data: bytes, path: Path) -> None:
+    file = SpoolFile(path, 1 << 20, None, None)
+    try:
+        reader = MultipartFile(file, b"xx", ("recipe",))
+        for at in range(0, len(data), 61):
+            piece = bytearray(data[at : at + 61])
+            reader.write(piece, len(piece))
+        reader.finish()
+    finally:
+        file.close()
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[int]:
+    fd = os.memfd_create("input")
+    try:
+        os.write(fd, data)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+_READERS: dict[str, Callable[[bytes], None]] = {
+    "zip": archive,
+    "tar": archive,
+    "gzip": archive,
+    "npz": archive,
+    "npy": archive,
+    "csv": csv,
+    "image": image,
+    "safetensors": safetensors,
+    "json": json_text,
+    "arrays": arrays,
+    "form": form,
+}

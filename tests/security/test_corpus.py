@@ -1,0 +1,71 @@
+"""The corpus of hostile inputs: at the readers themselves, and, slow, all of it through HTTP."""
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import ImageInvalid, PerennialError
+from core.ingest import images
+from core.ingest.inspect import inspect
+from core.ingest.limits import Limits
+from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.requests.tensors import check_expected, read_header
+from tests.security import archives, arrays, corpus, pictures, weights
+from tests.security.case import TASKS, Case
+
+EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
+
+
+def named(cases: list[Case]) -> list[object]:
+    return [pytest.param(case, id=case.name) for case in cases]
+
+
+def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
+    names = [(case.group, case.name) for case in corpus.cases()]
+    assert len(set(names)) == len(names) >= 550
+
+
+@pytest.mark.parametrize("case", named([c for c in [*archives.cases(), *arrays.cases()] if c.path == TASKS]))
+def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
+    data = case.body()
+    assert isinstance(data, bytes)
+    path = tmp_path / "body"
+    path.write_bytes(data)
+    try:
+        inspect(path, sniff(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits())
+        status, code = 202, ""
+    except PerennialError as error:
+        status, code = error.status, error.code
+        assert error.detail.isprintable() and len(error.detail) < 600
+    assert case.right(status, code), (status, code)
+
+
+@pytest.mark.parametrize("case", named([c for c in weights.cases() if "said to be" not in c.name]))
+def test_hostile_weights_are_refused_in_few_words(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / "base"
+    path.write_bytes(case.body())  # type: ignore[arg-type]
+    with pytest.raises(PerennialError) as caught:
+        check_expected(read_header(path), EXPECTED)
+    assert caught.value.code == "base-invalid"
+    assert caught.value.detail.isprintable() and len(caught.value.detail) < 700
+    assert sum(len(field["field"]) for field in caught.value.fields) < 10_000
+
+
+@pytest.mark.parametrize("case", named(pictures.cases()))
+def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> None:
+    data = case.body()
+    assert isinstance(data, bytes)
+    if not case.row:
+        assert images.open_square(data, 32, 3, Limits().image_pixels)[0].size == (32, 32)
+        return
+    with pytest.raises(ImageInvalid) as caught:
+        images.open_square(data, 32, 3, Limits().image_pixels)
+    assert case.row == "*" or any(words in caught.value.detail for words in case.row.split("|"))
+
+
+@pytest.mark.slow
+def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(tmp_path: Path) -> None:
+    report = corpus.run(tmp_path / "data", corpus.cases())
+    assert report.wrong == []
+    assert len(report.outcomes) > 600
+    assert set(report.peaks) >= {"api", "worker", "decoder", "helper", "image decoder"}

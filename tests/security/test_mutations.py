@@ -1,0 +1,54 @@
+"""A short, repeatable round of the fuzzers (`fuzz.py` is the long one), and that they see what they look for."""
+
+import os
+import signal
+
+import pytest
+
+from core.errors import ArchiveInvalid
+from tests.security import fuzz, readers
+from tests.security.mutations import TARGETS, mutated
+
+EXECUTIONS = 300
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_damaged_input_is_read_or_refused_by_a_typed_error_in_bounded_time(target: str) -> None:
+    tally = fuzz.watched(target, 0, EXECUTIONS, fuzz.BOUND_S)
+    assert tally.findings == []
+    assert tally.executions == EXECUTIONS
+    assert (
+        tally.outcomes["accepted"] > 0 and len(tally.outcomes) > 3
+    )  # edits neither break everything nor nothing
+
+
+def test_an_input_is_made_again_by_its_number() -> None:
+    assert [mutated("zip", 7), mutated("zip", 8)] == [mutated("zip", 7), mutated("zip", 8)]
+    assert len({mutated("tar", number) for number in range(50)}) > 40
+
+
+@pytest.mark.parametrize(
+    "what", ["an untyped error", "a death", "a server's error", "a message for no person"]
+)
+def test_planted_faults_of_a_reader_are_found_by_number_and_the_rest_is_read(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = mutated("json", 3)
+
+    def faulty(data: bytes) -> None:
+        if data != poison:
+            return
+        if what == "a death":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "a message for no person":
+            raise ArchiveInvalid("\x1b[2J")
+        if what == "a server's error":
+            error = ArchiveInvalid("no")
+            error.status = 500  # type: ignore[misc]
+            raise error
+        raise KeyError("name")
+
+    monkeypatch.setitem(readers._READERS, "json", faulty)
+    tally = fuzz.watched("json", 0, 10, fuzz.BOUND_S)
+    assert len(tally.findings) == 1 and tally.findings[0].startswith("json 3: ")
+    assert tally.executions == 10
