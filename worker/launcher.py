@@ -155,8 +155,8 @@ def parts(told: dict[str, Any], port: int) -> list[Part]:
     }
     api = [
         *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
-        *("--host", told["host"], "--port", str(port), "--no-access-log", "--log-level", "warning"),
-        "--no-server-header",
+        *("--host", told["host"], "--port", str(port), "--http", "api.connection:Connection"),
+        *("--no-access-log", "--log-level", "warning", "--no-server-header"),
         *("--timeout-graceful-shutdown", str(API_GRACE_S - 2)),
     ]
     if told["embedded"]:
