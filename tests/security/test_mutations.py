@@ -9,7 +9,7 @@ from core.errors import ArchiveInvalid
 from tests.security import fuzz, readers
 from tests.security.mutations import TARGETS, mutated
 
-EXECUTIONS = 300
+EXECUTIONS = 500
 
 
 @pytest.mark.parametrize("target", TARGETS)
