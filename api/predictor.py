@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from core.errors import ImageInvalid, Invalid, Unavailable
+from core.errors import ImageInvalid, Invalid, PerennialError, StoreCorrupt, Unavailable
 from core.ingest.limits import Limits
 from core.messages import read_message, write_message
 from core.settings import Settings
@@ -32,6 +32,8 @@ WAITING_BYTES = 256 << 20
 START_S = 120.0
 ANSWER_S = 60.0
 _ROOT = Path(__file__).parents[1]
+_ERRORS: dict[str, type[PerennialError]] = {"image": ImageInvalid, "gone": StoreCorrupt}
+"""What the helper calls a refusal, where it is not the request's form."""
 
 
 class Predictor:
@@ -83,6 +85,7 @@ class Predictor:
 
         Raises:
             ImageInvalid, Invalid: the helper refused the request.
+            StoreCorrupt: a file of the version is gone.
             Unavailable: the helper died or took too long.
         """
         return await asyncio.wrap_future(self._line.submit(self._ask, header, body))
@@ -122,8 +125,7 @@ class Predictor:
             watchdog.cancel()
         if status.get("ok"):
             return result
-        error = ImageInvalid if status.get("kind") == "image" else Invalid
-        raise error(status["detail"])
+        raise _ERRORS.get(str(status.get("kind")), Invalid)(status["detail"])
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._closed:

@@ -13,7 +13,7 @@ from api.problems import answers
 from api.schemas.common import ModelPath
 from api.schemas.predict import PredictOut
 from api.schemas.versions import VersionPath
-from core.errors import BodyTooLarge, UnsupportedType
+from core.errors import BodyTooLarge, StoreCorrupt, UnsupportedType
 from core.requests.predictions import predictable
 
 router = APIRouter(tags=["predict"])
@@ -98,7 +98,11 @@ async def predict(
                 "format": "arrays" if boundary is None else "files",
             }
 
-        answer = await helper.predict(header, files)
+        try:
+            answer = await helper.predict(header, files)
+        except StoreCorrupt:  # perhaps deleted since its row was read: then it is not found by now
+            await to_thread.run_sync(predictable, db, actor, model, version, task)
+            raise
     return Response(answer, media_type="application/json")
 
 

@@ -10,6 +10,7 @@ from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
 from api.schemas.common import ModelPath
 from api.schemas.versions import FileList, VersionOut, VersionPage, VersionPath
 from core.requests import exports, versions
+from core.requests.actor import files_of
 
 router = APIRouter(tags=["versions"])
 
@@ -46,9 +47,10 @@ def download_version(
     redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
 ) -> Response:
     """One zip: weights, configuration, and a model card with code that loads them."""
-    file = exports.export(db, blobs, actor, model, version, format=format, spool=settings.folder("spool"))
-    elsewhere = _elsewhere(request, store, file.sha256, file.filename) if redirect else None
-    return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
+    with files_of(db, actor, model):
+        file = exports.export(db, blobs, actor, model, version, format=format, spool=settings.folder("spool"))
+        elsewhere = _elsewhere(request, store, file.sha256, file.filename) if redirect else None
+        return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
 
 
 def _elsewhere(request: Request, store: ObjectStore, sha256: str, filename: str) -> Response | None:
@@ -94,5 +96,6 @@ def get_file(
     blobs: BlobStore,
 ) -> Response:
     """One part as a safetensors file."""
-    file = versions.get_file(db, actor, model, version, part)
-    return download(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)
+    with files_of(db, actor, model):
+        file = versions.get_file(db, actor, model, version, part)
+        return download(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

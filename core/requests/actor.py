@@ -4,14 +4,17 @@ Every use-case takes an `Actor` and sees only its owner's objects; an administra
 belongs to somebody else does not exist for the caller (404, never 403).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import ColumnElement, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from core.db.session import Database
 from core.db.tables import Model
-from core.errors import NotFound
+from core.errors import NotFound, StoreCorrupt
 from core.ids import is_id
 
 Scope = Literal["read", "write", "admin"]
@@ -66,3 +69,18 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
     if row is None:
         raise NotFound(f"There is no model {model!r}.")
     return row
+
+
+@contextmanager
+def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
+    """Around reading the files of a model: it may be deleted between its rows and its files.
+
+    Raises:
+        NotFound: in place of `StoreCorrupt`, when the model is gone by now.
+    """
+    try:
+        yield
+    except StoreCorrupt:
+        with db.read() as session:
+            find_model(session, actor, model)
+        raise

@@ -39,7 +39,7 @@ CRASHED = "it crashed the decoder, or took too much memory"
 
 
 class Refused(Exception):
-    """A request that cannot be answered; `kind` is `image` or `invalid`."""
+    """A request that cannot be answered; `kind` is `image`, `invalid` or `gone`."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)

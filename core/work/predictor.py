@@ -100,12 +100,15 @@ def answer(networks: Networks, header: Mapping[str, Any], pixels: "Pixels") -> b
         pixels: uint8 [N, S, S, C] as the manifest's image says.
 
     Raises:
-        Refused: the question cannot be answered.
+        Refused: the question cannot be answered, or a file of the version is gone.
     """
     from core.learn import predicting
 
     manifest = header["manifest"]
-    version = networks.get(header["version_id"], manifest, header["parts"])
+    try:
+        version = networks.get(header["version_id"], manifest, header["parts"])
+    except FileNotFoundError as error:  # deleted since the API fetched it
+        raise Refused("gone", f"A file of version {header['version']} is gone.") from error
     network, task = version.network, header["task"]
     try:
         labels, probabilities = predicting.predict(

@@ -13,6 +13,7 @@ from PIL import Image
 
 from api import predictor as client_side
 from api.predictor import Predictor
+from core.store import Blobs
 
 # Answers with the number of images and its own process id; an image that begins with "die" ends it, "hang" sleeps.
 FAKE = """
@@ -34,6 +35,9 @@ while True:
         time.sleep(0.3)
     if body[0].startswith(b"bad"):
         write_message(out, json.dumps({"kind": "image", "detail": "Image 0 cannot be used."}).encode())
+        continue
+    if body[0].startswith(b"gone"):
+        write_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
         continue
     write_message(out, b'{"ok": true}')
     write_message(out, json.dumps({"n": len(body), "pid": os.getpid(), "version": header["version"]}).encode())
@@ -147,6 +151,29 @@ def test_other_content_types_and_broken_forms_are_refused(client, url, fake):
     assert client.post(url, content=b"--x\r\n", headers=kind).status_code == 400
     assert client.post(url, content=b"nonsense", headers=kind).status_code == 422
     assert client.post(url, files={"other": b"a"}).status_code == 422
+
+
+def test_a_file_that_is_gone_while_its_model_is_there_is_damage(client, url, fake):
+    answer = send(client, url, b"gone")
+    assert answer.status_code == 500 and answer.json()["type"] == "/problems/store-corrupt"
+
+
+@pytest.mark.parametrize("what", ["predict", "download", "files/head"])
+def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
+    client, model, url, fake, monkeypatch, what
+):
+    reads = {"predict": "fetch", "download": "fetch", "files/head": "read"}
+    read = getattr(Blobs, reads[what])
+
+    def deleted_first(self, *given):
+        monkeypatch.undo()
+        assert client.delete(f"/v1/models/{model}").status_code == 204
+        return read(self, *given)
+
+    monkeypatch.setattr(Blobs, reads[what], deleted_first)
+    of_version = url.removesuffix("predict")
+    answer = send(client, url, b"a") if what == "predict" else client.get(of_version + what)
+    assert answer.status_code == 404, answer.text
 
 
 @pytest.mark.slow

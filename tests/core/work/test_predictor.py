@@ -39,6 +39,17 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
     assert {p["label"] for p in plain["predictions"]} == {"ant"}  # a zero head: always the first class
 
 
+def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper(tmp_path: Path) -> None:
+    manifest = {"image": {"size": 4, "channels": 1}, "architecture": ARCHITECTURE, "scenario": "class"}
+    header = {
+        "version_id": "ver", "version": 1, "manifest": manifest, "task": None,
+        "parts": {"head": str(tmp_path / "deleted")},
+    }  # fmt: skip
+    with pytest.raises(predictor.Refused) as refused:
+        answer(Networks(), header, np.zeros((1, 4, 4, 1), np.uint8))
+    assert refused.value.kind == "gone"
+
+
 def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(tmp_path: Path) -> None:
     architecture = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2}
     network = ExpandedNetwork(build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1"))))
