@@ -60,6 +60,7 @@ RECIPE = {
     "depth": 5, "head": {"init": "zero"}, "epochs": 10, "batch_size": 32, "sampler": "shuffled", "augment": "auto",
     "validation": 0.0, "train_ce": "auto", "seed": 0, "preset": None,
 }  # fmt: skip
+_DIGITS = 100_000_000_000
 ENDS = ("succeeded", "failed", "rejected", "cancelled")
 CLASSES = {"cat": 500, "dog": 500}
 REPORT = {"rejected": [], "ignored": 0, "duplicates": 0, "notes": []}
@@ -154,6 +155,11 @@ def id_of(prefix: str, n: int) -> str:
     return f"{prefix}_{n:026d}"
 
 
+def digest(kind: str, n: int) -> str:
+    """The sha256 that row n names: `b` of its training part, `c` held out, `d` a shared backbone, `e` its own, `f` head."""
+    return kind * 52 + str(_DIGITS + n)
+
+
 def owner_name(number: int) -> str:
     """The name of an owner; the first one has the first models."""
     return f"owner-{number}"
@@ -231,10 +237,10 @@ def _work(size: Size) -> Iterator[tuple[str, Any]]:
     yield _filled(
         Task, _series, None,
         id=_id("tsk", S.n), model_id=_id("mdl", S.model), number=S.number, name=_text("week ", S.number),
-        sha256=_sha("a", S.n), bytes=literal(800_000), archive_key=case((waits, literal("archives/") + _id("tsk", S.n))),
+        sha256=_digest("a", S.n), bytes=literal(800_000), archive_key=case((waits, literal("archives/") + _id("tsk", S.n))),
         media_type=literal("zip"), classes=_json(CLASSES), n_train=case((~waits, 850)),
-        n_held_out=case((~waits, 150)), report=_json(REPORT), train_sha256=case((~waits, _sha("b", S.n))),
-        held_out_sha256=case((~waits, _sha("c", S.n))), train_deleted_at=case((~waits, S.at + 20.0)),
+        n_held_out=case((~waits, 150)), report=_json(REPORT), train_sha256=case((~waits, _digest("b", S.n))),
+        held_out_sha256=case((~waits, _digest("c", S.n))), train_deleted_at=case((~waits, S.at + 20.0)),
         warnings=_json([]), created_at=S.at,
     )  # fmt: skip
     yield _filled(
@@ -280,9 +286,9 @@ def _learned(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         job_id=_id("job", S.n), status=case((S.n % 503 == 5, "held"), else_="published"), gate=_json(GATE),
         manifest=_json(MANIFEST), bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
     )  # fmt: skip
-    shared = case((S.model % 2 == 0, _sha("d", S.model % BASES)), else_=_sha("e", S.n))
+    shared = case((S.model % 2 == 0, _digest("d", S.model % BASES)), else_=_digest("e", S.n))
     for place, (name, digest, size_) in enumerate(
-        (("backbone", shared, 976_168), ("head", _sha("f", S.n), 12_044))
+        (("backbone", shared, 976_168), ("head", _digest("f", S.n), 12_044))
     ):
         yield _filled(
             Part, _series, done,
@@ -304,7 +310,7 @@ def _learned(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     )  # fmt: skip
     yield _filled(
         Export, _series, done & (S.n % 50 == 0),
-        version_id=_id("ver", S.n), format=literal("safetensors"), sha256=_sha("9", S.n), bytes=literal(990_000),
+        version_id=_id("ver", S.n), format=literal("safetensors"), sha256=_digest("9", S.n), bytes=literal(990_000),
         created_at=literal(now),
     )  # fmt: skip
 
@@ -328,7 +334,7 @@ def _text(prefix: str, value: Any) -> Any:
 
 def _id(prefix: str, number: Any) -> Any:
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
-        cast(literal(100_000_000_000, BigInteger()) + number, String), 2
+        cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
@@ -336,9 +342,9 @@ def _owner_id(number: Any) -> Any:
     return _id("own", number)
 
 
-def _sha(kind: str, number: Any) -> Any:
+def _digest(kind: str, number: Any) -> Any:
     """Sixty-four hexadecimal characters that differ by kind and number."""
-    return literal(kind * 52, String()) + cast(literal(100_000_000_000, BigInteger()) + number, String)
+    return literal(kind * 52, String()) + cast(literal(_DIGITS, BigInteger()) + number, String)
 
 
 def _json(value: Any) -> Any:

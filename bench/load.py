@@ -5,8 +5,9 @@ two share the machine.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,49 +21,66 @@ class Load:
     p50_ms: float
     p99_ms: float
     statuses: dict[int, int]
+    latencies_ms: tuple[float, ...]
+    """Of every answer, in rising order."""
 
 
-def run(url: str, clients: int, seconds: float, headers: Mapping[str, str] | None = None) -> Load:
-    """Ask `url` from `clients` connections for `seconds` (after a tenth of it as warm-up)."""
-    return asyncio.run(_run(url, clients, seconds, dict(headers or {})))
+def run(
+    url: str, clients: int, seconds: float, headers: Mapping[str, str] | None = None, *, warm_up: float = 0.1
+) -> Load:
+    """Ask `url` from `clients` connections for `seconds`, each once at least.
+
+    Args:
+        warm_up: goes before, a share of `seconds`; its answers do not count.
+    """
+    return asyncio.run(_run(url, clients, seconds, dict(headers or {}), warm_up))
 
 
-async def _run(url: str, clients: int, seconds: float, headers: dict[str, str]) -> Load:
+async def _run(url: str, clients: int, seconds: float, headers: dict[str, str], warm_up: float) -> Load:
     parts = urlsplit(url)
     lines = [
-        f"GET {parts.path} HTTP/1.1",
+        f"GET {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
         f"Host: {parts.netloc}",
         *(f"{k}: {v}" for k, v in headers.items()),
     ]
     request = ("\r\n".join(lines) + "\r\n\r\n").encode()
-    start = time.perf_counter() + seconds * 0.1
+    start = time.perf_counter() + seconds * warm_up
     end = start + seconds
     latencies: list[float] = []
     statuses: dict[int, int] = {}
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        while (sent := time.perf_counter()) < end:
+        first = True
+        while (sent := time.perf_counter()) < end or first:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head[9:12])
             length = _content_length(head)
             if length:
                 await reader.readexactly(length)
-            if sent >= start:
+            first = sent < start
+            if not first:
                 latencies.append(time.perf_counter() - sent)
                 statuses[status] = statuses.get(status, 0) + 1
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
+    seconds = max(seconds, time.perf_counter() - start)
     latencies.sort()
     return Load(
         clients,
         len(latencies) / seconds,
-        latencies[len(latencies) // 2] * 1e3,
-        latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))] * 1e3,
+        quantile(latencies, 0.5) * 1e3,
+        quantile(latencies, 0.99) * 1e3,
         statuses,
+        tuple(latency * 1e3 for latency in latencies),
     )
+
+
+def quantile(rising: Sequence[float], share: float) -> float:
+    """The value below which that share of the values lies; NaN of none."""
+    return rising[min(len(rising) - 1, int(len(rising) * share))] if rising else math.nan
 
 
 def _content_length(head: bytes) -> int:

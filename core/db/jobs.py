@@ -7,11 +7,17 @@ worker that lost it can write nothing more.
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
-from core.db.states import LEASED, TERMINAL, Action, State, after
+from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
 from core.db.tables import Event, Job
+
+
+def is_unfinished(state: Any) -> ColumnElement[bool]:
+    """Whether a column of job states holds an unfinished one, written out: only so can `ix_jobs_unfinished` serve."""
+    states = sorted(str(one) for one in UNFINISHED)
+    return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
 def locked(session: Session, job_id: str) -> Job | None:

@@ -8,8 +8,8 @@ at a time is the same lock.
 
 from typing import Any
 
-from sqlalchemy import Select, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, String, column, exists, or_, select, text, values
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.tables import Base, Export, Part, Task
 
@@ -43,10 +43,21 @@ def _uses() -> list[Select[Any]]:
     ]
 
 
+def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+    """A part's digest, for queries about one model: an expression, so that no index of digests is used.
+
+    A base's blob may be named by the versions of thousands of models; the way over the model's own is short.
+    """
+    return digest + ""
+
+
 def used(session: Session, digests: list[str]) -> set[str]:
-    """Those of `digests` (at most some hundreds) that something still refers to."""
-    found: set[str] = set()
-    for query in _uses():
-        column = query.selected_columns[0]
-        found.update(session.execute(query.where(column.in_(digests))).scalars())
-    return found
+    """Those of `digests` (at most some hundreds) that something still refers to.
+
+    Each is looked up until its first use: a base's blob may have a hundred thousand.
+    """
+    if not digests:
+        return set()
+    asked = values(column("sha256", String), name="asked").data([(digest,) for digest in set(digests)]).cte()
+    found = [exists(query.where(query.selected_columns[0] == asked.c.sha256)) for query in _uses()]
+    return set(session.execute(select(asked.c.sha256).where(or_(*found))).scalars())

@@ -22,12 +22,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from core.db.states import LEASED, State
+from core.db.states import LEASED, UNFINISHED, State
 
 Json = dict[str, Any]
 # SQLite gives rising ids only to INTEGER keys.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
+_UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
+
+
+def _partial(name: str, *columns: str, where: str) -> Index:
+    """An index of the few rows that `where` leaves."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
 class Table(DeclarativeBase):
@@ -85,7 +91,7 @@ class Base(Table):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
     architecture: Mapped[Json]
-    sha256: Mapped[str] = mapped_column(String(64))
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float]
 
@@ -95,7 +101,7 @@ class Model(Table):
 
     __tablename__ = "models"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     name: Mapped[str] = mapped_column(String(63))
     scenario: Mapped[str] = mapped_column(String(8))
     architecture: Mapped[Json]
@@ -122,6 +128,10 @@ class Model(Table):
             sqlite_where=text("deleted_at IS NULL"),
             postgresql_where=text("deleted_at IS NULL"),
         ),
+        Index("ix_models_owner_id_id", "owner_id", "id"),
+        _partial(
+            "ix_models_name", "name", "id", where="deleted_at IS NULL"
+        ),  # an administrator's look-up by name
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
     )
 
@@ -152,6 +162,18 @@ class Task(Table):
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
+        # Whether a blob or an archive is still in use is asked for each that is deleted.
+        _partial("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        _partial(
+            "ix_tasks_train_sha256",
+            "train_sha256",
+            where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        _partial(
+            "ix_tasks_held_out_sha256",
+            "held_out_sha256",
+            where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
     )
 
 
@@ -199,6 +221,11 @@ class Job(Table):
         ),
         Index("ix_jobs_state_created_at", "state", "created_at"),
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
+        Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
+        Index("ix_jobs_state_id", "state", "id"),
+        _partial("ix_jobs_unfinished", "model_id", "place", where=_UNFINISHED_SQL),
+        _partial("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
+        _partial("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
         Index("ix_jobs_model_id_id", "model_id", "id"),
     )
 
@@ -231,7 +258,7 @@ class Version(Table):
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]
-    __table_args__ = (UniqueConstraint("model_id", "number"),)
+    __table_args__ = (UniqueConstraint("model_id", "number"), Index("ix_versions_status", "status"))
 
 
 class Part(Table):
@@ -253,7 +280,7 @@ class Export(Table):
     __tablename__ = "exports"
     version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
     format: Mapped[str] = mapped_column(String(20), primary_key=True)
-    sha256: Mapped[str] = mapped_column(String(64))
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float] = mapped_column(index=True)
 

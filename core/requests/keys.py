@@ -90,9 +90,8 @@ def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> 
     """All keys, newest last; revoked ones too (`revoked_at`), never a secret."""
     del actor  # the route admits administrators only, and they see all
     with db.read() as session:
-        owners: dict[str, str] = {o.id: o.name for o in session.scalars(select(Owner))}
-        query = select(Key)
-        return page(session, query, Key.id, limit, cursor, lambda row: _show(row[0], owners[row[0].owner_id]))
+        query = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
+        return page(session, query, Key.id, limit, cursor, lambda row: _show(row[0], row[1]))
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:

@@ -7,7 +7,7 @@ defaults, and shown resolved; changing it concerns later tasks only.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -223,13 +223,17 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
     named: dict[str, dict[str, int]] = {}
     for alias in session.scalars(select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)):
         named.setdefault(alias.model_id, {})[alias.name] = alias.version
+    # One look into the index per model; a maximum over the group would read every version of each.
     newest = (
-        select(Version.model_id, func.max(Version.number))
-        .where(Version.model_id.in_(models), Version.status == "published")
-        .group_by(Version.model_id)
+        select(Version.number)
+        .where(Version.model_id == Model.id, Version.status == "published")
+        .order_by(Version.number.desc())
+        .limit(1)
+        .scalar_subquery()
     )
-    for model_id, number in session.execute(newest):
-        named.setdefault(model_id, {})["latest"] = number
+    for model_id, number in session.execute(select(Model.id, newest).where(Model.id.in_(models))):
+        if number is not None:
+            named.setdefault(model_id, {})["latest"] = number
     return named
 
 

@@ -1,12 +1,22 @@
-"""The queue in figures, for monitoring: the same whichever API process is asked."""
+"""The queue in figures, for monitoring: the same whichever API process is asked.
 
+What is under way is counted at every question; it is little. Finished jobs and versions are many and change slowly:
+their counts may be `REMEMBER_S` seconds old.
+"""
+
+import time
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.states import LEASED, State
+from core.db.states import LEASED, TERMINAL, State
 from core.db.tables import Job, Model, Version
+
+REMEMBER_S = 30.0
+_UNDER_WAY = sorted(str(state) for state in set(State) - TERMINAL)
+_FINISHED = sorted(str(state) for state in TERMINAL)
 
 
 @dataclass(frozen=True)
@@ -20,14 +30,28 @@ class Figures:
     versions: dict[str, int]
 
 
+@dataclass(frozen=True)
+class _Past:
+    """What changes slowly, and when it was counted (monotonic seconds)."""
+
+    at: float
+    jobs: dict[str, int]
+    models: int
+    versions: dict[str, int]
+
+
+_past: dict[str, _Past] = {}
+"""By URL of the database."""
+
+
 def figures(db: Database) -> Figures:
     """Count jobs by state (every state named), waiting time, expired leases, models and versions."""
     with db.read() as session:
         now = db.now(session)
-        counted = {
-            state: count
-            for state, count in session.execute(select(Job.state, func.count()).group_by(Job.state))
-        }
+        past = _past.get(db.url)
+        if past is None or time.monotonic() - past.at > REMEMBER_S:
+            past = _past[db.url] = _counted(session)
+        counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
         oldest = session.execute(
             select(func.min(Job.created_at)).where(Job.state == str(State.QUEUED))
         ).scalar_one()
@@ -36,19 +60,24 @@ def figures(db: Database) -> Figures:
             .select_from(Job)
             .where(Job.state.in_(sorted(str(s) for s in LEASED)), Job.lease_until < now)
         ).scalar_one()
-        models = session.execute(
-            select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
-        ).scalar_one()
-        versions = {
-            status: count
-            for status, count in session.execute(
-                select(Version.status, func.count()).group_by(Version.status)
-            )
-        }
     return Figures(
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
         expired,
-        models,
-        {status: versions.get(status, 0) for status in ("published", "held")},
+        past.models,
+        {status: past.versions.get(status, 0) for status in ("published", "held")},
     )
+
+
+def _counted(session: Session) -> _Past:
+    models = session.execute(
+        select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
+    ).scalar_one()
+    versions = session.execute(select(Version.status, func.count()).group_by(Version.status))
+    counted = {status: count for status, count in versions}
+    return _Past(time.monotonic(), _by_state(session, _FINISHED), models, counted)
+
+
+def _by_state(session: Session, states: list[str]) -> dict[str, int]:
+    query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
+    return {state: count for state, count in session.execute(query)}

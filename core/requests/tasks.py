@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
-from core.db.tables import Event, Job, Model, Result, Task, Version
+from core.db.tables import Event, Job, Model, Result, Task
 from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests, WrongState
 from core.ids import new_id
 from core.ingest.inspect import Directory
@@ -29,6 +29,7 @@ from core.requests.pages import page
 from core.requests.recipe import Resolved, resolve
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
+from core.requests.versions import newest_published
 from core.store import Blobs, Store
 
 Json = dict[str, Any]
@@ -346,19 +347,19 @@ def _shown(session: Session, model: Model, found: Sequence[Task]) -> list[Json]:
         newest[job.task_id] = job
         if job.version is not None:
             published[job.task_number] = job.version
-    latest = session.scalar(
-        select(func.max(Version.number)).where(Version.model_id == model.id, Version.status == "published")
-    )
+    latest = newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
+    published_cells = [(version, number) for number, version in published.items()]
     wanted = {latest, *published.values()} - {None}
-    query = select(Result).where(
+    query = select(Result.version, Result.task, Result.correct, Result.total).where(
         Result.model_id == model.id,
         Result.version.in_(sorted(wanted, key=lambda v: v or 0)),
         Result.task.in_([t.number for t in found]),
+        tuple_(Result.version, Result.task).in_([*published_cells, *((latest, t.number) for t in found)]),
     )
-    for result in session.scalars(query):
-        if result.total:
-            cells[result.version, result.task] = result.correct / result.total
+    for version, number, correct, total in session.execute(query):
+        if total:
+            cells[version, number] = correct / total
     shown = []
     for task in found:
         version = published.get(task.number)

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from core.db.references import by_model
 from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound
@@ -53,10 +54,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     if _NUMBER.fullmatch(version):
         number = int(version)
     elif version == LATEST:
-        query = select(func.max(Version.number)).where(
-            Version.model_id == model.id, Version.status == "published"
-        )
-        number = session.execute(query).scalar_one_or_none()
+        number = newest_published(session, model.id)
     else:
         named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)
         number = session.execute(named).scalar_one_or_none()
@@ -68,6 +66,12 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     if row is None:
         raise NotFound(f"Model {model.name!r} has no version or alias {version!r}.")
     return row
+
+
+def newest_published(session: Session, model_id: str) -> int | None:
+    """The number that `latest` stands for; the newest versions alone are read to find it."""
+    query = select(Version.number).where(Version.model_id == model_id, Version.status == "published")
+    return session.scalar(query.order_by(Version.number.desc()).limit(1))
 
 
 def list_versions(
@@ -187,7 +191,7 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
         query = (
             select(Part.sha256, func.min(Version.number))
             .join(Version, Version.id == Part.version_id)
-            .where(Version.model_id == model.id, Part.sha256.in_(wanted[start : start + 500]))
+            .where(Version.model_id == model.id, by_model(Part.sha256).in_(wanted[start : start + 500]))
             .group_by(Part.sha256)
         )
         found.update((sha256, number) for sha256, number in session.execute(query))
@@ -200,6 +204,7 @@ def _accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[in
         Version.model_id == model.id, Version.task_number.is_not(None)
     )
     columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
-    query = select(Result).where(Result.model_id == model.id, Result.version.in_(numbers))
-    cells = {(r.version, r.task): r.correct / r.total for r in session.scalars(query) if r.total}
+    query = select(Result.version, Result.task, Result.correct, Result.total)
+    found = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
+    cells = {(version, task): correct / total for version, task, correct, total in found if total}
     return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from core.db.jobs import move
+from core.db.jobs import is_unfinished, move
 from core.db.session import Database
-from core.db.states import LEASED, UNFINISHED, Action, State
+from core.db.states import LEASED, Action, State
 from core.db.tables import Alias, Job, Model, Task
 from core.errors import PerennialError
 from core.work.fence import Claim, hold
@@ -34,7 +34,6 @@ MAX_STRIKES = 3
 """Attempts that may be lost in a row without a new snapshot."""
 OUTAGE_PAUSE_S = 5.0
 """A job given back because a service was out is put off for so long."""
-_UNFINISHED = sorted(str(state) for state in UNFINISHED)
 _LEASED = sorted(str(state) for state in LEASED)
 
 
@@ -47,7 +46,7 @@ def eligible(now: float) -> ColumnElement[bool]:
         ~exists().where(
             earlier.model_id == Job.model_id,
             earlier.place < Job.place,
-            earlier.state.in_(_UNFINISHED),
+            is_unfinished(earlier.state),
         ),
     )
 

@@ -196,7 +196,11 @@ def _version(
         session.execute(
             select(Part.sha256)
             .join(Version, Version.id == Part.version_id)
-            .where(Version.model_id == model.id, Part.sha256.in_(sizes), Part.deleted_at.is_(None))
+            .where(
+                Version.model_id == model.id,
+                references.by_model(Part.sha256).in_(sizes),
+                Part.deleted_at.is_(None),
+            )
         ).scalars()
     )
     version = Version(

@@ -8,7 +8,7 @@ held, so a retry cannot slip in between.
 from collections.abc import Callable
 from typing import Any, Literal
 
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import delete, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from core import spool
@@ -108,9 +108,9 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
     """Expired events of finished jobs, and idempotency records."""
     with db.write() as session:
         now = db.now(session)
-        finished = select(Job.id).where(Job.state.in_(sorted(TERMINAL)))
+        unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
         old = Event.at < now - settings.event_days * retention.DAY_S
-        session.execute(delete(Event).where(old, Event.job_id.in_(finished)))
+        session.execute(delete(Event).where(old, ~unfinished))
         kept_s = settings.idempotency_hours * 3600
         session.execute(delete(Idempotency).where(Idempotency.created_at < now - kept_s))
 
@@ -298,8 +298,8 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 Model.deleted_at.is_not(None),
                 Model.id.not_in(unfinished),
                 or_(
-                    Version.id.in_(select(Part.version_id)),
-                    Version.id.in_(select(Export.version_id)),
+                    exists().where(Part.version_id == Version.id),
+                    exists().where(Export.version_id == Version.id),
                 ),
             )
         )
