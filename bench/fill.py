@@ -213,7 +213,9 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         id=_id("key", S.n), owner_id=_owner_id(S.n % size.owners), name=literal("a key"), prefix=_text("b", S.n),
         hash=literal("0" * 64), scope=literal("write"), created_at=S.at,
     )  # fmt: skip
-    newest = select(S.model, func.max(S.version).label("version")).group_by(S.model).subquery().c
+    newest = (
+        select(S.model, func.coalesce(func.max(S.version), 0).label("version")).group_by(S.model).subquery().c
+    )
     yield _filled(
         Model, newest, None,
         id=_id("mdl", newest.model), owner_id=_owner_id(_owner(newest.model, size)),

@@ -4,7 +4,8 @@
 
 Two databases of the same shape (`bench.fill`): 60 models, just enough that every page is as full as it can be, and
 10,000 models with a million tasks, jobs and versions. The same model is asked in both, so the answers have the same
-rows. An API process serves each, and short rounds against the one and the other take turns, so that noise hits both.
+rows. An API process serves each, and short rounds against the one and the other take turns, so that noise hits both. The CPU
+time of an answer (of the API process, and of PostgreSQL's backends) is what hardly depends on a busy machine.
 The routes come from the app's own table. Then what workers do: claims, and the chores of one round.
 
 With `--database` both are made on that PostgreSQL server, else they are SQLite files; they stay in `--folder` (and on
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
@@ -61,6 +63,19 @@ class Side:
     settings: Settings
     url: str = ""
     keys: dict[str, str] = field(default_factory=dict)
+    process: int = 0
+
+    def cpu_s(self) -> float:
+        """Seconds that the API process has computed, and with PostgreSQL the backends of its connections."""
+        pids = [self.process]
+        if self.settings.database_url:
+            db = Database(self.settings.database_url, pool=1)
+            with db.read() as session:
+                asked = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                pids += session.connection().exec_driver_sql(asked).scalars()
+            db.close()
+        times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
+        return float(sum(one.user + one.system for one in times))
 
     def model(self) -> str:
         return id_of("mdl", 0)
@@ -214,7 +229,7 @@ def _serving(side: Side) -> Iterator[None]:
             env=environment,
             stderr=log,
         )
-    side.url = f"http://127.0.0.1:{port}"
+    side.url, side.process = f"http://127.0.0.1:{port}", process.pid
     try:
         _until_ready(side.url, process)
         yield
@@ -236,20 +251,25 @@ def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
 
 def _reads(sides: list[Side], rounds: int, seconds: float, only: str) -> list[str]:
     """Print a line per ask; those above the goal."""
-    print(f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}{'p50':>7}{'p99':>7}{'per s':>7}")
+    print(
+        f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
+    )
     slow = []
     for ask in ASKS:
         label = ask.path + (" (admin)" if ask.who == "admin" else "")
         if only not in label:
             continue
         seen: list[list[load.Load]] = [[], []]
+        spent = [0.0, 0.0]
         for side in sides:
             _once(side, ask)
         for number in range(rounds):
             for place in (0, 1) if number % 2 == 0 else (1, 0):
                 side = sides[place]
                 key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
+                before = side.cpu_s()
                 got = load.run(side.url + _path(side, ask), CLIENTS, seconds, key, warm_up=0)
+                spent[place] += side.cpu_s() - before
                 if set(got.statuses) != {200}:
                     raise RuntimeError(f"{label}: {got.statuses}")
                 seen[place].append(got)
@@ -259,11 +279,16 @@ def _reads(sides: list[Side], rounds: int, seconds: float, only: str) -> list[st
             p50.append(load.quantile(latencies, 0.5))
             p99.append(load.quantile(latencies, 0.99))
             per_s.append(statistics.median(one.per_s for one in found))
+        cpu = [
+            s * 1e3 / sum(len(one.latencies_ms) for one in found)
+            for s, found in zip(spent, seen, strict=True)
+        ]
         ratios = (p50[1] / p50[0], p99[1] / p99[0], per_s[0] / per_s[1])
         above = ratios[0] > GOAL or ratios[2] > GOAL
         print(
             f"{label:<54}{p50[0]:8.2f} {p50[1]:8.2f}{p99[0]:8.1f} {p99[1]:8.1f}{per_s[0]:7.0f} {per_s[1]:7.0f}"
-            f"{ratios[0]:7.2f}{ratios[1]:7.2f}{ratios[2]:7.2f}{'  *' if above else ''}",
+            f"{ratios[0]:7.2f}{ratios[1]:7.2f}{ratios[2]:7.2f}{cpu[0]:8.2f}{cpu[1]:8.2f}{cpu[1] / max(cpu[0], 1e-9):7.2f}"
+            f"{'  *' if above else ''}",
             flush=True,
         )
         slow += [label] if above else []

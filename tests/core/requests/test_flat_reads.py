@@ -1,0 +1,174 @@
+"""Reads stay flat: as many statements with many rows as with few, and none that walks through a large table.
+
+The statements are those that the use-cases send, caught at the engine and explained on both databases. On PostgreSQL
+sequential scans are switched off for the question, so that small tables do not hide a missing index.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import postgresql
+import pytest
+from sqlalchemy import event, text
+
+from bench.fill import Size, fill, id_of
+from core.db import references
+from core.db.session import Database
+from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, versions
+from core.requests.actor import Actor
+from core.work import claim, sweep
+
+FEW, MANY = Size(60, 3, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
+LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results")
+SMALL_INDEXES = ("ix_jobs_unfinished", "uq_jobs_model_id_leased")
+"""Of the few jobs that are not over: to read the whole of one is no walk."""
+CATALOGUE: Any = {"methods": {}, "recipe": {}, "optimizers": {}, "presets": {}}
+OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
+MODEL = id_of("mdl", 0)
+
+IN_ORDER = {"all jobs", "audit"}
+"""Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
+
+Reads = dict[str, Callable[[Database], object]]
+READS: Reads = {
+    "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=5, cursor=None),
+    "jobs by state": lambda db: jobs.list_jobs(db, OWNER, state="failed", model=None, limit=5, cursor=None),
+    "jobs of a model": lambda db: jobs.list_jobs(
+        db, OWNER, state=None, model="model-0", limit=5, cursor=None
+    ),
+    "jobs of a model by state": lambda db: jobs.list_jobs(
+        db, OWNER, state="failed", model="model-0", limit=5, cursor=None
+    ),
+    "all jobs": lambda db: jobs.list_jobs(db, ADMIN, state=None, model=None, limit=5, cursor=None),
+    "all jobs by state": lambda db: jobs.list_jobs(
+        db, ADMIN, state="failed", model=None, limit=5, cursor=None
+    ),
+    "open jobs": lambda db: tasks.admit(db, OWNER, MODEL, 1000),
+    "a model by name": lambda db: models_read(db, OWNER),
+    "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
+    "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
+    "a task": lambda db: tasks.read(db, OWNER, MODEL, 2),
+    "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
+    "a version": lambda db: versions.get_version(db, OWNER, MODEL, "latest"),
+    "files": lambda db: versions.list_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
+    "history": lambda db: aliases.history(db, OWNER, MODEL, "production", limit=3, cursor=None),
+    "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
+    "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
+    "audit": lambda db: audit.list_audit(db, ADMIN, limit=3, cursor=None),
+    "digests in use": lambda db: in_use(db),
+    "claim": lambda db: claim.release(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
+    "reap": lambda db: claim.reap(db),
+    "ring": lambda db: sweep.unrung(db),
+}
+
+
+def models_read(db: Database, actor: Actor) -> object:
+    from core.requests.actor import find_model
+
+    with db.read() as session:
+        row = find_model(session, actor, "model-0")
+        return models.aliases_of(session, [row.id])
+
+
+def in_use(db: Database) -> object:
+    with db.read() as session:
+        return references.used(session, ["0" * 64, "d" * 52 + "100000000000"])
+
+
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))]
+)
+def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Database]]:
+    """A database with few rows and one with many."""
+    urls, made = [], []
+    for size in (FEW, MANY):
+        if request.param == "sqlite":
+            path = tmp_path_factory.mktemp("flat") / "perennial.db"
+            path.write_bytes(request.getfixturevalue("_sqlite_template"))
+            db = Database(f"sqlite:///{path}")
+        else:
+            template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
+            urls.append(postgresql.create(template))
+            db = Database(urls[-1])
+        fill(db, size, quiet=True)
+        made.append(db)
+    yield made
+    for db in made:
+        db.close()
+    for url in urls:
+        postgresql.drop(url)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_read_sends_as_many_statements_with_many_rows_as_with_few(
+    filled: list[Database], name: str
+) -> None:
+    few, many = (len(statements(db, READS[name])) for db in filled)
+    assert few == many > 0
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
+    _, many = filled
+    for statement, values in statements(many, READS[name]):
+        if statement.startswith(("SELECT", "WITH")):
+            found = walks(plan(many, statement, values))
+            allowed = name in IN_ORDER and "LIMIT" in statement and len(found) == 1
+            assert found == [] or allowed, (found, statement)
+
+
+def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -> None:
+    _, many = filled
+    queue._past.clear()
+    first, second = statements(many, queue.figures), statements(many, queue.figures)
+    assert len(second) < len(first)
+    for statement, values in second:
+        assert walks(plan(many, statement, values)) == [], statement
+
+
+def test_walking_through_a_large_table_is_noticed(filled: list[Database]) -> None:
+    _, many = filled
+    assert walks(plan(many, "SELECT id FROM jobs WHERE worker = 'x'", ())) != []
+
+
+def statements(db: Database, read: Callable[[Database], object]) -> list[tuple[str, Any]]:
+    """What a use-case sends, with its values."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool) -> None:
+        seen.append((statement, values))
+
+    event.listen(db.engine, "before_cursor_execute", note)
+    try:
+        read(db)
+    finally:
+        event.remove(db.engine, "before_cursor_execute", note)
+    return seen
+
+
+def plan(db: Database, statement: str, values: Any) -> list[str]:
+    """The lines of the database's plan."""
+    with db.engine.connect() as connection:
+        if db.dialect == "sqlite":
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            return [str(row[3]) for row in rows]
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        return [str(row[0]) for row in connection.exec_driver_sql(f"EXPLAIN {statement}", values)]
+
+
+def walks(lines: list[str]) -> list[str]:
+    """Steps that read a large table, or an index of it, without bounds."""
+    found = []
+    for place, line in enumerate(lines):
+        words = line.split()
+        if line.startswith("SCAN ") and words[1] in LARGE:
+            found.append(line)
+        if "Seq Scan on" in line and any(f"Seq Scan on {name} " in line for name in LARGE):
+            found.append(line)
+        if "Index" in line and "Scan" in line and any(f" on {name} " in line for name in LARGE):
+            below = lines[place + 1] if place + 1 < len(lines) else ""
+            if "Index Cond" not in below and not any(name in line for name in SMALL_INDEXES):
+                found.append(line)
+    return found
