@@ -8,7 +8,7 @@ at a time is the same lock.
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, String, column, exists, or_, select, text, values
+from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.tables import Base, Export, Part, Task
@@ -59,5 +59,11 @@ def used(session: Session, digests: list[str]) -> set[str]:
     if not digests:
         return set()
     asked = values(column("sha256", String), name="asked").data([(digest,) for digest in set(digests)]).cte()
-    found = [exists(query.where(query.selected_columns[0] == asked.c.sha256)) for query in _uses()]
-    return set(session.execute(select(asked.c.sha256).where(or_(*found))).scalars())
+    # Not EXISTS: PostgreSQL may answer that by reading the whole table once.
+    first = [
+        query.where(query.selected_columns[0] == asked.c.sha256).limit(1).scalar_subquery()
+        for query in _uses()
+    ]
+    return set(
+        session.execute(select(asked.c.sha256).where(or_(*(one.is_not(None) for one in first)))).scalars()
+    )
