@@ -101,12 +101,17 @@ class Watch:
                     continue  # it has just ended
 
     def _look(self, process: psutil.Process) -> None:
-        words = process.cmdline()
-        name = next((name for word, name in NAMES.items() if any(word in w for w in words)), None)
-        if name is None or (name == "zygote" and "worker.zygote" in (process.parent() or process).cmdline()):
+        name, parent = _name(process), process.parent()
+        # A child that has not yet become its own program still has its parent's words; so have the zygote's forks.
+        if name is None or parent is None or _name(parent) == name:
             return
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
         found = Sample(self.seconds(), process.memory_info().rss, process.num_fds(), process.num_threads())
         self.samples.setdefault(name, []).append(found)
+
+
+def _name(process: psutil.Process) -> str | None:
+    words = process.cmdline()
+    return next((name for word, name in NAMES.items() if any(word in given for given in words)), None)

@@ -7,5 +7,14 @@ from worker.celery_app import app
 
 if __name__ == "__main__":
     loop.Worker.__init__.__defaults__ = ((sys.executable, "-m", "bench.sleeping_zygote"),)  # type: ignore[attr-defined]
-    options = ["-P", "solo", "-n", sys.argv[1], "--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
+    options = [
+        "-P",
+        "solo",
+        "-n",
+        sys.argv[1],
+        "--without-gossip",
+        "--without-mingle",
+        "--loglevel",
+        "WARNING",
+    ]
     app.worker_main(["worker", *options])

@@ -40,7 +40,9 @@ ZYGOTE = "bench.sleeping_zygote"
 
 def main() -> int:
     """One worker, then all, then the ratio; 1 below the goal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--database", required=True, help="a PostgreSQL server where databases may be made")
     parser.add_argument("--broker", required=True, help="a Redis that nobody else uses")
     parser.add_argument("--workers", type=int, default=8)
@@ -102,7 +104,9 @@ def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Ite
         }
         command = [sys.executable, "-m", "bench.sleeping_worker", f"bench-{number}@%h"]
         with logs[-1].open("wb") as log:
-            processes.append(subprocess.Popen(command, cwd=service.ROOT, env=environment, stdout=log, stderr=log))
+            processes.append(
+                subprocess.Popen(command, cwd=service.ROOT, env=environment, stdout=log, stderr=log)
+            )
     try:
         end = time.monotonic() + 120
         while not all("worker ready" in log.read_text(errors="replace") for log in logs):
@@ -169,9 +173,13 @@ def _finished(db: Database, count: int, seconds: float) -> float:
         with db.read() as session:
             states = dict(session.execute(select(Job.state, func.count()).group_by(Job.state)).all())  # type: ignore[arg-type]
             if states.get("succeeded") == count:
-                return float(session.scalar(select(func.max(Job.finished_at) - func.min(Job.started_at))) or 0.0)
+                return float(
+                    session.scalar(select(func.max(Job.finished_at) - func.min(Job.started_at))) or 0.0
+                )
             if set(states) - {"queued", "running", "succeeded"}:
-                told = session.execute(text("SELECT state, error FROM jobs WHERE error IS NOT NULL LIMIT 3")).all()
+                told = session.execute(
+                    text("SELECT state, error FROM jobs WHERE error IS NOT NULL LIMIT 3")
+                ).all()
                 raise RuntimeError(f"{states}: {told}")
         time.sleep(0.5)
     raise TimeoutError(json.dumps(states))
