@@ -43,7 +43,7 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, state="failed", model=None, limit=5, cursor=None
     ),
-    "open jobs": lambda db: tasks.admit(db, OWNER, MODEL, 1000),
+    "open jobs": lambda db: tasks.admit(db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1),
     "a model by name": lambda db: models_read(db, OWNER),
     "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
     "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
