@@ -357,9 +357,9 @@ def _shown(session: Session, model: Model, found: Sequence[Task]) -> list[Json]:
         Result.task.in_([t.number for t in found]),
         tuple_(Result.version, Result.task).in_([*published_cells, *((latest, t.number) for t in found)]),
     )
-    for version, number, correct, total in session.execute(query):
-        if total:
-            cells[version, number] = correct / total
+    for cell in session.execute(query):
+        if cell.total:
+            cells[cell.version, cell.task] = cell.correct / cell.total
     shown = []
     for task in found:
         version = published.get(task.number)
