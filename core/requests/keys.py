@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -90,7 +90,7 @@ def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> 
     """All keys, newest last; revoked ones too (`revoked_at`), never a secret."""
     del actor  # the route admits administrators only, and they see all
     with db.read() as session:
-        query: Select[Any] = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
+        query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
         return page(session, query, Key.id, limit, cursor, lambda row: _show(row[0], row[1]))
 
 
