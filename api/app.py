@@ -52,7 +52,7 @@ from core import spool
 from core.catalogue import Catalogue
 from core.db.hot import HotReads
 from core.db.migrate import require_current
-from core.db.session import Database
+from core.db.session import REQUEST_STATEMENT_S, Database
 from core.db.tables import Owner
 from core.doorbell import Doorbell
 from core.errors import PerennialError
@@ -129,7 +129,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure("api")
-    db = Database(settings.resolved_database_url)
+    db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
     await to_thread.run_sync(require_current, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
@@ -137,7 +137,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             f"First start: your admin key is {secret} (also in {settings.data_dir / 'admin-key'}).",
             flush=True,
         )
-    store = open_store(settings)
+    store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
     app.state.database = db

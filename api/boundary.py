@@ -11,14 +11,14 @@ import time
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.headers import secured
-from core.db.session import is_outage
-from core.errors import PerennialError
+from core import disk
+from core.db import session
+from core.errors import NoSpace, PerennialError
 
 log = structlog.get_logger(__name__)
 
@@ -118,11 +118,13 @@ def _headers(scope: Scope) -> tuple[bytes, int, bool]:
 
 
 def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
+    if disk.is_full(error) or session.is_full(error):
+        error = NoSpace("There is no room left on a disk of the service. Try again later.")
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
         return problems.of_error(error)
-    if isinstance(error, PoolTimeout) or (isinstance(error, SQLAlchemyError) and is_outage(error)):
+    if isinstance(error, SQLAlchemyError) and session.is_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
         status, headers, _ = problems.of_status(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)

@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 
+import structlog
 from anyio import to_thread
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
 from api.answers import json_answer
 from api.uploads import Head
-from core.db.session import Database
+from core.db.session import Database, is_outage
 from core.requests import idempotency
 from core.requests.actor import Actor
+
+log = structlog.get_logger(__name__)
 
 
 class InFlight:
@@ -38,7 +43,8 @@ class InFlight:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
-            await to_thread.run_sync(idempotency.renew, self._db, self._actor, self._request)
+            with _outage():
+                await to_thread.run_sync(idempotency.renew, self._db, self._actor, self._request)
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is None:
@@ -47,7 +53,19 @@ class InFlight:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if not self.answered:
-            await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
+            with _outage():
+                await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
+
+
+@contextlib.contextmanager
+def _outage() -> Iterator[None]:
+    """Without these words of ours the upload goes on, and its key is free again after `STALE_S`."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        if not is_outage(error):
+            raise
+        log.warning("idempotency key not renewed or freed", error=type(error).__name__)
 
 
 def same_body(replay: idempotency.Replay, outer: str, known: Head) -> bool:

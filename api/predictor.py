@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -76,12 +76,11 @@ class Predictor:
                 self._waiting -= 1
                 self._waiting_bytes -= size
 
-    async def predict(self, header: Callable[[], Mapping[str, Any]], body: Sequence[bytes]) -> bytes:
+    async def predict(self, header: Mapping[str, Any], body: Sequence[bytes]) -> bytes:
         """The helper's answer, as JSON.
 
         Args:
-            header: makes what `core.work.predictor.answer` describes, less the sizes; called in the
-                helper's thread, since it may fetch files.
+            header: what `core.work.predictor.answer` describes, less the sizes.
 
         Raises:
             ImageInvalid, Invalid: the helper refused the request.
@@ -101,8 +100,8 @@ class Predictor:
         """Process id of the helper, or None when none runs."""
         return None if self._process is None else self._process.pid
 
-    def _ask(self, make_header: Callable[[], Mapping[str, Any]], body: Sequence[bytes]) -> bytes:
-        header = {**make_header(), "sizes": [len(data) for data in body]}
+    def _ask(self, header: Mapping[str, Any], body: Sequence[bytes]) -> bytes:
+        header = {**header, "sizes": [len(data) for data in body]}
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         watchdog, expired = self._watch(process, self._answer_s)

@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from core import spool
-from core.errors import BodyTooLarge, Unavailable
+from core import disk, spool
+from core.errors import BodyTooLarge
 from core.ingest.sniff import SNIFF_BYTES
 
 Early = Callable[[bytes, str | None], None]
@@ -43,7 +43,7 @@ class SpoolFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise Unavailable(f"The upload cannot be written: {error.strerror}.", retry_after_s=60) from error
+            raise disk.failed("Writing the upload", error) from error
 
     def _look(self) -> None:
         early, self._early = self._early, None

@@ -29,8 +29,8 @@ from core.errors import (
     BodyTruncated,
     DigestMismatch,
     Invalid,
+    NoSpace,
     TooManyRequests,
-    Unavailable,
     UnsupportedType,
 )
 from core.ids import new_id
@@ -89,7 +89,7 @@ def head(request: Request, settings: Settings, limit: int, *, multipart: bool) -
 
     Raises:
         BodyTooLarge, UnsupportedType, Invalid: the head says so.
-        Unavailable: the disk has no room.
+        NoSpace: the disk has none.
     """
     headers = request.headers
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -111,7 +111,7 @@ def head(request: Request, settings: Settings, limit: int, *, multipart: bool) -
             raise BodyTooLarge(f"The body may have {limit} bytes; this one has {length}.")
         free = shutil.disk_usage(settings.folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
-            raise Unavailable("There is no room on the service's disk for this upload.", retry_after_s=60)
+            raise NoSpace("There is no room on the service's disk for this upload.")
     return Head(length, _digest(headers.get("content-digest")), media_type, boundary)
 
 

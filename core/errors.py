@@ -182,6 +182,15 @@ class Unavailable(PerennialError):
     code, title, status = "unavailable", "Temporarily unavailable", 503
 
 
+class NoSpace(Unavailable):
+    """A disk of the service is full: nothing can be stored until there is room again."""
+
+    code, title, status = "no-space", "No room on the service's disk", 507
+
+    def __init__(self, detail: str, *, retry_after_s: int | None = 60) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+
+
 class SchemaOutdated(Unavailable):
     """The database schema is older than the code: run `alembic upgrade head` first."""
 

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import telemetry
+from core import disk, telemetry
 from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
@@ -40,6 +40,8 @@ KEPT_EVENTS = 5_000
 """Events kept for the database while it is out; the oldest are dropped."""
 PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 """Between attempts to publish during an outage: the training is done and worth waiting for."""
+SAY_FIRST_S, SAY_LONGEST_S = 0.25, 4.0
+"""Between attempts to say how it ended, during an outage of the database."""
 PROGRESS_S = 1.0
 FATAL = frozenset({"data", "code", "non-finite"})
 """Kinds of error that another attempt would only repeat."""
@@ -68,6 +70,8 @@ class Attempt:
         self._claim = claim
         self._stop = stop
         self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
+        self.outage = False
+        """Whether database, store or disk, and not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
         self._beat = Heartbeat(
             beat=lambda: claims.heartbeat(tools.db, claim.job_id, claim.fence, lease_s),
@@ -87,33 +91,35 @@ class Attempt:
             sqlalchemy.exc.SQLAlchemyError: the database is out; the lease will run out.
         """
         log.info("attempt", number=self._claim.attempt, fence=self._claim.fence, state=str(self._claim.state))
-        self._folder.mkdir(parents=True)
         try:
             with self._beat:
                 try:
+                    self._folder.mkdir(parents=True)
                     self._run()
                 except WrongState as error:
                     self._wrong_state(error)
-                except Rejected as error:
-                    log.info("rejected", reason=error.detail)
-                    claims.reject(self._tools.db, self._claim, error)
-                    _ended("rejected", error.code)
+                except Rejected as rejected:
+                    log.info("rejected", reason=rejected.detail)
+                    self._reject(rejected)
                 except Unavailable as error:
-                    self._requeue("outage", str(error), counts=False)
+                    self._give_back("outage", str(error))
                 except ZygoteDied as error:
-                    self._requeue("zygote", str(error), counts=False)
+                    self._give_back("zygote", str(error))
                 except StoreCorrupt as error:
                     self._requeue(error.code, error.detail, counts=True)
                 except LeaseLost:
                     raise
                 except PerennialError as error:
                     self._fail("data", error.detail)
-                except OSError as error:  # a full disk, a store that broke off
+                except OSError as error:
+                    if disk.is_full(error):
+                        self._give_back("disk", f"The worker's disk is full: {error}")
+                        return
                     log.exception("attempt failed")
                     self._requeue("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
                     if is_outage(error):
-                        self._requeue("outage", "The database did not answer.", counts=False)
+                        self._give_back("outage", "The database did not answer.")
                         return
                     log.exception("attempt failed")
                     detail = f"{type(error).__name__}: {error}"
@@ -171,7 +177,7 @@ class Attempt:
         return self._beat.lost or self._beat.asked is not None or self._stop()
 
     def _conclude(self, outcome: Outcome) -> None:
-        claim, event = self._claim, outcome.event
+        event = outcome.event
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.ending:
             case "done":
@@ -179,7 +185,7 @@ class Attempt:
             case "stopped" | "cancelled":
                 self._stopped()
             case "lost":
-                raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
+                raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
             case "stalled":
                 seconds = self._tools.settings.stall_s
                 self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
@@ -189,6 +195,8 @@ class Attempt:
                 log.warning("job process failed", kind=kind, message=message, trace=event.get("traceback"))
                 if kind in FATAL:
                     self._fail(kind, message)
+                elif kind == "disk":
+                    self._give_back("disk", f"The worker's disk is full: {message}")
                 else:
                     self._requeue("memory", f"Out of memory: {message}", counts=True)
             case "died":
@@ -222,7 +230,7 @@ class Attempt:
         if self._beat.lost:
             raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
         reached("release-asked")
-        state = claims.stopped(self._tools.db, self._claim)
+        state = self._say(lambda: claims.stopped(self._tools.db, self._claim))
         log.info("stopped", state=str(state))
         _ended("stopped", str(state))
 
@@ -233,13 +241,35 @@ class Attempt:
         self._stopped()
 
     def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
-        state = claims.requeue(self._tools.db, self._claim, error, counts=counts)
+        state = self._say(lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts))
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _ended("failed" if state is State.FAILED else "requeued", cause)
 
+    def _give_back(self, cause: str, error: str) -> None:
+        """An outage ended the attempt: no strike."""
+        self.outage = True
+        self._requeue(cause, error, counts=False)
+
     def _fail(self, kind: str, error: str) -> None:
-        claims.fail(self._tools.db, self._claim, kind, error)
+        self._say(lambda: claims.fail(self._tools.db, self._claim, kind, error))
         _ended("failed", kind)
+
+    def _reject(self, reason: Rejected) -> None:
+        self._say(lambda: claims.reject(self._tools.db, self._claim, reason))
+        _ended("rejected", reason.code)
+
+    def _say(self, word: Callable[[], State]) -> State:
+        """The attempt's last word, repeated while the database is out: unsaid, it would count as a strike."""
+        pause = SAY_FIRST_S
+        while True:
+            try:
+                return word()
+            except SQLAlchemyError as error:
+                if not is_outage(error) or self._stop():
+                    raise
+                log.warning("cannot say how the attempt ended yet", error=type(error).__name__)
+            time.sleep(pause)
+            pause = min(2 * pause, SAY_LONGEST_S)
 
     def _look(self) -> State | None:
         with self._tools.db.read() as session:

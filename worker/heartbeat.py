@@ -82,7 +82,7 @@ class Heartbeat:
         next_beat = time.monotonic()  # the first at once: preparing may already have taken a while
         while not self._end.is_set() and self._state is not None:
             now = time.monotonic()
-            if now >= next_beat:
+            if now >= next_beat or self._failing:  # after an outage the lease may have run out already
                 next_beat = now + self._every_s
                 self._ask(self._beat)
             else:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -21,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import doorbell, telemetry
 from core.db.migrate import require_current
-from core.db.session import Database
+from core.db.session import STATEMENT_S, Database
 from core.errors import LeaseLost, PerennialError
 from core.kill_points import reached
 from core.logging import configure
@@ -33,8 +34,12 @@ from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
 from worker.chores import Chores
 from worker.folders import WorkFolder
+from worker.reaper import Reaper
 
 log = structlog.get_logger(__name__)
+
+OUTAGE_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between claims while attempts end in an outage."""
 
 
 class Worker:
@@ -54,13 +59,19 @@ class Worker:
     ) -> None:
         self.settings = settings
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"[:120]
-        self.db = Database(settings.resolved_database_url)
+        # A heartbeat that hangs must be over before the lease is.
+        statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
+        self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_store(settings)
         self.blobs = Blobs(self.store, settings.folder("cache"))
         self._folder = WorkFolder(settings.folder("work"), self.name)
         self._command = zygote_command
         self._zygote: Zygote | None = None
         self._attempt: Attempt | None = None
+        self._reaper = Reaper(self.db, settings.lease_s)
+        self._outages = 0  # attempts in a row that an outage ended
+        self._claims_from = 0.0
+        swept = open_store(settings, waited_for=True)  # a silent store must not hold up the other chores
         self.chores = Chores(
             settings.data_dir,
             settings.chores_s,
@@ -68,7 +79,9 @@ class Worker:
                 "reap": lambda: [ring(job_id) for job_id in self._reaped()],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
             },
-            sweeps={"sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings)},
+            sweeps={
+                "sweep": lambda: sweep.sweep(self.db, swept, Blobs(swept, settings.folder("cache")), settings)
+            },
         )
 
     def start(self) -> None:
@@ -109,11 +122,16 @@ class Worker:
     def work(self, stop: Callable[[], bool]) -> int:
         """Claim and run jobs until none is eligible or `stop()`; return how many were claimed.
 
-        An outage of database or store is logged and ends the round: the next ring or poll tries again.
+        An outage of database or store is logged and ends the round: a later ring or poll tries again. After one
+        that ended an attempt, the next claim waits, longer each time, and until the store answers.
         """
         claimed = 0
         while not stop():
+            if time.monotonic() < self._claims_from:
+                return claimed
             try:
+                if self._outages:
+                    self.store.check()
                 claim = claims.claim(self.db, self.name, self.settings.lease_s)
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).splitlines()[0])
@@ -129,6 +147,7 @@ class Worker:
                 tools = Tools(self.settings, self.db, self.store, self.zygote, self._folder.path)
                 self._attempt = Attempt(tools, claim, stop)
                 self._attempt.run()
+                self._after(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
@@ -141,9 +160,16 @@ class Worker:
                 structlog.contextvars.unbind_contextvars("job", "model")
         return claimed
 
+    def _after(self, attempt: Attempt) -> None:
+        self._outages = self._outages + 1 if attempt.outage else 0
+        if attempt.outage:
+            pause_s = OUTAGE_PAUSES_S[min(self._outages, len(OUTAGE_PAUSES_S)) - 1]
+            self._claims_from = time.monotonic() + pause_s
+            log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
+
     def _reaped(self) -> list[str]:
         """Jobs that were taken from dead workers."""
-        found = claims.reap(self.db)
+        found = self._reaper.reap()
         if found:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(found))
             reached("reap-committed")

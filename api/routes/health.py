@@ -1,16 +1,26 @@
 """Routes of the health checks; they need no key and tell nothing but up or down."""
 
+from collections.abc import Callable
+
 import structlog
+from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
 from fastapi import APIRouter, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import json_answer
 from api.dependencies import Bell, Db, ObjectStore
 from api.schemas.health import Alive, Ready
-from core.errors import PerennialError
+from core.db.session import Database
+from core.errors import NoSpace, PerennialError
+from core.store import Store
 
 router = APIRouter(tags=["health"])
 log = structlog.get_logger(__name__)
+
+LIMIT_S = 4.0
+"""A part that has not answered within so many seconds is down."""
+_checks = CapacityLimiter(32)
+"""Threads of their own: those of requests may all be waiting for what is out."""
 
 
 @router.get("/healthz", response_model=Alive)
@@ -20,18 +30,39 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
-def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
-    """Whether database and store answer; a dead broker is told, but does not count."""
-    parts = {"database": "up", "store": "up", "broker": bell.status()}
+async def readyz(db: Db, store: ObjectStore, bell: Bell) -> Response:
+    """Whether database and store answer; a dead broker or a full store is told, but does not count."""
+    parts: dict[str, str] = {}
+
+    async def ask(part: str, question: Callable[[], str]) -> None:
+        parts[part] = "down"
+        with move_on_after(LIMIT_S):  # the thread ends by its own limits
+            parts[part] = await to_thread.run_sync(question, abandon_on_cancel=True, limiter=_checks)
+
+    async with create_task_group() as group:
+        group.start_soon(ask, "database", lambda: _database(db))
+        group.start_soon(ask, "store", lambda: _store(store))
+        group.start_soon(ask, "broker", bell.status)
+    ready = parts["database"] == "up" and parts["store"] != "down"
+    named = {part: parts[part] for part in ("database", "store", "broker")}
+    return json_answer({"status": "ready" if ready else "not ready", **named}, 200 if ready else 503)
+
+
+def _database(db: Database) -> str:
     try:
         db.check()
     except SQLAlchemyError as error:
         log.warning("database does not answer", error=str(error)[:300])
-        parts["database"] = "down"
+        return "down"
+    return "up"
+
+
+def _store(store: Store) -> str:
     try:
         store.check()
+    except NoSpace:
+        return "full"
     except PerennialError as error:
         log.warning("store does not answer", error=error.detail)
-        parts["store"] = "down"
-    ready = parts["database"] == parts["store"] == "up"
-    return json_answer({"status": "ready" if ready else "not ready", **parts}, 200 if ready else 503)
+        return "down"
+    return "up"

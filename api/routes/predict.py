@@ -99,7 +99,9 @@ async def predict(
             }
 
         try:
-            answer = await helper.predict(header, files)
+            # Not in the helper's line: a store that is out would hold up versions whose parts are here.
+            asked = await to_thread.run_sync(header)
+            answer = await helper.predict(asked, files)
         except StoreCorrupt:  # perhaps deleted since its row was read: then it is not found by now
             await to_thread.run_sync(predictable, db, actor, model, version, task)
             raise

@@ -12,9 +12,9 @@ class Alive(Shape):
 
 
 class Ready(Shape):
-    """What the service needs. A dead broker only slows it down."""
+    """What the service needs. A dead broker only slows it down; a full store still serves what it holds."""
 
     status: Literal["ready", "not ready"]
     database: Literal["up", "down"]
-    store: Literal["up", "down"]
+    store: Literal["up", "down", "full"]
     broker: Literal["up", "down", "none"]

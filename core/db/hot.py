@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from sqlalchemy.engine import make_url
 
+from core.db.patience import PatientAsyncConnection
 from core.errors import Unavailable
 
 TIMEOUT_S = 5.0
@@ -207,9 +208,12 @@ class _Postgresql:
         return rows
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
+        # One that falls silent is given up a little before the read itself: only then is it known to be broken.
+        connection = await PatientAsyncConnection.connect(
             self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
         )
+        connection.patience_s = 0.8 * self._timeout_s
+        return connection
 
     async def close(self) -> None:
         while self._idle:

@@ -14,11 +14,19 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 BUSY_TIMEOUT_MS = 30_000
-CONNECT_TIMEOUT_S = 5
-STATEMENT_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_S = 3
+STATEMENT_S = 30.0
+REQUEST_STATEMENT_S = 5.0
+"""Longest statement while a client waits: with what surrounds it (a connection tried, another made, a word said after
+the failure) the answer comes within 15 s."""
+SILENCE_S = 1.0
+"""A server says itself that a statement took too long; one that has not said so after this much more is gone."""
+
+_DISK_FULL = "53100"
 
 CLOCK = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -34,9 +42,11 @@ class Database:
     Args:
         url: `sqlite:///FILE` or `postgresql+psycopg://…`.
         pool: connections kept open at most (PostgreSQL).
+        statement_s: longest time a statement may take (PostgreSQL); from a server that says nothing at all
+            no answer is awaited much longer, and the connection is closed.
     """
 
-    def __init__(self, url: str, *, pool: int = 10) -> None:
+    def __init__(self, url: str, *, pool: int = 10, statement_s: float = STATEMENT_S) -> None:
         parsed = make_url(url)
         self.url = url
         self.dialect = parsed.get_backend_name()
@@ -58,9 +68,10 @@ class Database:
                 pool_timeout=CONNECT_TIMEOUT_S,
                 connect_args={
                     "connect_timeout": CONNECT_TIMEOUT_S,
-                    "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}",
+                    "options": f"-c statement_timeout={round(statement_s * 1000)}",
                 },
             )
+            _bound_silence(self.engine, statement_s + SILENCE_S)
         else:
             raise ValueError(f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg.")
 
@@ -95,6 +106,8 @@ class Database:
 
 def is_outage(error: BaseException) -> bool:
     """Whether a database error means "not reachable now" rather than "wrong statement"."""
+    if isinstance(error, PoolTimeout):
+        return True
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:
@@ -102,6 +115,26 @@ def is_outage(error: BaseException) -> bool:
     # SQLite raises the same class for a missing table or column as for a locked or unreadable file.
     wrong = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
     return type(error).__name__ in {"OperationalError", "InterfaceError"} and not wrong
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a database error says that its disk has no room left."""
+    original = getattr(error, "orig", None)
+    return (
+        getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        or getattr(original, "sqlstate", None) == _DISK_FULL
+    )
+
+
+def _bound_silence(engine: Engine, seconds: float) -> None:
+    """Let no call wait longer for PostgreSQL: libpq itself waits for ever."""
+    from core.db.patience import PatientConnection  # psycopg: not for SQLite
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+        connection = PatientConnection.connect(*arguments, **options)
+        connection.patience_s = seconds
+        return connection
 
 
 def _configure_sqlite(engine: Engine) -> None:

@@ -8,6 +8,7 @@ task that it can answer).
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
@@ -358,7 +359,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
     """Run the spec in a file with events to `out_fd` and requests from `control_fd`; the exit status.
 
-    Every failure is an `error` event of kind data, memory, non-finite or code. before: sees each event first.
+    Every failure is an `error` event of kind data, memory, disk, non-finite or code. before: sees each event first.
     """
     spec = json.loads(Path(spec_path).read_text())
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
@@ -386,13 +387,16 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
 
 def kind_of(error: Exception) -> str:
-    """data, non-finite, memory or code."""
+    """data, non-finite, memory, disk or code."""
     if isinstance(error, DataError):
         return "data"
     if isinstance(error, NonFinite):
         return "non-finite"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
         return "memory"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors has an error of its own
+        return "disk"
     return "code"
 
 

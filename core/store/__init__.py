@@ -15,8 +15,11 @@ from core.store.timed import TimedStore
 __all__ = ["Blobs", "ObjectInfo", "Store", "open_store"]
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
     """Return the store that `PERENNIAL_STORE_URL` names; nothing is contacted or made yet.
+
+    Args:
+        waited_for: a client (or another chore) waits for what is done with it: an outage is told within seconds.
 
     Raises:
         ValueError: the URL, or a key of an S3 store, is missing or wrong.
@@ -29,7 +32,10 @@ def open_store(settings: Settings) -> Store:
         return TimedStore(FolderStore(Path(rest)))
     if scheme == "s3":
         from core.store.address import S3Address
-        from core.store.s3 import S3Store  # the client costs 0.2 s of start: only who needs it pays
+        from core.store.s3 import (  # the client costs 0.2 s of start: only who needs it pays
+            REQUEST_PATIENCE,
+            S3Store,
+        )
 
         address = S3Address.parse(url)
         if not settings.store_access_key or not settings.secret_key:
@@ -37,5 +43,6 @@ def open_store(settings: Settings) -> Store:
                 "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"
                 " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
             )
-        return TimedStore(S3Store(address, settings.store_access_key, settings.secret_key))
+        patience = REQUEST_PATIENCE if waited_for else None
+        return TimedStore(S3Store(address, settings.store_access_key, settings.secret_key, patience=patience))
     raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

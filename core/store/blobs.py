@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from core import disk
 from core.errors import StoreCorrupt, Unavailable
 from core.store.objects import CHUNK_BYTES, Store
 
@@ -146,8 +147,7 @@ class Blobs:
             status = temporary.stat()
             temporary.replace(target)
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise Unavailable(f"The local cache {self._cache} failed: {reason}.") from error
+            raise disk.failed(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
         with _verified_lock:

@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from core.errors import StoreCorrupt, Unavailable
+from core import disk
+from core.errors import NoSpace, StoreCorrupt, Unavailable
 from core.store.objects import CHUNK_BYTES, ObjectInfo, checked_key, checked_prefix, checked_range
 
 _INCOMING = ".incoming"
 _STRAY_AFTER_S = 86_400.0
 _COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
 _RENAME_TRIES = 50
+FULL_BYTES = 4 << 20
+"""A disk with less room than this counts as full: hardly an object fits any more."""
 
 
 class FolderStore:
@@ -140,9 +143,11 @@ class FolderStore:
         return None
 
     def check(self) -> None:
-        """Raise `Unavailable` unless the folder exists and can be written."""
+        """Raise `Unavailable` unless the folder exists and can be written (`NoSpace`: it is full)."""
         with self._outage():
-            os.statvfs(self.root)
+            found = os.statvfs(self.root)
+        if found.f_bavail * found.f_frsize < FULL_BYTES:
+            raise NoSpace(f"There is no room left for the store's folder {self.root}.")
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
@@ -210,8 +215,7 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise Unavailable(f"The store's folder {self.root} failed: {reason}.") from error
+            raise disk.failed(f"The store's folder {self.root}", error) from error
 
 
 def _make_folders(folder: Path) -> set[Path]:

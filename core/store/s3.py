@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
+from typing import BinaryIO, Self
 from xml.etree.ElementTree import ParseError
 
 import certifi
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from urllib3 import BaseHTTPResponse, PoolManager, Retry, Timeout
+from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import TimeoutError as TimeoutError_
 
 from core.errors import StoreCorrupt, Unavailable
 from core.store.address import S3Address
@@ -52,12 +55,14 @@ class Patience:
     read_s: float = 20.0
     retries: int = 3
     pause_s: float = 0.2
+    repeat_silence: bool = True
+    """Whether a server that took a request and stays silent is asked again."""
 
     def pool(self) -> PoolManager:
         """HTTP connections with these limits; TLS certificates are always verified."""
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
-            retries=Retry(
+            retries=(Retry if self.repeat_silence else _NotAfterSilence)(
                 total=self.retries,
                 backoff_factor=self.pause_s,
                 backoff_jitter=self.pause_s,
@@ -73,6 +78,25 @@ class Patience:
         )
 
 
+class _NotAfterSilence(Retry):
+    """Repeats after an error or a broken connection, which come soon, and not after a time-out."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: BaseHTTPResponse | None = None,
+        error: Exception | None = None,
+        _pool: ConnectionPool | None = None,
+        _stacktrace: TracebackType | None = None,
+    ) -> Self:
+        if isinstance(error, TimeoutError_):
+            raise MaxRetryError(_pool, url, error) from error  # type: ignore[arg-type]
+        return super().increment(method, url, response, error, _pool, _stacktrace)
+
+
+REQUEST_PATIENCE = Patience(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
+"""While a client waits: two silences in a row (a part, then the end of its upload) still leave it 15 s."""
 CHECK_PATIENCE = Patience(connect_s=1.0, read_s=2.0, retries=0)
 
 

@@ -192,15 +192,16 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         return move(session, job, Action.REJECT, db.now(session), {"error": job.error})
 
 
-def reap(db: Database) -> list[str]:
-    """Take jobs from workers whose lease ran out; return the jobs' ids.
+def reap(db: Database, before: float | None = None) -> list[str]:
+    """Take jobs from workers whose lease ran out before a time of the database's clock (None: now); their ids.
 
     Safe in every worker at once: a job whose row another transaction holds is passed over.
     """
     ids = []
     with db.write() as session:
         now = db.now(session)
-        query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < now).order_by(Job.id)
+        limit = now if before is None else before
+        query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
         for job in session.execute(query.with_for_update(skip_locked=True)).scalars():
             _lost(session, job, now, f"The worker {job.worker} stopped reporting.")
             ids.append(job.id)

@@ -1,6 +1,10 @@
 """Every error is a problem: one shape, whatever went wrong and wherever."""
 
 import asyncio
+import errno
+import sqlite3
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +12,13 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.boundary import Boundary
-from core.errors import Unavailable
+from core.errors import NoSpace, Unavailable
+
+
+def sqlalchemy_full() -> OperationalError:
+    original = sqlite3.OperationalError("database or disk is full")
+    original.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return OperationalError("INSERT", {}, original)
 
 
 def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
@@ -164,3 +174,45 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     asyncio.run(Boundary(client.app)(scope, receive, gone))  # type: ignore[arg-type]
     said = capfd.readouterr()
     assert "unexpected error" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "full",
+    [OSError(errno.ENOSPC, "full"), sqlalchemy_full(), NoSpace("The store's folder is full.")],
+    ids=["file", "database", "store"],
+)
+def test_a_full_disk_is_a_507_with_retry_after(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, full: Exception
+) -> None:
+    def broken(*_: object) -> None:
+        raise full
+
+    monkeypatch.setattr("core.requests.models.list_models", broken)
+    answer = client.get("/v1/models")
+    shape(answer, 507, "no-space")
+    assert answer.headers["retry-after"] == "60"
+
+
+def test_readiness_is_told_in_time_though_the_database_hangs(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(client.app.state.database, "check", lambda: answered.wait(60))  # type: ignore[attr-defined]
+    monkeypatch.setattr("api.routes.health.LIMIT_S", 0.3)
+    began = time.monotonic()
+    answer = client.get("/readyz")
+    answered.set()
+    assert time.monotonic() - began < 30
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "database": "down", "store": "up", "broker": "none"}
+
+
+def test_a_full_store_is_told_and_serves_what_it_holds(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise NoSpace("There is no room left.")
+
+    monkeypatch.setattr(client.app.state.store, "check", full)  # type: ignore[attr-defined]
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["store"]) == (200, "full")

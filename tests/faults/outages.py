@@ -202,13 +202,18 @@ class Outages:
         )
         all_s = self._until(lambda: not (left & self._open), GO_ON_S, ended, f"{fault.name}: jobs wait")
         self._seen.submitting.clear()
-        answers = [a for a in self._seen.answers[since:] if begun <= a.begun <= ended + max(ready_s, 1.0)]
+        answers = [
+            a
+            for a in self._seen.answers[since:]
+            if a.begun + a.seconds >= begun and a.begun <= ended + max(ready_s, 1.0)
+        ]
         self.rows.append(Row(fault, answers, ready_s, first_s, all_s, len(waited)))
 
     def _drop_cache(self) -> None:
         """The API's copies of blobs: a prediction then needs the store."""
-        for path in (self._site.data(API) / "cache").glob("blobs/*/*"):
-            path.unlink(missing_ok=True)
+        with self._seen.predicting:
+            for path in (self._site.data(API) / "cache").glob("blobs/*/*"):
+                path.unlink(missing_ok=True)
 
     def _ready(self, since: float) -> bool:
         told = [a for a in list(self._seen.answers) if a.kind == "readyz" and a.begun >= since]

@@ -1,5 +1,7 @@
 """What each end of an attempt says to the database; the job process is a stand-in."""
 
+import errno
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
 from core.work import claim as claims
 from worker import attempt as attempts
+from worker import loop
 from worker.attempt import Attempt, Tools
 from worker.child import ZygoteDied
 from worker.supervisor import Outcome
@@ -122,3 +125,96 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
 def test_nothing_stays_in_the_scratch_folder(run: Any, house: Any) -> None:
     run(error("data"))
     assert list(house.settings.folder("work").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "full", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), error("disk")]
+)
+def test_a_full_disk_is_no_strike(run: Any, full: Any) -> None:
+    job = run(full)
+    assert (job.state, job.strikes) == ("queued", 0)
+    assert job.not_before is not None
+
+
+def test_a_disk_that_fails_is_a_strike(run: Any) -> None:
+    job = run(OSError(errno.EIO, "input/output error"))
+    assert (job.state, job.strikes) == ("queued", 1)
+
+
+def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Path.mkdir
+
+    def full(folder: Path, *given: Any, **named: Any) -> None:
+        if folder.name.startswith("job_"):
+            raise OSError(errno.ENOSPC, "full")
+        mkdir(folder, *given, **named)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    job = run(Outcome("done"))
+    assert (job.state, job.strikes) == ("queued", 0)
+
+
+def test_the_last_word_waits_for_the_database(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    requeue = claims.requeue
+
+    def out_twice(*given: Any, **named: Any) -> Any:
+        said.append("requeue")
+        if len(said) < 3:
+            raise OperationalError("UPDATE", None, Exception("gone"))
+        return requeue(*given, **named)
+
+    monkeypatch.setattr(attempts.claims, "requeue", out_twice)
+    monkeypatch.setattr(attempts, "SAY_FIRST_S", 0.01)
+    job = run(OperationalError("SELECT", None, Exception("gone")))
+    assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)
+
+
+def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
+    house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = loop.Worker(house.settings, ring=lambda _job: None)
+    claimed: list[str] = []
+
+    def claim(*_given: Any) -> Any:
+        claimed.append("job")
+        return SimpleNamespace(job_id="job", model_id="m", fence=1)
+
+    endings = iter([True, True, False])
+
+    class Ending:
+        def __init__(self, *_given: Any) -> None:
+            self.outage = next(endings)
+
+        def run(self) -> None:
+            return None
+
+    monkeypatch.setattr(loop.claims, "claim", claim)
+    monkeypatch.setattr(loop, "Attempt", Ending)
+    monkeypatch.setattr(loop, "OUTAGE_PAUSES_S", (0.05, 0.3))
+    assert worker.work(lambda: False) == 1
+    began = time.monotonic()
+    while not worker.work(lambda: len(claimed) > 1):
+        time.sleep(0.005)
+    first, began = time.monotonic() - began, time.monotonic()
+    while not worker.work(lambda: len(claimed) > 2):
+        time.sleep(0.005)
+    assert time.monotonic() - began > first
+    assert (worker._outages, len(claimed)) == (0, 3)
+    worker.close()
+
+
+def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
+    house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = house.submit(batches[0])
+    worker = loop.Worker(house.settings, ring=lambda _job: None)
+    worker._outages = 1
+
+    def out() -> None:
+        raise Unavailable("The store does not answer.")
+
+    monkeypatch.setattr(worker.store, "check", out)
+    assert worker.work(lambda: False) == 0
+    assert (house.job(job).state, house.job(job).attempt) == ("queued", 0)
+    worker.close()

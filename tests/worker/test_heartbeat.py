@@ -66,3 +66,19 @@ def test_an_outage_of_the_database_is_not_a_lost_lease() -> None:
         assert not heart.lost
         assert within(2, lambda: len(calls) >= 5)
         assert not heart.lost
+
+
+def test_after_an_outage_it_renews_at_once_and_does_not_only_look() -> None:
+    out = [True]
+    renewed: list[float] = []
+
+    def beat() -> State:
+        if out[0]:
+            raise OperationalError("UPDATE", None, Exception("gone"))
+        renewed.append(time.monotonic())
+        return State.RUNNING
+
+    with Heartbeat(beat, lambda: State.RUNNING, 600.0):  # its next beat would be due in 100 s
+        time.sleep(0.1)
+        out[0] = False
+        assert within(LOOK_S * 5, lambda: renewed)

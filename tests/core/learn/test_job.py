@@ -1,5 +1,6 @@
 """The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about failure."""
 
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from streams import Bench, Script
 
@@ -151,9 +153,13 @@ def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
             "memory",
         ),
         (RuntimeError("CUDA error: device-side assert triggered"), "code"),
+        (OSError(errno.ENOSPC, "No space left on device"), "disk"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk"),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), "disk"),
+        (OSError(errno.EIO, "Input/output error"), "code"),
     ],
 )
-def test_an_error_for_want_of_memory_is_one_whatever_its_type(error, kind) -> None:
+def test_an_error_for_want_of_memory_or_disk_is_one_whatever_its_type(error, kind) -> None:
     assert job.kind_of(error) == kind
 
 

@@ -5,10 +5,11 @@ import os
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from core.errors import StoreCorrupt, Unavailable
+from core.errors import NoSpace, StoreCorrupt, Unavailable
 from core.store.folder import FolderStore
 
 
@@ -119,11 +120,20 @@ def test_a_full_disk_is_an_outage_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(Unavailable, match="No space left on device"):
+    with pytest.raises(NoSpace, match="No space left on device"):
         folder.put_bytes("a/x", b"x")
     monkeypatch.undo()
     assert folder.stat("a/x") is None
     assert list((folder.root / ".incoming").iterdir()) == []
+
+
+def test_a_folder_on_a_full_disk_is_told_by_the_check(
+    folder: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.check()
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=10, f_frsize=4096))
+    with pytest.raises(NoSpace, match="no room"):
+        folder.check()
 
 
 def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from minio.error import S3Error
 from core.errors import StoreCorrupt, Unavailable
 from core.store import Store, open_store
 from core.store.address import S3Address
-from core.store.s3 import CHECK_PATIENCE, Patience, S3Store
+from core.store.s3 import CHECK_PATIENCE, REQUEST_PATIENCE, Patience, S3Store
 
 HASTE = Patience(connect_s=0.5, read_s=2.0, retries=1, pause_s=0.05)
 
@@ -263,3 +263,15 @@ def test_the_secret_is_in_no_representation_log_or_error(
         assert secret not in text
         assert urllib.parse.quote(secret) not in text
         assert "Signature=" not in text
+
+
+def test_while_a_client_waits_a_silent_server_is_asked_once(address: S3Address, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        silent = replace(address, endpoint=f"127.0.0.1:{listener.getsockname()[1]}")
+        store = S3Store(silent, "k", "s", patience=replace(REQUEST_PATIENCE, read_s=0.3))
+        with pytest.raises(Unavailable, match="ReadTimeout"):
+            store.stat("a/x")
+        listener.setblocking(False)
+        listener.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -1,0 +1,48 @@
+"""Connections to PostgreSQL that do not wait for ever for a server that has gone silent.
+
+`statement_timeout` is the server's own word: one whose machine hangs, or that is cut off without a word, never says
+it, and libpq then waits without end. Here every wait ends, and closes the connection: its answer could still come.
+"""
+
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
+
+T = TypeVar("T")
+_INTERVAL_S = 0.1
+
+
+class PatientConnection(psycopg.Connection[Any]):
+    """A connection each of whose waits raises `psycopg.OperationalError` after `patience_s` seconds."""
+
+    patience_s = 30.0
+
+    def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
+        """See `psycopg.Connection.wait`."""
+        try:
+            return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
+        except psycopg.OperationalError:
+            _close_busy(self)
+            raise
+
+
+class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for an event loop."""
+
+    patience_s = 4.0
+
+    async def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
+        """See `psycopg.AsyncConnection.wait`."""
+        try:
+            return await super().wait(gen, interval, self.patience_s if timeout is None else timeout)
+        except psycopg.OperationalError:
+            _close_busy(self)
+            raise
+
+
+def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Close a connection whose statement is still under way: nobody will read what it answers."""
+    if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+        connection.pgconn.finish()

@@ -1,0 +1,85 @@
+"""A PostgreSQL that takes connections and stays silent: nobody waits for it for ever."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fault_proxy import FaultProxy
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import OperationalError
+
+from core.db.hot import HotReads
+from core.db.session import Database, is_outage
+from core.errors import Unavailable
+
+
+@pytest.fixture
+def relay(postgres_url: str) -> Iterator[FaultProxy]:
+    made = FaultProxy(make_url(postgres_url).port or 5432)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def relayed(postgres_url: str, relay: FaultProxy) -> str:
+    return make_url(postgres_url).set(port=relay.port).render_as_string(hide_password=False)
+
+
+def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_works(
+    relay: FaultProxy, relayed: str
+) -> None:
+    db = Database(relayed, statement_s=0.2)
+    with pytest.raises(OperationalError) as error, db.read() as session:
+        session.execute(text("SELECT 1"))
+        relay.fault("silent")
+        began = time.monotonic()
+        session.execute(text("SELECT 2"))
+    assert is_outage(error.value)
+    assert time.monotonic() - began < 10
+    relay.heal()
+    with db.read() as session:
+        assert (
+            session.execute(text("SELECT 3")).scalar_one() == 3
+        )  # not the late answer of the other connection
+    db.close()
+
+
+def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, relayed: str) -> None:
+    db = Database(relayed, statement_s=0.2)
+    db.check()
+    relay.fault("silent")
+    with pytest.raises(OperationalError) as error:
+        db.check()
+    assert is_outage(error.value)
+    db.close()
+
+
+def test_a_statement_that_fails_for_another_reason_keeps_its_connection(relayed: str) -> None:
+    db = Database(relayed)
+    with db.engine.connect() as connection:
+        before = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        connection.rollback()
+        with pytest.raises(Exception, match="statement timeout"):
+            connection.execute(text("SET LOCAL statement_timeout = 50; SELECT pg_sleep(5)"))
+        connection.rollback()
+        assert connection.execute(text("SELECT pg_backend_pid()")).scalar_one() == before
+    db.close()
+
+
+def test_a_poll_of_a_silent_database_is_unavailable_in_time(relay: FaultProxy, relayed: str) -> None:
+    async def poll() -> Any:
+        reads = HotReads(relayed, timeout_s=1.0)
+        try:
+            with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
+                await reads.job("job_1")
+            relay.fault("silent")
+            began = time.monotonic()
+            with pytest.raises(Unavailable):
+                await reads.job("job_1")
+            return time.monotonic() - began
+        finally:
+            await reads.close()
+
+    assert asyncio.run(poll()) < 4.0
