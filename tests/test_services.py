@@ -3,17 +3,22 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from fault_proxy import FaultProxy
 from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import inspect
 
 from core.db.session import Database
 from core.db.tables import Table
+from core.errors import Unavailable
 from core.store import open_store
+from core.store.address import S3Address
+from core.store.s3 import Patience, S3Store
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).relative_to(ROOT)
@@ -46,6 +51,20 @@ def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> No
 
 def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
     open_store(s3.settings(tmp_path)).check()
+
+
+@pytest.mark.parametrize("kind", ["refused", "silent", "overloaded", "cut"])
+def test_a_relay_fails_as_it_is_told_and_heals(s3: Any, kind: Any) -> None:
+    relay = FaultProxy(s3.port)
+    address = replace(S3Address.parse(s3.store_url), endpoint=f"127.0.0.1:{relay.port}")
+    store = S3Store(address, s3.access_key, s3.secret_key, patience=Patience(1.0, 1.0, retries=0))
+    relay.fault(kind, [10])
+    with pytest.raises(Unavailable):
+        store.stat("a/x")
+    relay.heal()
+    store = S3Store(address, s3.access_key, s3.secret_key)
+    assert store.stat("a/x") is None
+    relay.close()
 
 
 def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -19,6 +19,8 @@ LIMIT_S = 15.0
 """Every answer begins and ends within so many seconds, whatever is out."""
 EVERY_S = 0.25
 GIVE_UP_S = 60.0
+MOST = 4
+"""Batches accepted in one fault at most: their jobs are not to hold up the lanes' for long."""
 KINDS = ("healthz", "readyz", "read", "predict", "download", "submit")
 LATER = (503, 507)
 """Statuses that say: not now."""
@@ -140,7 +142,9 @@ class Onlookers:
 
     def _submit(self, http: httpx.Client) -> httpx.Response | None:
         """With the same idempotency key until it is accepted."""
-        if not self.submitting.is_set() and not self._pending():
+        if not self.submitting.is_set():
+            self._most = len(self.accepted) + MOST
+        if not self._pending() and (not self.submitting.is_set() or len(self.accepted) >= self._most):
             return None
         number = len(self.accepted)
         self._asked = number
@@ -155,7 +159,7 @@ class Onlookers:
             self._over.wait(1.0)
         return answer
 
-    _asked = -1
+    _asked, _most = -1, 0
 
     def _pending(self) -> bool:
         """Whether the last batch was asked for and not accepted yet."""

@@ -413,13 +413,32 @@ def small_faults(disk: Path) -> list[Fault]:
     return [Fault("disk-small", "the small size's disk full", 12, lambda: fill(disk), lambda: clear(disk))]
 
 
+def clock_faults(at: Site) -> list[Fault]:
+    """Where the store does not look at the clock, so that the worker goes on: leases are all that could suffer."""
+    return [
+        Fault(
+            f"leases-{way}",
+            f"a worker's clock an hour {way}, store in a folder",
+            15,
+            begin,
+            lambda: set_clock(at),
+        )
+        for way, begin in (
+            ("ahead", lambda: set_clock(at, "+3600")),
+            ("behind", lambda: set_clock(at, "-3600")),
+        )
+    ]
+
+
 LARGE = (
     *("database-refused", "database-silent", "broker-silent"),
     *("store-overloaded", "store-silent", "store-cut", "store-refused"),
     *("postgres-crash", "postgres-restart", "postgres-frozen", "redis-flushed", "redis-frozen"),
     *("disk-store", "disk-database", "clock-ahead", "clock-behind"),
 )
+CLOCKS = ("leases-ahead", "leases-behind")
 SMALL = ("disk-small",)
+ALL = (*LARGE, *CLOCKS, *SMALL)
 
 
 def main() -> int:
@@ -427,14 +446,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", nargs="+", choices=(*LARGE, *SMALL), default=[*LARGE, *SMALL], metavar="NAME"
-    )
+    parser.add_argument("--only", nargs="+", choices=ALL, default=[*ALL], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="name the faults")
     parser.add_argument("--lanes", type=int, default=2)
     options = parser.parse_args()
     if options.list:
-        print("\n".join((*LARGE, *SMALL)))
+        print("\n".join(ALL))
         return 0
     signal.signal(
         signal.SIGTERM, lambda _number, _frame: sys.exit(143)
@@ -442,11 +459,17 @@ def main() -> int:
     wrong = 0
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        if set(options.only) & set(LARGE):
+        if set(options.only) & {*LARGE, *CLOCKS}:
             found = stack.enter_context(backends(folder))
+        if set(options.only) & set(LARGE):
             made = stack.enter_context(site(folder / "large", "large", found.environment()))
             faults = [*relay_faults(found.relays), *server_faults(found, made)]
             wrong += _run(made, [f for f in faults if f.name in options.only], options.lanes)
+        if set(options.only) & set(CLOCKS):
+            found.postgres.empty()
+            own = {**found.environment(), "PERENNIAL_STORE_URL": f"file://{folder / 'store'}"}
+            made = stack.enter_context(site(folder / "clocks", "large", own))
+            wrong += _run(made, [f for f in clock_faults(made) if f.name in options.only], options.lanes)
         if set(options.only) & set(SMALL):
             (folder / "small").mkdir()
             stack.enter_context(small_disk(folder / "small" / "data", "256m"))

@@ -93,6 +93,13 @@ class Cluster:
         """End it: `immediate` as a crash does, `fast` with its connections closed in order."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
+    def empty(self) -> None:
+        """Drop all tables."""
+        plain = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+
     def freeze(self) -> None:
         """Stop all of its processes: the kernel takes connections, and nobody answers."""
         for process in self._processes():

@@ -54,6 +54,7 @@ pipeline = catch_errors gatekeeper listing_formats bulk s3api tempauth copy slo 
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
+error_suppression_interval = 2
 allow_account_management = true
 [filter:catch_errors]
 use = egg:swift#catch_errors

@@ -1,0 +1,79 @@
+"""The short form of the outage campaign: the large service over relays that fail, and what its onlookers object to."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import onlookers
+import outages
+import pytest
+import running_site
+from fault_proxy import FaultProxy
+from sqlalchemy import make_url
+
+SECONDS = {"database-silent": 7.0, "store-silent": 7.0, "store-cut": 4.0, "store-overloaded": 3.0}
+
+
+@pytest.fixture
+def relays(postgres_url: str, redis_server: Any, s3: Any) -> Iterator[dict[str, FaultProxy]]:
+    with ExitStack() as stack:
+        ports = {
+            "database": make_url(postgres_url).port or 5432,
+            "broker": redis_server.port,
+            "store": s3.port,
+        }
+        made = {part: FaultProxy(port) for part, port in ports.items()}
+        for relay in made.values():
+            stack.callback(relay.close)
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
+    tmp_path: Path, postgres_url: str, redis_server: Any, s3: Any, relays: dict[str, FaultProxy]
+) -> None:
+    database = make_url(postgres_url).set(port=relays["database"].port)
+    environment = {
+        **outages.SETTINGS,
+        **s3.environment(),
+        "PERENNIAL_DATABASE_URL": database.render_as_string(hide_password=False),
+        "PERENNIAL_BROKER_URL": outages.relayed(redis_server.url, redis_server.port, relays["broker"]),
+        "PERENNIAL_STORE_URL": outages.relayed(
+            s3.url(s3.bucket, "outages"), s3.port, relays["store"]
+        ),  # a prefix of its own: what is left over is looked for
+    }
+    flushed = outages.Fault(
+        "redis-flushed", "Redis killed", 4, redis_server.stop, redis_server.start, {"broker": "down"}
+    )
+    faults = [replace(f, seconds=SECONDS[f.name]) for f in outages.relay_faults(relays) if f.name in SECONDS]
+    with running_site.site(tmp_path / "site", "large", environment) as site:
+        campaign = outages.Outages(site, [*faults, flushed], lanes=1)
+        campaign.run()
+    assert campaign.wrong == []
+    told = {row.fault.name: {(a.kind, a.told) for a in row.answers} for row in campaign.rows}
+    assert ("submit", "202") in told["redis-flushed"]
+    assert ("healthz", "200") in told["database-silent"] and ("read", "503") in told["database-silent"]
+    assert ("predict", "503") in told["store-overloaded"] and ("read", "200") in told["store-overloaded"]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "fine"),
+    [
+        (200, {}, True),
+        (503, {"content-type": "application/problem+json", "retry-after": "2"}, True),
+        (507, {"content-type": "application/problem+json", "retry-after": "60"}, True),
+        (503, {"content-type": "application/problem+json"}, False),
+        (503, {"content-type": "text/html", "retry-after": "2"}, False),
+        (500, {"content-type": "application/problem+json", "retry-after": "2"}, False),
+    ],
+)
+def test_onlookers_object_to_whatever_is_not_a_typed_answer(
+    status: int, headers: dict[str, str], fine: bool
+) -> None:
+    seen = onlookers.Onlookers("http://127.0.0.1:1", "pk", "m", "job", "probe", b"")
+    seen._judged("read", httpx.Response(status, headers=headers))
+    assert (seen.wrong == []) is fine
