@@ -15,19 +15,16 @@ apart (`disk-small`). A worker's clock is moved by libfaketime, never the machin
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,33 +44,27 @@ from running_site import (
     submit,
 )
 
-from core.store import open_store
-
-import postgresql  # isort: skip
-import redis_server  # isort: skip
-import s3_server  # isort: skip
-from fault_proxy import FaultProxy  # isort: skip
+from outage_faults import (  # isort: skip
+    ALL,
+    CLOCKS,
+    LARGE,
+    SETTINGS,
+    SMALL,
+    Fault,
+    backends,
+    clock_faults,
+    relay_faults,
+    server_faults,
+    small_disk,
+    small_faults,
+)
 
 BIG: dict[str, Any] = {**MODEL, "architecture": {"name": "mlp", "hidden": [1400]}}
 """One part is more than a megabyte, which a download reads in several pieces."""
 SIDE = 360
 """Pixels of the second batch's images: the archive takes more than one part of an upload."""
-CUTS = (300_000, 2_000, 1_300_000, 60_000, 9_000_000)
-SETTINGS = {"PERENNIAL_SNAPSHOT_S": "0.5", "PERENNIAL_LEASE_S": "3"}
 READY_S, GO_ON_S = 60.0, 120.0
 """How long the service may take to be ready, and its jobs to go on, after a fault."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that happens for `seconds`. `down`: what `/readyz` must say of a part by the end of it."""
-
-    name: str
-    what: str
-    seconds: float
-    begin: Callable[[], object]
-    end: Callable[[], object]
-    down: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -227,218 +218,6 @@ class Outages:
                 break
             time.sleep(0.05)
         return time.monotonic() - since
-
-
-@dataclass
-class Backends:
-    """PostgreSQL, Redis and S3 of a large site; each behind a relay. `disks`: the two small file systems."""
-
-    postgres: postgresql.Cluster
-    redis: redis_server.RedisServer
-    s3: s3_server.S3Server
-    relays: dict[str, FaultProxy]
-    disks: dict[str, Path]
-
-    def environment(self) -> dict[str, str]:
-        s3 = self.s3.environment()
-        return {
-            **SETTINGS,
-            "PERENNIAL_DATABASE_URL": relayed(self.postgres.url, self.postgres.port, self.relays["database"]),
-            "PERENNIAL_BROKER_URL": relayed(self.redis.url, self.redis.port, self.relays["broker"]),
-            **s3,
-            "PERENNIAL_STORE_URL": relayed(s3["PERENNIAL_STORE_URL"], self.s3.port, self.relays["store"]),
-        }
-
-
-def relayed(url: str, port: int, relay: FaultProxy) -> str:
-    """A URL that leads through the relay."""
-    return url.replace(f":{port}", f":{relay.port}")
-
-
-@contextmanager
-def backends(folder: Path) -> Iterator[Backends]:
-    """Servers of a campaign's own, gone afterwards."""
-    with ExitStack() as stack:
-        disks = {}
-        for name, size in (("postgres", "200m"), ("s3", "400m")):
-            disks[name] = folder / f"disk-{name}"
-            stack.enter_context(small_disk(disks[name], size))
-            disks[name].chmod(0o755)
-        folder.chmod(0o755)  # user postgres goes through it
-        os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
-        postgres = postgresql.Cluster(disks["postgres"])
-        stack.callback(postgres.close)
-        postgres.start()
-        redis = redis_server.RedisServer()
-        stack.callback(redis.close)
-        redis.start()
-        s3 = s3_server.S3Server.launch()
-        stack.callback(s3.close)
-        open_store(s3.settings(s3.root)).prepare()
-        relays = {
-            "database": FaultProxy(postgres.port),
-            "broker": FaultProxy(redis.port),
-            "store": FaultProxy(s3.port),
-        }
-        for relay in relays.values():
-            stack.callback(relay.close)
-        yield Backends(postgres, redis, s3, relays, disks)
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """A file system in memory."""
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Leave no room on a file system."""
-    with (disk / "ballast").open("ab", buffering=0) as file:
-        size = 1 << 20
-        while size:
-            try:
-                file.write(b"\0" * size)
-            except OSError:
-                size //= 2
-
-
-def clear(disk: Path) -> None:
-    """Give the room back."""
-    (disk / "ballast").unlink()
-
-
-def relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
-    """What relays can do; they need no server of one's own."""
-
-    def of(name: str, what: str, seconds: float, part: str, kind: Any, tells: bool = True) -> Fault:
-        relay = relays[part]
-        down = {part: "down"} if tells else {}
-        return Fault(name, what, seconds, lambda: relay.fault(kind, CUTS), relay.heal, down)
-
-    return [
-        of("database-refused", "nobody listens where PostgreSQL was", 6, "database", "refused"),
-        of("database-silent", "PostgreSQL takes connections and stays silent", 12, "database", "silent"),
-        of("broker-silent", "Redis takes connections and stays silent", 10, "broker", "silent"),
-        of("store-overloaded", "S3 answers 503 to everything", 10, "store", "overloaded"),
-        of("store-silent", "S3 takes connections and stays silent", 15, "store", "silent"),
-        of("store-cut", "S3's connections break in mid-part, up and down", 12, "store", "cut", False),
-        of("store-refused", "nobody listens where S3 was", 8, "store", "refused"),
-    ]
-
-
-def server_faults(of: Backends, at: Site) -> list[Fault]:
-    """What happens to the servers themselves, their disks, and the workers' clocks."""
-
-    def refill() -> None:
-        clear(of.disks["postgres"])
-        of.postgres.start()  # out of room for its log it gives up
-
-    return [
-        Fault(
-            "postgres-crash",
-            "PostgreSQL stopped at once and started again",
-            8,
-            lambda: of.postgres.stop("immediate"),
-            of.postgres.start,
-            {"database": "down"},
-        ),
-        Fault(
-            "postgres-restart",
-            "PostgreSQL restarted in order",
-            0,
-            lambda: of.postgres.stop("fast"),
-            of.postgres.start,
-        ),
-        Fault(
-            "postgres-frozen",
-            "PostgreSQL's processes stopped in mid-query (SIGSTOP)",
-            12,
-            of.postgres.freeze,
-            of.postgres.thaw,
-            {"database": "down"},
-        ),
-        Fault(
-            "redis-flushed",
-            "Redis killed, all it held lost",
-            8,
-            of.redis.stop,
-            of.redis.start,
-            {"broker": "down"},
-        ),
-        Fault(
-            "redis-frozen", "Redis stopped (SIGSTOP)", 10, of.redis.freeze, of.redis.thaw, {"broker": "down"}
-        ),
-        Fault(
-            "disk-store", "S3's disk full", 12, lambda: fill(of.disks["s3"]), lambda: clear(of.disks["s3"])
-        ),
-        Fault("disk-database", "PostgreSQL's disk full", 12, lambda: fill(of.disks["postgres"]), refill),
-        Fault(
-            "clock-ahead",
-            "a worker's clock an hour ahead",
-            15,
-            lambda: set_clock(at, "+3600"),
-            lambda: set_clock(at),
-        ),
-        Fault(
-            "clock-behind",
-            "a worker's clock an hour behind",
-            15,
-            lambda: set_clock(at, "-3600"),
-            lambda: set_clock(at),
-        ),
-    ]
-
-
-def set_clock(of: Site, offset_s: str | None = None) -> None:
-    """Restart the second worker with another clock, or its own."""
-    name = WORKERS[1]
-    of.processes[name].terminate()
-    of.processes[name].wait(60)
-    found = importlib.util.find_spec("libfaketime")
-    if found is None or not found.submodule_search_locations:
-        raise Broken("libfaketime is not installed: pip install -c constraints.txt libfaketime")
-    library = Path(found.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
-    moved = {"LD_PRELOAD": str(library), "FAKETIME": f"{offset_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    of.own[name] = moved if offset_s else {}
-    of.start(name)
-
-
-def small_faults(disk: Path) -> list[Fault]:
-    """Of the small size, all of whose data lie on one disk."""
-    return [Fault("disk-small", "the small size's disk full", 12, lambda: fill(disk), lambda: clear(disk))]
-
-
-def clock_faults(at: Site) -> list[Fault]:
-    """Where the store does not look at the clock, so that the worker goes on: leases are all that could suffer."""
-    return [
-        Fault(
-            f"leases-{way}",
-            f"a worker's clock an hour {way}, store in a folder",
-            15,
-            begin,
-            lambda: set_clock(at),
-        )
-        for way, begin in (
-            ("ahead", lambda: set_clock(at, "+3600")),
-            ("behind", lambda: set_clock(at, "-3600")),
-        )
-    ]
-
-
-LARGE = (
-    *("database-refused", "database-silent", "broker-silent"),
-    *("store-overloaded", "store-silent", "store-cut", "store-refused"),
-    *("postgres-crash", "postgres-restart", "postgres-frozen", "redis-flushed", "redis-frozen"),
-    *("disk-store", "disk-database", "clock-ahead", "clock-behind"),
-)
-CLOCKS = ("leases-ahead", "leases-behind")
-SMALL = ("disk-small",)
-ALL = (*LARGE, *CLOCKS, *SMALL)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import onlookers
+import outage_faults
 import outages
 import pytest
 import running_site
@@ -38,18 +39,20 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
 ) -> None:
     database = make_url(postgres_url).set(port=relays["database"].port)
     environment = {
-        **outages.SETTINGS,
+        **outage_faults.SETTINGS,
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database.render_as_string(hide_password=False),
-        "PERENNIAL_BROKER_URL": outages.relayed(redis_server.url, redis_server.port, relays["broker"]),
-        "PERENNIAL_STORE_URL": outages.relayed(
+        "PERENNIAL_BROKER_URL": outage_faults.relayed(redis_server.url, redis_server.port, relays["broker"]),
+        "PERENNIAL_STORE_URL": outage_faults.relayed(
             s3.url(s3.bucket, "outages"), s3.port, relays["store"]
         ),  # a prefix of its own: what is left over is looked for
     }
-    flushed = outages.Fault(
+    flushed = outage_faults.Fault(
         "redis-flushed", "Redis killed", 4, redis_server.stop, redis_server.start, {"broker": "down"}
     )
-    faults = [replace(f, seconds=SECONDS[f.name]) for f in outages.relay_faults(relays) if f.name in SECONDS]
+    faults = [
+        replace(f, seconds=SECONDS[f.name]) for f in outage_faults.relay_faults(relays) if f.name in SECONDS
+    ]
     with running_site.site(tmp_path / "site", "large", environment) as site:
         campaign = outages.Outages(site, [*faults, flushed], lanes=1)
         campaign.run()
