@@ -226,7 +226,16 @@ def set_clock(of: Site, offset_s: str | None = None) -> None:
 
 def small_faults(disk: Path) -> list[Fault]:
     """Of the small size, all of whose data lie on one disk."""
-    return [Fault("disk-small", "the small size's disk full", 12, lambda: fill(disk), lambda: clear(disk))]
+    return [
+        Fault(
+            "disk-small",
+            "the small size's disk full",
+            12,
+            lambda: fill(disk),
+            lambda: clear(disk),
+            {"store": "full"},
+        )
+    ]
 
 
 def clock_faults(at: Site) -> list[Fault]:

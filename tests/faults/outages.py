@@ -208,7 +208,7 @@ class Outages:
 
     def _ready(self, since: float) -> bool:
         told = [a for a in list(self._seen.answers) if a.kind == "readyz" and a.begun >= since]
-        return any(a.told == "200" and "down" not in a.ready.values() for a in told)
+        return any(a.told == "200" and not {"down", "full"} & set(a.ready.values()) for a in told)
 
     def _until(self, so: Callable[[], bool], limit_s: float, since: float, otherwise: str) -> float:
         """Seconds since `since` until it is so."""
