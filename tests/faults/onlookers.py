@@ -52,7 +52,6 @@ class Onlookers:
         self._model, self._job, self._probe, self._batch = model, job, probe, batch
         self._over = threading.Event()
         self._reads = 0
-        self.submitting = threading.Event()
         self.predicting = threading.Lock()
         self.answers: list[Answer] = []
         self.wrong: list[str] = []
@@ -83,6 +82,14 @@ class Onlookers:
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+    def submit_some(self) -> None:
+        """Submit until `MOST` more batches are accepted."""
+        self._most = len(self.accepted) + MOST
+
+    def submit_none(self) -> None:
+        """Submit no more than the batch at hand."""
+        self._most = 0
 
     def _watch(self, kind: str, ask: Callable[[httpx.Client], httpx.Response | None]) -> None:
         with httpx.Client(base_url=self._url, headers=self._headers, timeout=GIVE_UP_S) as http:
@@ -142,9 +149,7 @@ class Onlookers:
 
     def _submit(self, http: httpx.Client) -> httpx.Response | None:
         """With the same idempotency key until it is accepted."""
-        if not self.submitting.is_set():
-            self._most = len(self.accepted) + MOST
-        if not self._pending() and (not self.submitting.is_set() or len(self.accepted) >= self._most):
+        if len(self.accepted) >= self._most and not self._pending():
             return None
         number = len(self.accepted)
         self._asked = number

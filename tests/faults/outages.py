@@ -131,7 +131,6 @@ class Outages:
             self._ending.set()
             for lane in lanes:
                 lane.join()
-            self._seen.submitting.clear()
             self._seen.stop()
             for job in self._seen.accepted:
                 see_through(caller, job)
@@ -177,7 +176,7 @@ class Outages:
         self._drop_cache()
         begun, since = time.monotonic(), len(self._seen.answers)
         fault.begin()
-        self._seen.submitting.set()
+        self._seen.submit_some()
         time.sleep(fault.seconds)
         told = [answer for answer in self._seen.answers[since:] if answer.kind == "readyz"]
         if fault.down and (not told or not fault.down.items() <= told[-1].ready.items()):
@@ -192,7 +191,7 @@ class Outages:
             lambda: any(at > ended for at in self._finished), GO_ON_S, ended, f"{fault.name}: no job went on"
         )
         all_s = self._until(lambda: not (left & self._open), GO_ON_S, ended, f"{fault.name}: jobs wait")
-        self._seen.submitting.clear()
+        self._seen.submit_none()
         answers = [
             a
             for a in self._seen.answers[since:]

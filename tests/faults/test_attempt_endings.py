@@ -178,7 +178,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
 
     def claim(*_given: Any) -> Any:
         claimed.append("job")
-        return SimpleNamespace(job_id="job", model_id="m", fence=1)
+        return SimpleNamespace(job_id="job", model_id="m", fence=1, waited_s=None)
 
     endings = iter([True, True, False])
 
