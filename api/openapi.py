@@ -1,6 +1,6 @@
 """The OpenAPI document: FastAPI's, completed with what every route can answer.
 
-The guard and the boundary answer for all routes (401, 403, 422, 500, 503 …), so they are described here
+The guard and the boundary answer for all routes (401, 403, 422, 500, 503, 507 …), so they are described here
 once, and not by each handler.
 """
 
@@ -50,7 +50,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     statuses = {500, 503}
     if path not in OPEN_PATHS:
         operation["security"] = [{"key": []}]
-        statuses |= {401, 403, 422, 429}
+        statuses |= {401, 403, 422, 429, 507}
     if "{" in path:
         statuses.add(404)
     if "requestBody" in operation:

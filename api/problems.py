@@ -105,7 +105,7 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For a route's `responses=`: these statuses as problems.
 
-    What every route can answer (401, 403, 422, 500, 503, and 404, 400, 413, 415 where there are path
+    What every route can answer (401, 403, 422, 500, 503, 507, and 404, 400, 413, 415 where there are path
     parameters or a body) is added by `api.openapi`; name only what is special, such as 409.
     """
     return {status: described(status) for status in statuses}

@@ -4,14 +4,17 @@ import base64
 import hashlib
 import io
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
+from api.routes import tasks as routes
 from core.settings import Settings
 
 Make = Callable[..., bytes]
@@ -367,3 +370,37 @@ def test_a_tasks_data_can_be_deleted_when_its_job_is_over(
     assert client.delete(f"{TASKS}/1/data").status_code == 204
     assert client.get(f"{TASKS}/1").json()["data_deleted_at"] is not None
     assert stored(settings) == []
+
+
+def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(*_: object) -> None:
+        raise OperationalError("DELETE", {}, Exception("gone"))
+
+    monkeypatch.setattr("core.requests.idempotency.abandon", out)
+    answer = client.post(TASKS, content=b"no archive at all", headers={"Idempotency-Key": "k"})
+    assert answer.status_code in (415, 422), answer.text
+
+
+def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
+    client: TestClient, archive: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[str] = []
+
+    def out(*_: object) -> None:
+        renewed.append("tried")
+        raise OperationalError("UPDATE", {}, Exception("gone"))
+
+    monkeypatch.setattr("core.requests.idempotency.renew", out)
+    monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
+    inspect = routes.inspect
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.3)
+        return inspect(*given)
+
+    monkeypatch.setattr(routes, "inspect", slowly)
+    answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 202, answer.text
+    assert renewed

@@ -13,6 +13,7 @@ from PIL import Image
 
 from api import predictor as client_side
 from api.predictor import Predictor
+from core.requests.predictions import Predictable
 from core.store import Blobs
 
 # Answers with the number of images and its own process id; an image that begins with "die" ends it, "hang" sleeps.
@@ -203,3 +204,22 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     assert send(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
     for wrong in ([], [[[256]]], [[[0.5]]], [[1, 2]], [[[1], [2, 3]]], [[["a"]]], {"pictures": []}):
         assert client.post(url, json=wrong).status_code == 422, wrong
+
+
+def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url, fake, monkeypatch):
+    paths, asked, answered = Predictable.paths, threading.Event(), threading.Event()
+
+    def slow_once(found, blobs):
+        if not asked.is_set():
+            asked.set()
+            assert answered.wait(60)
+        return paths(found, blobs)
+
+    monkeypatch.setattr(Predictable, "paths", slow_once)
+    first = threading.Thread(target=send, args=[client, url, b"a"])
+    first.start()
+    assert asked.wait(30)
+    assert send(client, url, b"b").status_code == 200
+    assert first.is_alive()
+    answered.set()
+    first.join()
