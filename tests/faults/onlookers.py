@@ -19,7 +19,7 @@ LIMIT_S = 15.0
 """Every answer begins and ends within so many seconds, whatever is out."""
 EVERY_S = 0.25
 GIVE_UP_S = 60.0
-MOST = 4
+MOST = 2
 """Batches accepted in one fault at most: their jobs are not to hold up the lanes' for long."""
 KINDS = ("healthz", "readyz", "read", "predict", "download", "submit")
 LATER = (503, 507)
@@ -90,6 +90,11 @@ class Onlookers:
     def submit_none(self) -> None:
         """Submit no more than the batch at hand."""
         self._most = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether all has been asked."""
+        return self._over.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _watch(self, kind: str, ask: Callable[[httpx.Client], httpx.Response | None]) -> None:
         with httpx.Client(base_url=self._url, headers=self._headers, timeout=GIVE_UP_S) as http:

@@ -125,6 +125,8 @@ class Outages:
             lanes = [threading.Thread(target=self._lane, args=[n], daemon=True) for n in range(self._lanes)]
             for lane in lanes:
                 lane.start()
+            follower = threading.Thread(target=self._follow, daemon=True)
+            follower.start()
             for fault in self._faults:
                 self._hurt(fault)
                 print(self.rows[-1], flush=True)
@@ -132,8 +134,7 @@ class Outages:
             for lane in lanes:
                 lane.join()
             self._seen.stop()
-            for job in self._seen.accepted:
-                see_through(caller, job)
+            follower.join()
         finally:
             self._ending.set()
             site.stop()
@@ -155,6 +156,21 @@ class Outages:
             except Exception as error:  # noqa: BLE001 - told at the end
                 self.wrong.append(f"lane {number}: {error}")
             turn += 1
+
+    def _follow(self) -> None:
+        """See the onlookers' batches through, in order."""
+        caller, number = self._caller(), 0
+        while not self._seen.over or number < len(self._seen.accepted):
+            if number == len(self._seen.accepted):
+                time.sleep(0.05)
+                continue
+            try:
+                see_through(caller, self._seen.accepted[number])
+            except Broken as error:
+                self.wrong.append(f"probe: {error}")
+            with self._lock:
+                self._finished.append(time.monotonic())
+            number += 1
 
     def _learn(self, name: str) -> str:
         caller = self._caller()
