@@ -190,6 +190,7 @@ class Outages:
 
     def _hurt(self, fault: Fault) -> None:
         self._drop_cache()
+        self._until(lambda: bool(self._open), GO_ON_S, time.monotonic(), f"{fault.name}: nobody learns")
         begun, since = time.monotonic(), len(self._seen.answers)
         fault.begin()
         self._seen.submit_some()
