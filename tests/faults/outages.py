@@ -189,8 +189,8 @@ class Outages:
     # What happens to it.
 
     def _hurt(self, fault: Fault) -> None:
-        self._drop_cache()
         self._until(lambda: bool(self._open), GO_ON_S, time.monotonic(), f"{fault.name}: nobody learns")
+        self._drop_cache()
         begun, since = time.monotonic(), len(self._seen.answers)
         fault.begin()
         self._seen.submit_some()
