@@ -246,10 +246,9 @@ def check(
     """
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
-    days, sweep.BLOB_DAYS = sweep.BLOB_DAYS, 0.0  # nothing is under way any more
     try:
-        store.delete(sweep._MARK)
-        sweep.sweep(db, store, Blobs(store, settings.folder("cache")), settings)
+        blobs = Blobs(store, settings.folder("cache"))
+        sweep.sweep(db, store, blobs, settings, grace_days=0.0, whole=True)  # nothing is under way any more
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
             leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
@@ -287,7 +286,6 @@ def check(
             raise Broken(f"left over: {', '.join(left[:10])}")
         return compared
     finally:
-        sweep.BLOB_DAYS = days
         db.close()
 
 
