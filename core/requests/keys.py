@@ -91,7 +91,7 @@ def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> 
     del actor  # the route admits administrators only, and they see all
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        return page(session, query, Key.id, limit, cursor, lambda row: _show(row[0], row[1]))
+        return page(session, query, Key.id, limit, cursor, lambda row: _show(row.Key, row.name))
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:
