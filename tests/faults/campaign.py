@@ -4,8 +4,8 @@
 
 An API process and two workers, restarted as soon as they end; lanes of models learn the same three batches again and
 again through HTTP, with idempotency keys, while kill points are armed one after the other (`core/kill_points.py`) and,
-every fourth time, a process of the service is killed at a random moment. `large` wants PERENNIAL_DATABASE_URL and the
-settings of a broker and a store; `small` has a folder of its own.
+every fourth time, a process of the service is killed at a random moment. `large` starts servers of its own: PostgreSQL
+and redis-server must be installed, the S3 server is made on first use.
 
 In the end every accepted task has exactly one version, and versions are numbered without gaps; the parts of every
 version are, bit for bit, those of a model that nobody disturbed; and no lease, snapshot, raw archive or scratch folder is
@@ -15,14 +15,14 @@ left. A job that was killed three times without progress fails by design: it is 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,10 @@ from running_site import (
     site,
     submit,
 )
+
+import postgresql  # isort: skip
+import redis_server  # isort: skip
+import s3_server  # isort: skip
 
 from core.kill_points import POINTS
 
@@ -191,6 +195,25 @@ class Campaign:
                     return
 
 
+@contextmanager
+def servers() -> Iterator[dict[str, str]]:
+    """PostgreSQL, Redis and S3 of this campaign alone; the settings that name them."""
+    with ExitStack() as stack:
+        postgres = postgresql.Cluster(Path(tempfile.gettempdir()))
+        stack.callback(postgres.close)
+        postgres.start()
+        redis = redis_server.RedisServer()
+        stack.callback(redis.close)
+        redis.start()
+        s3 = s3_server.S3Server.launch()
+        stack.callback(s3.close)
+        yield {
+            **s3.environment(),
+            "PERENNIAL_DATABASE_URL": postgres.url,
+            "PERENNIAL_BROKER_URL": redis.url,
+        }
+
+
 def main() -> int:
     """1 when something was lost, doubled, changed or left."""
     parser = argparse.ArgumentParser(
@@ -201,15 +224,15 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    own = (
-        {k: v for k, v in os.environ.items() if k.startswith("PERENNIAL_")} if options.size == "large" else {}
-    )
-    with tempfile.TemporaryDirectory() as folder, site(Path(folder), options.size, own) as made:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        own = stack.enter_context(servers()) if options.size == "large" else {}
+        made = stack.enter_context(site(Path(folder) / "site", options.size, own))
         try:
             print(Campaign(made, options.kills, options.lanes, options.seed).run())
         except Broken as broken:
             print(f"BROKEN: {broken}", file=sys.stderr)
-            for log in sorted(Path(folder).glob("*.log")):
+            for log in sorted(made.folder.glob("*.log")):
                 print(f"── {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
             return 1
     return 0

@@ -5,21 +5,18 @@ short leases. The reference is the same stream on a house that nobody touches.
 """
 
 import hashlib
-import io
 import os
 import signal
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from PIL import Image
+from archives import archive
 from sqlalchemy import select
 
 from core.catalogue import load_catalogue
@@ -41,22 +38,6 @@ sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a comm
 ROOT = Path(__file__).parents[2]
 RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 150, "batch_size": 8}
 """Some seconds of training with a method that has state: replay buffer and generators."""
-
-
-def archive(first: int, per_class: int = 30, size: int = 8) -> bytes:
-    """A zip of two classes of seeded noise around two brightnesses; a pure function of its arguments."""
-    draw = np.random.default_rng(first)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        for label in (first, first + 1):
-            for index in range(per_class):
-                pixels = draw.integers(0, 120, (size, size, 3), dtype=np.uint8) + np.uint8(60 * (label % 2))
-                png = io.BytesIO()
-                Image.fromarray(pixels).save(png, "PNG")
-                file.writestr(
-                    zipfile.ZipInfo(f"c{label}/{index:03d}.png", (2000, 1, 1, 0, 0, 0)), png.getvalue()
-                )
-    return out.getvalue()
 
 
 class House:

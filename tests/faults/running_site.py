@@ -7,13 +7,11 @@ has exactly one version, numbers have no gaps, parts are those of an undisturbed
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import psutil
-from PIL import Image
+from archives import archive
 from sqlalchemy import func, select
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,18 +62,8 @@ class Broken(Exception):
 
 
 def batch(number: int, side: int = 8) -> bytes:
-    """A zip of two classes of 12 images; a pure function of its number and the images' side in pixels."""
-    draw = np.random.default_rng(number)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        for label in (2 * number, 2 * number + 1):
-            for index in range(12):
-                pixels = draw.integers(0, 120, (side, side, 3), dtype=np.uint8) + np.uint8(60 * (label % 2))
-                png = io.BytesIO()
-                Image.fromarray(pixels).save(png, "PNG")
-                name = zipfile.ZipInfo(f"c{label}/{index:03d}.png", (2000, 1, 1, 0, 0, 0))
-                file.writestr(name, png.getvalue())
-    return out.getvalue()
+    """The archive of a model's task: two new classes of 12 images of `side` pixels."""
+    return archive(2 * number, per_class=12, size=side)
 
 
 @dataclass
