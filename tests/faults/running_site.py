@@ -159,8 +159,14 @@ class Caller:
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
         self._give_up = give_up
 
-    def call(self, method: str, path: str, key: str | None = None, **options: Any) -> Any:
-        """The JSON of an answer below 300. Raises Broken for a refusal or when it takes too long."""
+    def call(
+        self, method: str, path: str, key: str | None = None, accept: Collection[int] = (), **options: Any
+    ) -> Any:
+        """The JSON of an answer below 300, or of a status in `accept`.
+
+        Raises:
+            Broken: it was refused, or not answered in time.
+        """
         headers = {**options.pop("headers", {}), **({"Idempotency-Key": key} if key else {})}
         while not self._give_up():
             try:
@@ -172,7 +178,7 @@ class Caller:
             if answer.status_code in (429, 502, 503, 504, 507) or in_flight:
                 time.sleep(0.2)
                 continue
-            if answer.status_code >= 300:
+            if answer.status_code >= 300 and answer.status_code not in accept:
                 raise Broken(f"{method} {path} → {answer.status_code}: {answer.text[:500]}")
             return answer.json()
         raise Broken(f"{method} {path} was not answered in time")
@@ -204,7 +210,8 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
         found = caller.call("GET", f"/v1/jobs/{job}")
         if lost is not None and found["state"] == "failed" and found["error"]["kind"] == "lost":
             lost(job)
-            job = caller.call("POST", f"/v1/jobs/{job}/retry", f"{job}-retry")["id"]
+            # Idempotent by state: 409 says that an earlier call, whose answer was lost, did it.
+            caller.call("POST", f"/v1/jobs/{job}/retry", accept=(409,))
         elif found["is_terminal"]:
             if found["state"] != "succeeded":
                 raise Broken(f"{job} ended {found['state']}: {found['error']}")

@@ -6,6 +6,7 @@ Workers never forget a claim, so every one of them may become a zombie that goes
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +35,14 @@ from core.work import fence, publish
 from core.work.claim import Claim
 
 LONG = 1000.0
+INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "40"))
+"""Of 40 steps each; more than the usual ones are drawn anew each time."""
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=INTERLEAVINGS,
     stateful_step_count=40,
     deadline=None,
     database=None,
-    derandomize=True,
+    derandomize=INTERLEAVINGS == 40,
     suppress_health_check=list(HealthCheck),
 )
 OVER = {State.SUCCEEDED, State.FAILED, State.CANCELLED}
