@@ -101,6 +101,4 @@ class Heartbeat:
             return
         if self._failing:
             log.info("heartbeat answered again")
-        self._failing = False
-        if self._state is None:
-            log.warning("lease lost")
+        self._failing = False  # None is no news of its own: so ends every job that was just published
