@@ -1,6 +1,7 @@
 """A multipart body read as a stream: one `file`, which goes to the spool, and small fields beside it."""
 
 import hashlib
+import mmap
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -39,11 +40,11 @@ class MultipartFile:
             },
         )
 
-    def write(self, data: bytearray, length: int) -> None:
-        piece = data if length == len(data) else data[:length]
+    def write(self, data: mmap.mmap, length: int) -> None:
+        piece = data[:length]  # bytes: the parser asks for methods that pages do not have
         self._hash.update(piece)
         try:
-            self._parser.write(piece)  # type: ignore[arg-type]
+            self._parser.write(piece)
         except FormParserError as error:
             raise Invalid(f"The multipart body cannot be read: {error}.") from None
 

@@ -1,6 +1,7 @@
 """The file in the spool that an upload is written to: counted, hashed, and looked at early."""
 
 import hashlib
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ class SpoolFile:
         self.media_type = media_type
         self.size = 0
 
-    def write(self, data: bytes | bytearray, length: int) -> None:
+    def write(self, data: bytes | mmap.mmap, length: int) -> None:
         """Append the first `length` bytes of `data`."""
         self.append(memoryview(data)[:length])
 

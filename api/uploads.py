@@ -8,6 +8,7 @@ it was moved into the store.
 import asyncio
 import base64
 import binascii
+import mmap
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -182,8 +183,9 @@ async def _stream(
     loop = asyncio.get_running_loop()
     idle = settings.upload_idle_s
     began = loop.time()
-    # Two buffers for the whole upload: fresh memory for every piece would cost more than disk and hash.
-    filling, other, filled, size = bytearray(FLUSH_BYTES), bytearray(FLUSH_BYTES), 0, 0
+    # Two buffers for the whole upload: fresh memory for every piece would cost more than disk and hash. They are pages
+    # of their own: malloc would cut them from its heap after the first, and small blocks above keep that from shrinking.
+    filling, other, filled, size = mmap.mmap(-1, FLUSH_BYTES), mmap.mmap(-1, FLUSH_BYTES), 0, 0
     writing: asyncio.Future[None] | None = None
     try:
         async with asyncio.timeout(idle) as timer:

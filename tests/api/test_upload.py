@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.routes import tasks as routes
+from api.uploads import FLUSH_BYTES
 from core.settings import Settings
 
 Make = Callable[..., bytes]
@@ -92,6 +93,16 @@ def test_a_form_with_file_and_recipe_is_taken(client: TestClient, archive: Make)
     assert answer.status_code == 202, answer.text
     assert answer.json()["job"]["recipe"]["epochs"] == 3
     assert answer.json()["task"]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_form_larger_than_the_buffers_is_taken(client: TestClient, archive: Make) -> None:
+    first = archive(a=2, b=2)
+    content = io.BytesIO(first)
+    with zipfile.ZipFile(content, "a") as file:
+        file.writestr("readme.txt", bytes(3 * FLUSH_BYTES))
+    answer = client.post(TASKS, files={"file": ("a.zip", content.getvalue(), "application/zip")})
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["task"]["sha256"] == hashlib.sha256(content.getvalue()).hexdigest()
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
