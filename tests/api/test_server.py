@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
+from worker.launcher import API_GRACE_S, parts
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -81,17 +82,58 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10) -> bool:
     return condition()
 
 
+def ended(connection: socket.socket) -> bytes:
+    """All that comes until the server closes or cuts the connection."""
+    data = b""
+    try:
+        while piece := connection.recv(65536):
+            data += piece
+    except ConnectionError:
+        pass
+    return data
+
+
+def send_until_ended(connection: socket.socket) -> bytes:
+    """Go on with a body, a little at a time, until the server ends it; what it answered."""
+    connection.settimeout(0.05)
+    data = b""
+    while True:
+        try:
+            connection.sendall(bytes(1000))
+            piece = connection.recv(65536)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return data
+        if not piece:
+            return data
+        data += piece
+
+
+def launched() -> list[str]:
+    """The options that the launcher gives the API beyond host and port."""
+    command = parts({"host": "127.0.0.1", "data_dir": "", "embedded": True}, 0)[0].command
+    return command[command.index("--http") :]
+
+
 @contextmanager
-def running(folder: Path) -> Iterator[Server]:
-    """An API over that data folder, with one model."""
+def running(folder: Path, *options: str, new: bool = True, idle_s: int = 1) -> Iterator[Server]:
+    """An API over that data folder, with one model.
+
+    Args:
+        options: of uvicorn.
+        new: whether the model is still to be made.
+        idle_s: after which an upload from which nothing comes is ended.
+    """
     port = free_port()
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(folder),
-        "PERENNIAL_UPLOAD_IDLE_S": "1",
+        "PERENNIAL_UPLOAD_IDLE_S": str(idle_s),
         "PERENNIAL_PORT": str(port),
     }
     command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command += options
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/readyz"
@@ -106,7 +148,8 @@ def running(folder: Path) -> Iterator[Server]:
         key = (folder / "admin-key").read_text().strip()
         made = Server(port, key, process, folder)
         with made.client() as client:
-            assert client.post("/v1/models", json={"name": "birds", "scenario": "class"}).status_code == 201
+            model = {"name": "birds", "scenario": "class"}
+            assert not new or client.post("/v1/models", json=model).status_code == 201
         yield made
     finally:
         if process.poll() is None:
@@ -230,6 +273,40 @@ def test_an_open_event_stream_does_not_hold_up_the_end(
             server.process.send_signal(signal.SIGTERM)
             assert list(lines)[-1:] in ([], [""])
         assert server.process.wait(10) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_open_streams_and_uploads_end_within_the_grace_and_leave_no_file(
+    settings: Settings, archive: Callable[..., bytes]
+) -> None:
+    with running(settings.data_dir, *launched(), idle_s=30) as server, server.client() as client:
+        job = client.post("/v1/models/birds/tasks", content=archive(a=2)).json()["job"]["id"]
+        headers = {"Accept": "text/event-stream"}
+        with (
+            server.connect() as silent,
+            server.connect() as sending,
+            client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as stream,
+        ):
+            lines = stream.iter_lines()
+            assert any("queued" in line for line in lines)
+            for connection in (silent, sending):
+                key = f"Idempotency-Key: {connection.fileno()}"
+                connection.sendall(server.head("/v1/models/birds/tasks", 64 << 20, key))
+                connection.sendall(b"PK\x03\x04" + bytes(2 << 20))
+            assert wait_for(lambda: len(server.spool()) == 2)
+            server.process.send_signal(signal.SIGTERM)
+            got: list[bytes] = []
+            sender = threading.Thread(target=lambda: got.append(send_until_ended(sending)))
+            sender.start()
+            assert list(lines)[-1:] in ([], [""])  # ended in order, not torn
+            assert server.process.wait(API_GRACE_S) in (0, -signal.SIGTERM)  # raises when it takes longer
+            sender.join()
+            got.append(ended(silent))
+        # Cut, or told so: never an answer that it was accepted.
+        assert all(one == b"" or one.startswith(b"HTTP/1.1 5") for one in got)
+    with running(settings.data_dir, *launched(), new=False) as server, server.client() as client:
+        assert server.spool() == []
+        assert len(client.get("/v1/models/birds/tasks").json()["items"]) == 1
 
 
 def test_small_reads_are_served_while_an_upload_is_under_way(server: Server) -> None:
