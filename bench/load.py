@@ -7,7 +7,7 @@ two share the machine.
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -26,17 +26,34 @@ class Load:
 
 
 def run(
-    url: str, clients: int, seconds: float, headers: Mapping[str, str] | None = None, *, warm_up: float = 0.1
+    url: str,
+    clients: int,
+    seconds: float,
+    headers: Mapping[str, str] | None = None,
+    *,
+    warm_up: float = 0.1,
+    pause_s: float = 0.0,
+    until: Callable[[], bool] = lambda: False,
 ) -> Load:
     """Ask `url` from `clients` connections for `seconds`, each once at least.
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
+        pause_s: that each client waits between an answer and its next question; they begin spread over one.
+        until: asked before each question; True ends the run early.
     """
-    return asyncio.run(_run(url, clients, seconds, dict(headers or {}), warm_up))
+    return asyncio.run(_run(url, clients, seconds, dict(headers or {}), warm_up, pause_s, until))
 
 
-async def _run(url: str, clients: int, seconds: float, headers: dict[str, str], warm_up: float) -> Load:
+async def _run(
+    url: str,
+    clients: int,
+    seconds: float,
+    headers: dict[str, str],
+    warm_up: float,
+    pause_s: float,
+    until: Callable[[], bool],
+) -> Load:
     parts = urlsplit(url)
     lines = [
         f"GET {parts.path}{'?' if parts.query else ''}{parts.query} HTTP/1.1",
@@ -49,10 +66,11 @@ async def _run(url: str, clients: int, seconds: float, headers: dict[str, str], 
     latencies: list[float] = []
     statuses: dict[int, int] = {}
 
-    async def client() -> None:
+    async def client(number: int) -> None:
+        await asyncio.sleep(pause_s * number / clients)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         first = True
-        while (sent := time.perf_counter()) < end or first:
+        while ((sent := time.perf_counter()) < end and not until()) or first:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head[9:12])
@@ -63,10 +81,13 @@ async def _run(url: str, clients: int, seconds: float, headers: dict[str, str], 
             if not first:
                 latencies.append(time.perf_counter() - sent)
                 statuses[status] = statuses.get(status, 0) + 1
+            if pause_s:
+                await asyncio.sleep(pause_s)
         writer.close()
 
-    await asyncio.gather(*(client() for _ in range(clients)))
-    seconds = max(seconds, time.perf_counter() - start)
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    over = time.perf_counter() - start
+    seconds = over if until() else max(seconds, over)
     latencies.sort()
     return Load(
         clients,

@@ -112,6 +112,11 @@ class Watch:
         self.samples.setdefault(name, []).append(found)
 
 
+def api_process(launcher: int) -> psutil.Process:
+    """The API process under a launcher."""
+    return next(p for p in psutil.Process(launcher).children(recursive=True) if _name(p) == "api")
+
+
 def _name(process: psutil.Process) -> str | None:
     words = process.cmdline()
     return next((name for word, name in NAMES.items() if any(word in given for given in words)), None)

@@ -3,8 +3,9 @@
     python -m bench.soak [--minutes 30]
 
 Small batches are really learned, models come and go, versions are read, downloaded and asked to predict, event streams
-are opened and left, and requests fail in every common way, uploads that break off among them. After a warm-up of a
-fifth of the time the growth per hour of each process is printed with its uncertainty (`bench.resources`). Exit 1 when
+are opened and left, and requests fail in every common way, uploads that break off among them. Before the clock starts
+thousands of those that fail and break off come without a pause, for malloc's heap takes so many to reach its size
+(then it levels off). After a warm-up of a fifth of the time too the growth per hour of each process is printed with its uncertainty (`bench.resources`). Exit 1 when
 a process grows by more than `MEMORY_PER_HOUR`, `FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was
 restarted, when a request was answered otherwise than it should, or when a job did not succeed.
 """
@@ -36,6 +37,8 @@ MEMORY_PER_HOUR = 12 * MB
 FDS_PER_HOUR = 3.0
 THREADS_PER_HOUR = 3.0
 WARM_UP = 0.2
+FILLING = 1500
+"""Broken uploads, and failures, before the clock starts."""
 TASKS = 4
 """Batches per model; then the model is deleted and another made."""
 
@@ -62,6 +65,16 @@ class Traffic:
             (self.fail, 0.5), (self.break_off, 2.0),
         ]  # fmt: skip
         self._threads = [threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds]
+
+    def fill(self) -> None:
+        """What fails and breaks off, without a pause, on a model of its own."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+            self.model = "fill"
+            self._ask(client, "POST", "/v1/models", {201}, json={"name": self.model, "scenario": "class"})
+            for _ in range(FILLING):
+                self.break_off(client)
+                self.fail(client)
 
     def run(self, seconds: float) -> None:
         """All of it for so long."""
@@ -230,6 +243,7 @@ def main() -> int:
         scratch = Path(folder)
         with service.running(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
             traffic = Traffic(running.url, running.key, scratch)
+            traffic.fill()
             with Watch(running.process.pid) as watch:
                 traffic.run(seconds)
     grown = _report(watch, seconds)
