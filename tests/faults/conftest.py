@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-from archives import archive
 from sqlalchemy import select
 
 from core.catalogue import load_catalogue
@@ -34,6 +33,8 @@ from core.store import Blobs, open_store
 from core.work import sweep
 
 sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
+
+from archives import archive
 
 ROOT = Path(__file__).parents[2]
 RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 150, "batch_size": 8}

@@ -35,6 +35,7 @@ from core.db.states import LEASED  # noqa: E402
 from core.db.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.settings import Settings  # noqa: E402
 from core.store import Blobs, open_store  # noqa: E402
+from core.store import folder as folder_store  # noqa: E402
 from core.work import sweep  # noqa: E402
 from tools.service import free_port  # noqa: E402
 
@@ -240,9 +241,10 @@ def check(
     """
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
+    stray_s, folder_store._STRAY_AFTER_S = folder_store._STRAY_AFTER_S, 0.0  # nothing is under way any more
     try:
         blobs = Blobs(store, settings.folder("cache"))
-        sweep.sweep(db, store, blobs, settings, grace_days=0.0, whole=True)  # nothing is under way any more
+        sweep.sweep(db, store, blobs, settings, grace_days=0.0, whole=True)
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
             leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
@@ -280,6 +282,7 @@ def check(
             raise Broken(f"left over: {', '.join(left[:10])}")
         return compared
     finally:
+        folder_store._STRAY_AFTER_S = stray_s
         db.close()
 
 
