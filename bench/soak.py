@@ -5,8 +5,9 @@
 Small batches are really learned, models come and go, versions are read, downloaded and asked to predict, event streams
 are opened and left, and requests fail in every common way, uploads that break off among them. Before the clock starts
 thousands of those that fail and break off come without a pause, for malloc's heap takes so many to reach its size
-(then it levels off). After a warm-up of a fifth of the time too the growth per hour of each process is printed with its uncertainty (`bench.resources`). Exit 1 when
-a process grows by more than `MEMORY_PER_HOUR`, `FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was
+(then it levels off), and a crowd that reads at once, for which the pool opens all its connections. After a warm-up of
+a fifth of the time too the growth per hour of each process is printed with its uncertainty (`bench.resources`). Exit 1
+when a process grows by more than `MEMORY_PER_HOUR`, `FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was
 restarted, when a request was answered otherwise than it should, or when a job did not succeed.
 """
 
@@ -22,6 +23,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,6 +41,8 @@ THREADS_PER_HOUR = 3.0
 WARM_UP = 0.2
 FILLING = 1500
 """Broken uploads, and failures, before the clock starts."""
+CROWD = 20
+"""Readers at once before the clock starts."""
 TASKS = 4
 """Batches per model; then the model is deleted and another made."""
 
@@ -67,7 +71,7 @@ class Traffic:
         self._threads = [threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds]
 
     def fill(self) -> None:
-        """What fails and breaks off, without a pause, on a model of its own."""
+        """What fails and breaks off, without a pause, on a model of its own; then many readers at once."""
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
@@ -75,6 +79,8 @@ class Traffic:
             for _ in range(FILLING):
                 self.break_off(client)
                 self.fail(client)
+            with ThreadPoolExecutor(CROWD) as crowd:
+                list(crowd.map(lambda _: self.read(client), range(CROWD)))
 
     def run(self, seconds: float) -> None:
         """All of it for so long."""

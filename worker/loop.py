@@ -21,6 +21,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from core import doorbell, telemetry
+from core.db import usage
 from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database
 from core.errors import LeaseLost, PerennialError
@@ -80,7 +81,10 @@ class Worker:
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
             },
             sweeps={
-                "sweep": lambda: sweep.sweep(self.db, swept, Blobs(swept, settings.folder("cache")), settings)
+                "sweep": lambda: sweep.sweep(
+                    self.db, swept, Blobs(swept, settings.folder("cache")), settings
+                ),
+                "usage": lambda: usage.measure_old(self.db),
             },
         )
 

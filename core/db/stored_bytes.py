@@ -6,11 +6,12 @@ figure is never too low, and `measured` puts it right when it has reached a limi
 
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from core.db import usage
 from core.db.session import Database
-from core.db.tables import Base, Export, Model, Owner, Part, Task, Version
+from core.db.tables import Owner
 
 
 def add(session: Session, owner_id: str, size: int) -> None:
@@ -50,50 +51,4 @@ def measured(db: Database, owner_id: str) -> int:
 
 
 def _sum(session: Session, owner_id: str) -> int:
-    """Each blob counts once per model, as in `core.requests.usage`."""
-    mine = Model.owner_id == owner_id
-    kept = case(
-        (Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None), func.coalesce(Task.n_train, 0)),
-        else_=0,
-    ) + case(
-        (
-            Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
-            func.coalesce(Task.n_held_out, 0),
-        ),
-        else_=0,
-    )
-    waiting = case((Task.archive_key.is_not(None), Task.bytes), else_=0)
-    tasks = (
-        select(Task.model_id, func.sum(waiting).label("archives"), func.sum(kept).label("images"))
-        .join(Model, Model.id == Task.model_id)
-        .where(mine)
-        .group_by(Task.model_id)
-        .subquery()
-    )
-    total = 0
-    per_model = select(Model.image, tasks.c.archives, tasks.c.images).join(
-        tasks, tasks.c.model_id == Model.id
-    )
-    for image, archives, images in session.execute(per_model):
-        total += int(archives) + int(images) * int(image["size"]) ** 2 * int(image["channels"])
-    parts = (
-        select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
-        .join(Version, Version.id == Part.version_id)
-        .join(Model, Model.id == Version.model_id)
-        .where(mine, Part.deleted_at.is_(None))
-        .group_by(Version.model_id, Part.sha256)
-    )
-    exports = (
-        select(Export.bytes)
-        .join(Version, Version.id == Export.version_id)
-        .join(Model, Model.id == Version.model_id)
-        .where(mine)
-    )
-    bases = (
-        select(Base.sha256, func.max(Base.bytes).label("bytes"))
-        .where(Base.owner_id == owner_id)
-        .group_by(Base.sha256)
-    )
-    for blobs in (parts, exports, bases):
-        total += int(session.scalar(select(func.sum(blobs.subquery().c.bytes))) or 0)
-    return total
+    return sum(usage.of_owner(session, owner_id)["bytes"].values())

@@ -65,6 +65,8 @@ class Owner(Table):
     name: Mapped[str] = mapped_column(String(63), unique=True)
     bytes: Mapped[int | None]  # in the store, see core.db.stored_bytes
     bytes_at: Mapped[float | None]  # when they were measured
+    usage: Mapped[Json | None]  # rows and bytes, see core.db.usage
+    usage_at: Mapped[float | None]  # when a worker last began to measure it
     created_at: Mapped[float]
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from core import disk
 from core.errors import StoreCorrupt, Unavailable
 from core.store.objects import CHUNK_BYTES, Store
+from core.store.verified_files import VerifiedFiles
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
@@ -26,9 +26,8 @@ KEEP_USED_S = 3600.0
 STRAY_AFTER_S = 86_400.0
 
 _log = logging.getLogger(__name__)
-# What this process has verified, whichever `Blobs` asked: path → (inode, bytes, time of change).
-_verified_files: dict[str, tuple[int, int, int]] = {}
-_verified_lock = threading.Lock()
+# By whichever `Blobs` of this process.
+_verified = VerifiedFiles()
 
 
 class Blobs:
@@ -114,8 +113,7 @@ class Blobs:
         local = self._store.local_path(key) or self._cached(sha256)
         self._store.delete(key)
         self._cached(sha256).unlink(missing_ok=True)
-        with _verified_lock:
-            _verified_files.pop(str(local), None)
+        _verified.drop(local)
 
     def copies(self) -> list[str]:
         """Digests of the blobs that this machine's cache holds; none where the store is read in place."""
@@ -130,8 +128,7 @@ class Blobs:
         """Remove the cached copy alone; none is fine."""
         cached = self._cached(sha256)
         cached.unlink(missing_ok=True)
-        with _verified_lock:
-            _verified_files.pop(str(cached), None)
+        _verified.drop(cached)
 
     def _cached(self, sha256: str) -> Path:
         return self._cache / self.key(sha256)
@@ -150,8 +147,7 @@ class Blobs:
             raise disk.failed(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
-        with _verified_lock:
-            _verified_files[str(target)] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        _verified.add(target, (status.st_ino, status.st_size, status.st_mtime_ns))
         self._trim()
 
     def _is_verified(self, sha256: str, path: Path) -> bool:
@@ -159,15 +155,13 @@ class Blobs:
         try:
             status = path.stat()
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            with _verified_lock:
-                if _verified_files.get(str(path)) == identity:
-                    return True
+            if _verified.has(path, identity):
+                return True
             if _digest(path)[0] != sha256:
                 return False
         except FileNotFoundError:
             raise StoreCorrupt(f"The blob {sha256} is missing.") from None
-        with _verified_lock:
-            _verified_files[str(path)] = identity
+        _verified.add(path, identity)
         return True
 
     def _trim(self) -> None:

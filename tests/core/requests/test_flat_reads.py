@@ -14,7 +14,8 @@ from sqlalchemy import event, text
 from bench.fill import Size, fill, id_of
 from core.db import references
 from core.db.session import Database
-from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, versions
+from core.db.usage import measure_old
+from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, usage, versions
 from core.requests.actor import Actor
 from core.work import claim, sweep
 
@@ -55,6 +56,8 @@ READS: Reads = {
     "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
     "audit": lambda db: audit.list_audit(db, ADMIN, limit=3, cursor=None),
+    "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
+    "usage of owners": lambda db: usage.by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.release(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap(db),
@@ -93,6 +96,7 @@ def filled(
             urls.append(postgresql.create(template))
             db = Database(urls[-1])
         fill(db, size, quiet=True)
+        measure_old(db)
         made.append(db)
     yield made
     for db in made:

@@ -1,0 +1,135 @@
+"""What models and owners have, in rows and bytes, summed up by the database.
+
+Each blob counts once per model. Of an owner the sums take as long as he has rows, so they are kept in his row
+and measured anew by the workers: `Owner.usage`, at most about `FRESH_S` old where there is little to sum.
+"""
+
+import time
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
+
+FRESH_S = 60.0
+"""Figures of an owner that are older are measured anew."""
+BUDGET_S = 2.0
+"""A round of measuring begins no other owner after so long."""
+_NO_BYTES = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
+
+
+def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[str, Any]]:
+    """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
+
+    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded,
+    `datasets` the decoded pixels that are kept, and `exports` the downloads that were made.
+    """
+    some = select(Model.id).where(which)
+    answer: dict[str, dict[str, Any]] = {}
+    pixels: dict[str, int] = {}
+    for model_id, image in session.execute(select(Model.id, Model.image).where(which)):
+        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": dict(_NO_BYTES)}
+        pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
+
+    waiting = case((Task.archive_key.is_not(None), Task.bytes), else_=0)
+    train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
+    held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
+    images = case((train, func.coalesce(Task.n_train, 0)), else_=0) + case(
+        (held_out, func.coalesce(Task.n_held_out, 0)), else_=0
+    )
+    tasks = select(Task.model_id, func.count(), func.sum(waiting), func.sum(images))
+    for model_id, count, archives, kept in session.execute(
+        tasks.where(Task.model_id.in_(some)).group_by(Task.model_id)
+    ):
+        one = answer[model_id]
+        one["tasks"] = count
+        one["bytes"]["archives"] = int(archives)
+        one["bytes"]["datasets"] = int(kept) * pixels[model_id]
+
+    jobs = select(Job.model_id, Job.state, func.count()).where(Job.model_id.in_(some))
+    for model_id, state, count in session.execute(jobs.group_by(Job.model_id, Job.state)):
+        answer[model_id]["jobs"][state] = count
+
+    versions = select(Version.model_id, func.count()).where(Version.model_id.in_(some))
+    for model_id, count in session.execute(versions.group_by(Version.model_id)):
+        answer[model_id]["versions"] = count
+
+    blobs = (
+        select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
+        .join(Version, Version.id == Part.version_id)
+        .where(Version.model_id.in_(some), Part.deleted_at.is_(None))
+        .group_by(Version.model_id, Part.sha256)
+        .subquery()
+    )
+    exports = (
+        select(Version.model_id, Export.bytes)
+        .join(Version, Version.id == Export.version_id)
+        .where(Version.model_id.in_(some))
+        .subquery()
+    )
+    for kind, found in (("versions", blobs), ("exports", exports)):
+        sums = select(found.c.model_id, func.sum(found.c.bytes)).group_by(found.c.model_id)
+        for model_id, size in session.execute(sums):
+            answer[model_id]["bytes"][kind] = int(size)
+    return answer
+
+
+def of_owner(session: Session, owner_id: str) -> dict[str, Any]:
+    """The sums over an owner's models, deleted ones too until their files are swept, and his bases."""
+    mine = Model.owner_id == owner_id
+    models = list(per_model(session, mine).values())
+    jobs: dict[str, int] = {}
+    for one in models:
+        for state, count in one["jobs"].items():
+            jobs[state] = jobs.get(state, 0) + count
+    bases = (
+        select(Base.sha256, func.max(Base.bytes).label("bytes"))
+        .where(Base.owner_id == owner_id)
+        .group_by(Base.sha256)
+        .subquery()
+    )
+    there = select(func.count()).where(mine, Model.deleted_at.is_(None))
+    return {
+        "models": session.scalar(there),
+        "tasks": sum(one["tasks"] for one in models),
+        "versions": sum(one["versions"] for one in models),
+        "jobs": jobs,
+        "bytes": {
+            **{kind: sum(one["bytes"][kind] for one in models) for kind in _NO_BYTES},
+            "bases": int(session.scalar(select(func.sum(bases.c.bytes))) or 0),
+        },
+    }
+
+
+def measured(db: Database, owner_id: str) -> dict[str, Any]:
+    """Sum up what an owner has and keep it in his row; with `at`, when that was begun (database's clock)."""
+    with db.read() as session:
+        found = {"at": db.now(session), **of_owner(session, owner_id)}
+    with db.write() as session:
+        session.execute(update(Owner).where(Owner.id == owner_id).values(usage=found))
+    return found
+
+
+def measure_old(db: Database) -> None:
+    """Measure owners that nobody has begun to measure for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
+    begun = time.monotonic()
+    with db.read() as session:
+        old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
+        query = select(Owner.id, Owner.usage_at).where(old)
+        due = session.execute(query.order_by(Owner.usage_at.is_not(None), Owner.usage_at)).all()
+    for owner_id, at in due:
+        if time.monotonic() - begun > BUDGET_S:
+            return
+        if _begun(db, owner_id, at):
+            measured(db, owner_id)
+
+
+def _begun(db: Database, owner_id: str, at: float | None) -> bool:
+    """Whether this worker is the one that measures: the others then see the new time."""
+    with db.write() as session:
+        same = Owner.usage_at.is_(None) if at is None else Owner.usage_at == at
+        won = update(Owner).where(Owner.id == owner_id, same).values(usage_at=db.now(session))
+        result: Any = session.execute(won)
+        return bool(result.rowcount)
