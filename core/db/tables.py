@@ -176,6 +176,20 @@ class Task(Table):
             "held_out_sha256",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        # What a model has in the store is summed up over these.
+        _partial("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
+        _partial(
+            "ix_tasks_train",
+            "model_id",
+            "n_train",
+            where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        _partial(
+            "ix_tasks_held_out",
+            "model_id",
+            "n_held_out",
+            where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
     )
 
 
@@ -229,6 +243,7 @@ class Job(Table):
         _partial("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
         _partial("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
         Index("ix_jobs_model_id_id", "model_id", "id"),
+        Index("ix_jobs_model_id_state_id", "model_id", "state", "id"),
     )
 
 
@@ -260,7 +275,11 @@ class Version(Table):
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]
-    __table_args__ = (UniqueConstraint("model_id", "number"), Index("ix_versions_status", "status"))
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        Index("ix_versions_status", "status"),
+        Index("ix_versions_model_id_id", "model_id", "id"),
+    )
 
 
 class Part(Table):
@@ -274,6 +293,7 @@ class Part(Table):
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     deleted_at: Mapped[float | None]  # by request: DELETE …/memory; the blob is gone, the version stays
+    __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 
 class Export(Table):

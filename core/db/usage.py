@@ -5,10 +5,11 @@ and measured anew by the workers: `Owner.usage`, at most about `FRESH_S` old whe
 """
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.session import Database
 from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
@@ -33,29 +34,35 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
         answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": dict(_NO_BYTES)}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
-    waiting = case((Task.archive_key.is_not(None), Task.bytes), else_=0)
-    train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
-    held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
-    images = case((train, func.coalesce(Task.n_train, 0)), else_=0) + case(
-        (held_out, func.coalesce(Task.n_held_out, 0)), else_=0
-    )
-    tasks = select(Task.model_id, func.count(), func.sum(waiting), func.sum(images))
-    for model_id, count, archives, kept in session.execute(
-        tasks.where(Task.model_id.in_(some)).group_by(Task.model_id)
-    ):
-        one = answer[model_id]
-        one["tasks"] = count
-        one["bytes"]["archives"] = int(archives)
-        one["bytes"]["datasets"] = int(kept) * pixels[model_id]
+    def rows(query: Select[Any], *groups: Any) -> Iterator[Any]:
+        for row in session.execute(query.group_by(*groups)):
+            if row[0] in answer:  # not made since
+                yield row
 
+    tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(some))
+    for model_id, count in rows(tasks, Task.model_id):
+        answer[model_id]["tasks"] = count
+    versions = select(Version.model_id, func.count()).where(Version.model_id.in_(some))
+    for model_id, count in rows(versions, Version.model_id):
+        answer[model_id]["versions"] = count
     jobs = select(Job.model_id, Job.state, func.count()).where(Job.model_id.in_(some))
-    for model_id, state, count in session.execute(jobs.group_by(Job.model_id, Job.state)):
+    for model_id, state, count in rows(jobs, Job.model_id, Job.state):
         answer[model_id]["jobs"][state] = count
 
-    versions = select(Version.model_id, func.count()).where(Version.model_id.in_(some))
-    for model_id, count in session.execute(versions.group_by(Version.model_id)):
-        answer[model_id]["versions"] = count
-
+    # Each sum of bytes is over an index of its own.
+    files: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[bool]]] = {
+        "archives": (Task.bytes, Task.archive_key.is_not(None)),
+        "train": (Task.n_train, Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)),
+        "held_out": (Task.n_held_out, Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
+    }
+    for kind, (column, kept) in files.items():
+        of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), kept)
+        for model_id, total in rows(of_tasks, Task.model_id):
+            size = answer[model_id]["bytes"]
+            if kind == "archives":
+                size["archives"] = int(total)
+            else:
+                size["datasets"] += int(total or 0) * pixels[model_id]
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -70,9 +77,8 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
         .subquery()
     )
     for kind, found in (("versions", blobs), ("exports", exports)):
-        sums = select(found.c.model_id, func.sum(found.c.bytes)).group_by(found.c.model_id)
-        for model_id, size in session.execute(sums):
-            answer[model_id]["bytes"][kind] = int(size)
+        for model_id, total in rows(select(found.c.model_id, func.sum(found.c.bytes)), found.c.model_id):
+            answer[model_id]["bytes"][kind] = int(total)
     return answer
 
 
