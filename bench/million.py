@@ -333,6 +333,7 @@ def _worker(sides: list[Side], only: str) -> list[str]:
                 "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
                     db, st, s, "snapshot", "snapshots/"
                 ),
+                "sweep: files of tasks": lambda db=db: sweep._tasks_with_files(db),
                 "sweep: deleted models": lambda db=db, side=side, st=store: sweep._sweep_models(
                     db, _blobs(side, st)
                 ),

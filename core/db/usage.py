@@ -34,7 +34,7 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
         answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": dict(_NO_BYTES)}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
-    def rows(query: Select[Any], *groups: Any) -> Iterator[Any]:
+    def rows(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
         for row in session.execute(query.group_by(*groups)):
             if row[0] in answer:  # not made since
                 yield row

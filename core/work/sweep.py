@@ -8,7 +8,7 @@ held, so a retry cannot slip in between.
 from collections.abc import Callable
 from typing import Any, Literal
 
-from sqlalchemy import delete, exists, func, or_, select
+from sqlalchemy import delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session
 
 from core import spool
@@ -172,25 +172,29 @@ def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
 
 def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     """Raw archives, training parts and held-out parts whose time is over."""
-    with db.read() as session:
-        query = (
-            select(Task.id)
-            .join(Model, Model.id == Task.model_id)
-            .where(
-                or_(
-                    Task.archive_key.is_not(None),
-                    Task.train_sha256.is_not(None)
-                    & Task.train_deleted_at.is_(None)
-                    & (Model.keep_training_data.is_(False) | Model.deleted_at.is_not(None)),
-                    Task.held_out_sha256.is_not(None)
-                    & Task.held_out_deleted_at.is_(None)
-                    & ((Model.held_out == retention.COUNTS) | Model.deleted_at.is_not(None)),
-                )
-            )
-        )
-        ids = list(session.execute(query).scalars())
-    for task_id in ids:
+    for task_id in _tasks_with_files(db):
         _sweep_task(db, store, blobs, settings, task_id)
+
+
+def _tasks_with_files(db: Database) -> list[str]:
+    """Ids of the tasks that have files which need not be kept for ever, and no open job that needs them.
+
+    Each select is over an index of such files, or over the models that do not keep them: no walk through all tasks.
+    """
+    unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
+    deleted = Model.deleted_at.is_not(None)
+    no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
+    no_held_out = select(Model.id).where((Model.held_out == retention.COUNTS) | deleted)
+    archives = Task.archive_key.is_not(None) & (Task.train_sha256.is_not(None) | ~unfinished)
+    train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
+    held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
+    query = union(
+        select(Task.id).where(archives),
+        select(Task.id).where(Task.model_id.in_(no_train), train, ~unfinished),
+        select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
+    )
+    with db.read() as session:
+        return list(session.execute(query).scalars())
 
 
 def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:

@@ -21,8 +21,8 @@ from core.work import claim, sweep
 
 FEW, MANY = Size(60, 3, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
 LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results")
-SMALL_INDEXES = ("ix_jobs_unfinished", "uq_jobs_model_id_leased")
-"""Of the few jobs that are not over: to read the whole of one is no walk."""
+SMALL_INDEXES = ("ix_jobs_unfinished", "uq_jobs_model_id_leased", "ix_tasks_waiting", "ix_tasks_train")
+"""Of the few jobs that are not over and batches that are not learned: to read the whole of one is no walk."""
 CATALOGUE: Any = {"methods": {}, "recipe": {}, "optimizers": {}, "presets": {}}
 OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
 MODEL = id_of("mdl", 0)
@@ -62,6 +62,7 @@ READS: Reads = {
     "claim": lambda db: claim.release(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap(db),
     "ring": lambda db: sweep.unrung(db),
+    "files to sweep": lambda db: sweep._tasks_with_files(db),
 }
 
 
