@@ -182,7 +182,7 @@ def _side(folder: Path, server: str, name: str, size: Size) -> Side:
     data.mkdir(parents=True, exist_ok=True)
     url = _database(server, f"perennial_bench_{name}") if server else ""
     settings = Settings(data_dir=data, database_url=url)
-    db = Database(settings.resolved_database_url)
+    db = Database(settings.resolved_database_url, statement_s=3600)
     upgrade(db)
     with db.read() as session:
         there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()

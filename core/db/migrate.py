@@ -8,7 +8,7 @@ does not need its 11 MB in every process.
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +72,11 @@ def locked(db: Database) -> Iterator[Connection]:
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             connection.execution_options(perennial_begin="IMMEDIATE")
-        with connection.begin():
+        with connection.begin(), ExitStack() as stack:
             if db.dialect == "postgresql":
-                connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
+                from core.db.patience import unbounded  # psycopg: not for SQLite
+
+                stack.enter_context(unbounded(connection))
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             yield connection
 

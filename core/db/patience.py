@@ -4,20 +4,23 @@
 it, and libpq then waits without end. Here every wait ends, and closes the connection: its answer could still come.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, text
 
 T = TypeVar("T")
 _INTERVAL_S = 0.1
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection each of whose waits raises `psycopg.OperationalError` after `patience_s` seconds."""
+    """A connection each of whose waits raises `psycopg.OperationalError` after `patience_s` seconds; None: never."""
 
-    patience_s = 30.0
+    patience_s: float | None = 30.0
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
         """See `psycopg.Connection.wait`."""
@@ -40,6 +43,18 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
         except psycopg.OperationalError:
             _close_busy(self)
             raise
+
+
+@contextmanager
+def unbounded(connection: Connection) -> Iterator[None]:
+    """Let statements in the block take as long as they need, in one transaction: a migration of large tables."""
+    raw: Any = connection.connection.driver_connection
+    before, raw.patience_s = raw.patience_s, None
+    try:
+        connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
+        yield
+    finally:
+        raw.patience_s = before
 
 
 def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

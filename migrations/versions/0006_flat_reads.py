@@ -39,8 +39,6 @@ INDEXES: tuple[tuple[str, str, list[str], str | None], ...] = (
 
 def upgrade() -> None:
     """Apply."""
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("SET LOCAL statement_timeout = 0")  # large tables take their time
     for name, table, columns, where in INDEXES:
         condition = None if where is None else sa.text(where)
         op.create_index(name, table, columns, sqlite_where=condition, postgresql_where=condition)

@@ -33,8 +33,6 @@ def upgrade() -> None:
     """Apply."""
     op.add_column("owners", sa.Column("usage", sa.JSON(), nullable=True))
     op.add_column("owners", sa.Column("usage_at", sa.Float(precision=53), nullable=True))
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("SET LOCAL statement_timeout = 0")  # large tables take their time
     for name, table, columns, where in INDEXES:
         condition = None if where is None else sa.text(where)
         op.create_index(name, table, columns, sqlite_where=condition, postgresql_where=condition)

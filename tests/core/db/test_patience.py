@@ -10,6 +10,7 @@ from fault_proxy import FaultProxy
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
+from core.db import migrate
 from core.db.hot import HotReads
 from core.db.session import Database, is_outage
 from core.errors import Unavailable
@@ -43,6 +44,16 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
         assert (
             session.execute(text("SELECT 3")).scalar_one() == 3
         )  # not the late answer of the other connection
+    db.close()
+
+
+def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(postgres_url: str) -> None:
+    db = Database(postgres_url, statement_s=0)  # the server has no limit; we wait for SILENCE_S = 1 s
+    sleep = text("SELECT pg_sleep(1.4)")
+    with migrate.locked(db) as connection:
+        connection.execute(sleep)
+    with pytest.raises(OperationalError), db.read() as session:
+        session.execute(sleep)
     db.close()
 
 
