@@ -96,18 +96,20 @@ for _action in _DOCS:
     )
 
 
-@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=answers(409))
+@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=answers(409, 429))
 def retry(
     job: JobPath,
     actor: Write,
     db: Db,
     bell: Bell,
     catalogue: CatalogueOf,
+    settings: Config,
     body: Retry | None = None,
 ) -> Response:
     """Learn the task again: after a failure the same job, after a held version a new one."""
     override = None if body is None else body.recipe
-    answer, fresh = jobs.retry(db, catalogue(), actor, job, override)
+    most = settings.max_open_jobs
+    answer, fresh = jobs.retry(db, catalogue(), actor, job, override, max_open_jobs=most)
     if fresh:
         bell.ring(answer["id"])
     return json_answer(answer, 202, {"Location": f"/v1/jobs/{answer['id']}", **RETRY_AFTER})

@@ -174,7 +174,10 @@ async def _submit(
 ) -> tuple[Json, bool]:
     def work() -> tuple[Json, bool]:
         most = settings.max_owner_bytes
-        return tasks.submit(db, store, catalogue(), actor, model, batch, repeat, max_bytes=most)
+        jobs = settings.max_open_jobs
+        return tasks.submit(
+            db, store, catalogue(), actor, model, batch, repeat, max_bytes=most, max_open_jobs=jobs
+        )
 
     # Shielded by running to its end in a thread: a client that leaves now has submitted its batch.
     return await to_thread.run_sync(work)

@@ -16,6 +16,7 @@ from core.db.states import TERMINAL, UNFINISHED, Action, State
 from core.db.tables import Event, Job, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_id, new_id
+from core.requests import quota
 from core.requests.actor import Actor, find_model
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
@@ -152,7 +153,7 @@ def forget(session: Session, job: Job) -> str | None:
 
 
 def retry(
-    db: Database, catalogue: Json, actor: Actor, job_id: str, override: Json | None
+    db: Database, catalogue: Json, actor: Actor, job_id: str, override: Json | None, *, max_open_jobs: int = 0
 ) -> tuple[Json, bool]:
     """Learn a task again: a failed job, or one whose version was held by its gate.
 
@@ -161,6 +162,7 @@ def retry(
 
     Args:
         override: recipe override in place of the one that the batch was submitted with; None keeps it.
+        max_open_jobs: that the owner may have; 0: no limit.
 
     Returns:
         The job, and whether there is something new to do.
@@ -169,6 +171,7 @@ def retry(
         NotFound: the caller sees no such job.
         WrongState: neither failed nor held; or its training data is gone.
         InvalidRecipe: the recipe cannot be used.
+        TooManyRequests: the owner has no room for one more open job.
     """
     with db.write() as session:
         job = _mine(session, actor, job_id)
@@ -180,6 +183,8 @@ def retry(
         patch = job.recipe_override if override is None else override
         if job.state == State.SUCCEEDED:
             answer, fresh = _again(session, actor, catalogue, model, task, job, patch, now)
+            if fresh:
+                quota.take_turn(session, model.owner_id, max_open_jobs)
             return show(answer), fresh
         before = job.state
         if before != State.FAILED:
@@ -200,6 +205,8 @@ def retry(
         job.not_before = job.parent_version = job.anytime = None
         move(session, job, Action.RETRY, now)
         record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now)
+        session.flush()
+        quota.take_turn(session, model.owner_id, max_open_jobs)
         return show(job), True
 
 

@@ -1,16 +1,19 @@
-"""The bytes that an owner may have in the store (`PERENNIAL_MAX_OWNER_BYTES`).
+"""The bytes that an owner may have in the store (`PERENNIAL_MAX_OWNER_BYTES`), and the open jobs.
 
-Asked before an upload is read, by its declared length, and again in the transaction that accepts it: there
+Both are asked before an upload is read, by its declared length, and again in the transaction that accepts it: there
 uploads that run side by side cannot exceed the limit together. A refusal rests on a sum that is at most
 `FRESH_S` old, so that deleting helps at once. Versions that jobs publish and exports count, but are never
 refused: nobody loses what he has learned, or cannot take it home.
 """
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.db import stored_bytes
 from core.db.session import Database
-from core.errors import BodyTooLarge, StorageFull
+from core.db.states import UNFINISHED
+from core.db.tables import Job, Owner
+from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 
 FRESH_S = 10.0
 RETRY_S = 60
@@ -50,6 +53,45 @@ def take(session: Session, owner_id: str, limit: int, size: int) -> None:
         stored_bytes.add(session, owner_id, size)
     elif not stored_bytes.take(session, owner_id, size, limit):
         raise _full(stored_bytes.known(session, owner_id)[0] or 0, limit, size)
+
+
+def require_turn(session: Session, owner_id: str, limit: int) -> None:
+    """Refuse one more job of an owner who has `limit` unfinished ones.
+
+    Raises:
+        TooManyRequests: he has.
+    """
+    if _open_jobs(session, owner_id) >= limit:
+        raise _no_turn(limit)
+
+
+def take_turn(session: Session, owner_id: str, limit: int) -> None:
+    """Refuse the job that this transaction has added, if it is one too many. Last in it: it locks the owner's row.
+
+    Args:
+        limit: 0 means none.
+
+    Raises:
+        TooManyRequests: jobs that were added side by side have taken the room.
+    """
+    if limit:
+        # Weaker than FOR UPDATE, for which transactions that have added rows of this owner would wait in a ring.
+        session.execute(select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True))
+        if _open_jobs(session, owner_id) > limit:
+            raise _no_turn(limit)
+
+
+def _open_jobs(session: Session, owner_id: str) -> int:
+    mine = select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
+    return session.scalar(mine) or 0
+
+
+def _no_turn(limit: int) -> TooManyRequests:
+    return TooManyRequests(
+        f"There are {limit} unfinished jobs, the most that one owner may have:"
+        " wait for some to finish, or cancel some.",
+        retry_after_s=RETRY_S,
+    )
 
 
 def _full(used: int, limit: int, size: int) -> StorageFull:

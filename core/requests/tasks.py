@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Event, Job, Model, Result, Task
-from core.errors import LabelsInvalid, NotFound, PerennialError, TooManyRequests, WrongState
+from core.errors import LabelsInvalid, NotFound, PerennialError, WrongState
 from core.ids import new_id
 from core.ingest.inspect import Directory
 from core.kill_points import reached
@@ -33,7 +33,6 @@ from core.requests.versions import newest_published
 from core.store import Blobs, Store
 
 Json = dict[str, Any]
-QUOTA_RETRY_S = 60
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,7 @@ def admit(
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        count = select(func.count()).select_from(Job)
-        mine = count.where(Job.owner_id == row.owner_id, Job.state.in_(sorted(UNFINISHED)))
-        if (session.scalar(mine) or 0) >= max_open_jobs:
-            raise TooManyRequests(
-                f"There are {max_open_jobs} unfinished jobs, the most that one owner may have:"
-                " wait for some to finish, or cancel some.",
-                retry_after_s=QUOTA_RETRY_S,
-            )
+        quota.require_turn(session, row.owner_id, max_open_jobs)
     quota.require_room(db, row.owner_id, max_bytes, length)
 
 
@@ -117,15 +109,17 @@ def submit(
     repeat: idempotency.Request | None,
     *,
     max_bytes: int = 0,
+    max_open_jobs: int = 0,
 ) -> tuple[Json, bool]:
     """Make a batch the model's next task; returns `{task, job}`, and whether it is a replay.
 
     Args:
         max_bytes: that the model's owner may store; 0: no limit.
+        max_open_jobs: that the owner may have; 0: no limit.
 
     Raises:
         NotFound: the model is gone.
-        StorageFull: the owner has no room for it.
+        StorageFull, TooManyRequests: the owner has no room for it, in the store or in the queue.
         LabelsInvalid: a class that the model does not know (data scenario).
         InvalidRecipe: the resolved recipe cannot be used.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
@@ -165,6 +159,7 @@ def submit(
                 idempotency.remember(session, actor, repeat, 202, headers, answer, now)
             session.flush()
             quota.take(session, row.owner_id, max_bytes, batch.bytes)
+            quota.take_turn(session, row.owner_id, max_open_jobs)
     except (SQLAlchemyError, PerennialError):
         # A commit whose answer was lost may have happened after all: only what nobody names is removed.
         if not _accepted(db, task_id):

@@ -13,6 +13,7 @@ from core.db.states import Action
 from core.db.tables import Event, Job, Version
 from core.errors import Unavailable
 from core.ids import new_id
+from core.settings import Settings
 
 
 @pytest.fixture
@@ -119,6 +120,19 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
     assert client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 5}}).status_code == 409
     assert client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 0}}).status_code in (409, 422)
     assert client.post(f"/v1/jobs/{job}/retry", json={"speed": 1}).status_code == 422
+
+
+def test_a_retry_needs_room_for_one_more_open_job(
+    client: TestClient, db: Database, settings: Settings, job: str, archive: Callable[..., bytes]
+) -> None:
+    drive(db, job, Action.VALIDATE, Action.FAIL)
+    settings.max_open_jobs = 1
+    other = client.post("/v1/models/birds/tasks", content=archive(c=2)).json()["job"]["id"]
+    refused = client.post(f"/v1/jobs/{job}/retry")
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+    assert client.get(f"/v1/jobs/{job}").json()["state"] == "failed"
+    assert client.post(f"/v1/jobs/{other}/cancel").status_code in (200, 202)
+    assert client.post(f"/v1/jobs/{job}/retry").json()["state"] == "queued"
 
 
 def test_a_held_version_is_retried_by_one_new_job(client: TestClient, db: Database, job: str) -> None:

@@ -115,6 +115,36 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
     assert len(list(store.list("archives/"))) == 5
 
 
+def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
+) -> None:
+    blobs = Blobs(store, tmp_path / "cache")
+    for number in range(12):  # no row is shared but the owner's
+        body = {"name": f"model-{number}", "scenario": "class"}
+        models.create(database, blobs, CATALOGUE, actor, body)
+    everyone = threading.Barrier(12)
+    outcomes: list[str] = []
+
+    def one(number: int) -> None:
+        sent = batch(tmp_path, number)
+        everyone.wait(60)
+        try:
+            tasks.submit(
+                database, store, CATALOGUE, actor, f"model-{number}", sent, None, max_open_jobs=5
+            )  # fmt: skip
+            outcomes.append("accepted")
+        except TooManyRequests:
+            outcomes.append("no turn")
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["accepted"] * 5 + ["no turn"] * 7
+    assert len(list(store.list("archives/"))) == 5
+
+
 def test_deleting_makes_room_at_once(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
