@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from core import helper_process
 from core.errors import ImageInvalid, Invalid, PerennialError, StoreCorrupt, Unavailable
 from core.ingest.limits import Limits
 from core.messages import read_message, write_message
@@ -161,16 +162,8 @@ class Predictor:
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:
-                continue  # bytes that the dead helper never took
+        if process is not None:
+            helper_process.end(process)
 
 
 def _helper_command(settings: Settings) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core import helper_process
 from core.ingest.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
 from core.ingest.limits import BAD_SHARE
 
@@ -134,7 +135,7 @@ class Pool:
     def close(self) -> None:
         """End all decoders."""
         for worker in self._workers:
-            self._end(worker)
+            helper_process.end(worker.process)
         self._workers.clear()
 
     def _give(self, worker: _Worker, plan: Plan, part: Range) -> None:
@@ -190,7 +191,7 @@ class Pool:
 
     def _lost(self, worker: _Worker, plan: Plan) -> int:
         """A decoder has died: blame the image it was at, put the rest of its ranges back."""
-        self._end(worker)
+        helper_process.end(worker.process)
         self._workers.remove(worker)
         self._spent_s += worker.spent_s
         if not worker.ready:
@@ -225,14 +226,3 @@ class Pool:
         with Path(plan.verdicts).open("r+b") as file:
             file.seek(row)
             file.write(bytes([BAD]))
-
-    @staticmethod
-    def _end(worker: _Worker) -> None:
-        worker.process.kill()
-        worker.process.wait()
-        for stream in (worker.process.stdin, worker.process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    continue

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from core import helper_process
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.limits import Limits
@@ -111,16 +112,8 @@ class ImageDecoder:
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:
-                continue  # bytes that it never took
+        if process is not None:
+            helper_process.end(process)
 
     def _ask(self, kind: str, body: Sequence[bytes], size: int, channels: int) -> list[bytes]:
         if self._process is None or self._process.poll() is not None:
