@@ -6,22 +6,12 @@ import pytest
 from sqlalchemy import update
 
 from core.db.session import Database
-from core.db.tables import Idempotency, Owner
+from core.db.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch
 from core.requests import idempotency
 from core.requests.actor import Actor
 
 ROUTE = "POST /v1/things"
-
-
-@pytest.fixture
-def actor(database: Database) -> Actor:
-    from core.ids import new_id
-
-    owner = new_id("own")
-    with database.write() as session:
-        session.add(Owner(id=owner, name=owner, created_at=1.0))
-    return Actor(owner, None, "write")
 
 
 def request(mark: str = "a", key: str = "k") -> idempotency.Request:

@@ -12,33 +12,10 @@ from core.db.session import Database
 from core.db.tables import Model, Owner, Part, Task, Version
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.requests import models, quota, tasks
+from core.requests import quota, tasks
 from core.requests.actor import Actor
-from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.requests.test_tasks import CATALOGUE, batch
-
-
-@pytest.fixture
-def actor(database: Database) -> Actor:
-    owner = new_id("own")
-    with database.write() as session:
-        session.add(Owner(id=owner, name=owner, created_at=1.0))
-    return Actor(owner, None, "write")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    made = FolderStore(tmp_path / "store")
-    made.prepare()
-    return made
-
-
-@pytest.fixture
-def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
-    blobs = Blobs(store, tmp_path / "cache")
-    made, _ = models.create(database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class"})
-    return str(made["id"])
+from tests.core.requests.batches import CATALOGUE, batch
 
 
 def figure(db: Database, actor: Actor) -> int | None:

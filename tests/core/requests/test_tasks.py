@@ -2,7 +2,6 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -10,53 +9,14 @@ from sqlalchemy import func, select
 from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
-from core.db.tables import Audit, Event, Job, Owner, Task
+from core.db.tables import Audit, Event, Job, Task
 from core.errors import NameTaken, NotFound, WrongState
 from core.ids import new_id
-from core.ingest.inspect import Directory
 from core.requests import jobs, models, tasks
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
-
-Json = dict[str, Any]
-CATALOGUE: Json = {
-    "methods": {
-        "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
-    },
-    "architectures": {"small-cnn": {"schema": {}, "defaults": {}}},
-    "presets": {},
-    "recipe": {"schema": {}, "defaults": {"method": {"name": "er"}, "epochs": 10, "seed": 0}},
-}
-
-
-@pytest.fixture
-def actor(database: Database) -> Actor:
-    owner = new_id("own")
-    with database.write() as session:
-        session.add(Owner(id=owner, name=owner, created_at=1.0))
-    return Actor(owner, None, "write")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    made = FolderStore(tmp_path / "store")
-    made.prepare()
-    return made
-
-
-@pytest.fixture
-def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
-    blobs = Blobs(store, tmp_path / "cache")
-    made, _ = models.create(database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class"})
-    return str(made["id"])
-
-
-def batch(folder: Path, number: int = 0, name: str | None = None) -> tasks.Batch:
-    path = folder / f"upload-{number}"
-    path.write_bytes(b"archive %d" % number)
-    found = Directory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False)
-    return tasks.Batch(path, f"{number:064x}", 9, found, name, {})
+from tests.core.requests.batches import CATALOGUE, batch
 
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(

@@ -1,0 +1,24 @@
+"""What the tests of accepting batches send: small batches, to a service that knows one method and one architecture."""
+
+from pathlib import Path
+from typing import Any
+
+from core.ingest.inspect import Directory
+from core.requests import tasks
+
+CATALOGUE: dict[str, Any] = {
+    "methods": {
+        "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
+    },
+    "architectures": {"small-cnn": {"schema": {}, "defaults": {}}},
+    "presets": {},
+    "recipe": {"schema": {}, "defaults": {"method": {"name": "er"}, "epochs": 10, "seed": 0}},
+}
+
+
+def batch(folder: Path, number: int = 0, name: str | None = None) -> tasks.Batch:
+    """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two classes."""
+    path = folder / f"upload-{number}"
+    path.write_bytes(b"archive %d" % number)
+    found = Directory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False)
+    return tasks.Batch(path, f"{number:064x}", 9, found, name, {})
