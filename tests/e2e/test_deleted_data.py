@@ -7,9 +7,7 @@ channel by channel) and bytes from the middle of its PNG. Nothing of ours is com
 
 import hashlib
 import io
-import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import large_size
 import numpy as np
 import pytest
+from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
@@ -88,7 +87,7 @@ def holders(roots: list[Path], model: str, task: int) -> dict[str, int]:
 
 
 def prove(
-    client: Client, roots: Callable[[], list[Path]], tools: list[Mapping[str, str]], folder: Path
+    client: Client, roots: Callable[[], list[Path]], machines: list[Mapping[str, str]], folder: Path
 ) -> None:
     """Found before; gone afterwards, once the next version is there and each machine has swept."""
     for model, method in METHODS.items():
@@ -104,7 +103,7 @@ def prove(
         assert max(found.values()) > PER_CLASS, (model, found)  # the memory; the held-out part has fewer
         assert len(found) >= 3  # held-out part, memory of version 1, memory of version 2
         client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
-    housekeeping(tools, "sweep", "--grace-hours", "0")
+    sweep(machines)
     between = {model: holders(roots(), model, 0) for model in METHODS}
     for (
         model,
@@ -116,7 +115,7 @@ def prove(
         assert {hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in found} <= memories
         assert found
     learn(client, 2)
-    housekeeping(tools, "sweep", "--grace-hours", "0")
+    sweep(machines)
     for model in METHODS:
         assert holders(roots(), model, 0) == {}
         left = holders(roots(), model, 1)
@@ -125,7 +124,7 @@ def prove(
         assert now == digests[model]  # versions stay what they were
         matrix = client.get(f"/v1/models/{model}/metrics?version=3")["accuracy_matrix"]
         assert matrix[1][0] is not None and matrix[3][0] is None
-    assert housekeeping(tools[:1], "check", "--verify") == "0 in all, 0 bytes.\n"
+    assert housekeeping(machines[0], "check", "--verify") == "0 in all, 0 bytes.\n"
     for model in METHODS:
         print(
             f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none after the next version"
@@ -136,26 +135,17 @@ def summed(found: Mapping[str, int]) -> str:
     return f"{len(found)} files with up to {max(found.values(), default=0)} images"
 
 
+def sweep(machines: list[Mapping[str, str]]) -> None:
+    """As the operator does on each machine, without any grace."""
+    for environment in machines:
+        housekeeping(environment, "sweep", "--grace-hours", "0")
+
+
 def learn(client: Client, task: int) -> None:
     jobs = [client.submit(model, batch(model, task)) for model in METHODS]
     for job in jobs:
         end = client.wait(job)
         assert end["state"] == "succeeded", end
-
-
-def housekeeping(machines: list[Mapping[str, str]], *words: str) -> str:
-    """Run the operator's command on each machine; what the last one said."""
-    for environment in machines:
-        done = subprocess.run(
-            [sys.executable, "-m", "tools.housekeeping", *words],
-            cwd=service.ROOT,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_deleted_images_are_found_nowhere_in_the_small_size(tmp_path: Path) -> None:

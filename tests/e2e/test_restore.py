@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import large_size
 import postgresql
 import pytest
+from operator_command import housekeeping
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
 
@@ -40,19 +41,6 @@ SETTINGS = {
     "PERENNIAL_LEASE_S": "5",
     "PERENNIAL_CHORES_S": "0.5",
 }
-
-
-def housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.housekeeping", *words],
-        cwd=service.ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def at_work(client: Client) -> str:
