@@ -21,8 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,10 +39,7 @@ from running_site import (
     site,
     submit,
 )
-
-import postgresql  # isort: skip
-import redis_server  # isort: skip
-import s3_server  # isort: skip
+from servers import servers
 
 from core.kill_points import POINTS
 
@@ -195,25 +191,6 @@ class Campaign:
                     return
 
 
-@contextmanager
-def servers() -> Iterator[dict[str, str]]:
-    """PostgreSQL, Redis and S3 of this campaign alone; the settings that name them."""
-    with ExitStack() as stack:
-        postgres = postgresql.Cluster(Path(tempfile.gettempdir()))
-        stack.callback(postgres.close)
-        postgres.start()
-        redis = redis_server.RedisServer()
-        stack.callback(redis.close)
-        redis.start()
-        s3 = s3_server.S3Server.launch()
-        stack.callback(s3.close)
-        yield {
-            **s3.environment(),
-            "PERENNIAL_DATABASE_URL": postgres.url,
-            "PERENNIAL_BROKER_URL": redis.url,
-        }
-
-
 def main() -> int:
     """1 when something was lost, doubled, changed or left."""
     parser = argparse.ArgumentParser(
@@ -226,8 +203,10 @@ def main() -> int:
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        own = stack.enter_context(servers()) if options.size == "large" else {}
-        made = stack.enter_context(site(Path(folder) / "site", options.size, own))
+        environment: dict[str, str] = {}
+        if options.size == "large":
+            environment = stack.enter_context(servers(Path(tempfile.gettempdir()))).environment()
+        made = stack.enter_context(site(Path(folder) / "site", options.size, environment))
         try:
             print(Campaign(made, options.kills, options.lanes, options.seed).run())
         except Broken as broken:

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from running_site import WORKERS, Broken, Site
+from servers import Servers, servers
 
 from core.store import open_store
 
-import postgresql  # isort: skip
-import redis_server  # isort: skip
-import s3_server  # isort: skip
 from fault_proxy import FaultProxy  # isort: skip
 
 SETTINGS = {"PERENNIAL_SNAPSHOT_S": "0.5", "PERENNIAL_LEASE_S": "3"}
@@ -46,23 +44,20 @@ class Fault:
 
 
 @dataclass
-class Backends:
-    """PostgreSQL, Redis and S3 of a large site; each behind a relay. `disks`: the two small file systems."""
+class Backends(Servers):
+    """The servers of a large site, each behind a relay. `disks`: the two small file systems."""
 
-    postgres: postgresql.Cluster
-    redis: redis_server.RedisServer
-    s3: s3_server.S3Server
     relays: dict[str, FaultProxy]
     disks: dict[str, Path]
 
     def environment(self) -> dict[str, str]:
-        s3 = self.s3.environment()
+        """The settings that name the relays."""
         return {
             **SETTINGS,
+            **super().environment(),
             "PERENNIAL_DATABASE_URL": relayed(self.postgres.url, self.postgres.port, self.relays["database"]),
             "PERENNIAL_BROKER_URL": relayed(self.redis.url, self.redis.port, self.relays["broker"]),
-            **s3,
-            "PERENNIAL_STORE_URL": relayed(s3["PERENNIAL_STORE_URL"], self.s3.port, self.relays["store"]),
+            "PERENNIAL_STORE_URL": relayed(self.s3.store_url, self.s3.port, self.relays["store"]),
         }
 
 
@@ -82,23 +77,16 @@ def backends(folder: Path) -> Iterator[Backends]:
             disks[name].chmod(0o755)
         folder.chmod(0o755)  # user postgres goes through it
         os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
-        postgres = postgresql.Cluster(disks["postgres"])
-        stack.callback(postgres.close)
-        postgres.start()
-        redis = redis_server.RedisServer()
-        stack.callback(redis.close)
-        redis.start()
-        s3 = s3_server.S3Server.launch()
-        stack.callback(s3.close)
-        open_store(s3.settings(s3.root)).prepare()
+        own = stack.enter_context(servers(disks["postgres"]))
+        open_store(own.s3.settings(own.s3.root)).prepare()
         relays = {
-            "database": FaultProxy(postgres.port),
-            "broker": FaultProxy(redis.port),
-            "store": FaultProxy(s3.port),
+            "database": FaultProxy(own.postgres.port),
+            "broker": FaultProxy(own.redis.port),
+            "store": FaultProxy(own.s3.port),
         }
         for relay in relays.values():
             stack.callback(relay.close)
-        yield Backends(postgres, redis, s3, relays, disks)
+        yield Backends(own.postgres, own.redis, own.s3, relays, disks)
 
 
 @contextmanager
