@@ -22,7 +22,7 @@ import pytest
 import redis
 import redis_server as redis_servers
 import s3_server
-from large_size import BIN, LargeSize
+from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
 from core.store import open_store
@@ -201,15 +201,10 @@ def _wrong_passwords(large: LargeSize, passwords: dict[str, str], said: Said) ->
     for name, environment in wrong.items():
         port = service.free_port()
         settings = {**os.environ, **large.environment, **environment, "PERENNIAL_DATA_DIR": str(folder)}
-        commands = [
-            [BIN / "uvicorn", "--factory", "api.app:create_app", "--port", str(port)],
-            [BIN / "celery", "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"wrong{port}@%h"],
-        ]
+        commands = [api_command(port), worker_command(f"wrong{port}")]
         with (folder / "log").open("ab") as log:
             started = [
-                psutil.Popen(
-                    [str(w) for w in command], cwd=service.ROOT, env=settings, stdout=log, stderr=log
-                )
+                psutil.Popen(command, cwd=service.ROOT, env=settings, stdout=log, stderr=log)
                 for command in commands
             ]
         try:

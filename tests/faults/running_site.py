@@ -29,6 +29,8 @@ for _folder in (ROOT, ROOT / "tests" / "services"):  # a campaign is a command t
     if str(_folder) not in sys.path:
         sys.path.append(str(_folder))
 
+from large_size import api_command, worker_command  # noqa: E402
+
 from core.db import references  # noqa: E402
 from core.db.session import Database  # noqa: E402
 from core.db.states import LEASED  # noqa: E402
@@ -113,15 +115,14 @@ class Site:
 
     def start(self, name: str) -> None:
         if name == API:
-            command = ["-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(self.port)]
+            command = api_command(self.port)
         elif self.large:
-            command = ["-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
-            command += ["--without-gossip", "--without-mingle"]
+            command = worker_command(name)
         else:
-            command = ["-m", "worker.loop"]
+            command = [sys.executable, "-m", "worker.loop"]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = psutil.Popen(
-                [sys.executable, *command], cwd=ROOT, env=self.environ(name), stdout=log, stderr=log
+                command, cwd=ROOT, env=self.environ(name), stdout=log, stderr=log
             )
 
     def revive(self) -> None:

@@ -27,6 +27,18 @@ WORKERS = ("one", "two")
 BIN = Path(sys.executable).parent
 
 
+def api_command(port: int) -> list[str]:
+    """The README's for an API process, on the loopback address."""
+    command = [str(BIN / "uvicorn"), "--factory", "api.app:create_app", "--port", str(port)]
+    return [*command, "--http", "api.connection:Connection", "--no-server-header"]
+
+
+def worker_command(name: str) -> list[str]:
+    """The README's for a Celery worker, with a name of its own."""
+    command = [str(BIN / "celery"), "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
+    return [*command, "--without-gossip", "--without-mingle"]
+
+
 @dataclass
 class LargeSize:
     """Running processes by name (`api` and those of `WORKERS`), and what they wrote.
@@ -43,19 +55,17 @@ class LargeSize:
 
     def migrate(self) -> None:
         """Bring the database and the bucket up to date, as an operator does first."""
-        self._run([BIN / "alembic", "upgrade", "head"], "migrate")
+        self._run([str(BIN / "alembic"), "upgrade", "head"], "migrate")
 
     def start_api(self, **environment: str) -> Client:
         """Start the API process and wait until it is ready; a client with the admin key."""
-        uvicorn = [BIN / "uvicorn", "--factory", "api.app:create_app", "--port", str(self.port)]
-        self._start("api", uvicorn, environment)
+        self._start("api", api_command(self.port), environment)
         self.until(self._ready)
         return Client(self.url, (self.data("api") / "admin-key").read_text().strip())
 
     def start_worker(self, name: str) -> psutil.Popen:
         """Start a Celery worker."""
-        celery = [BIN / "celery", "-A", "worker.celery_app", "worker", "-P", "solo", "-n", f"{name}@%h"]
-        return self._start(name, [*celery, "--without-gossip", "--without-mingle"], {})
+        return self._start(name, worker_command(name), {})
 
     @property
     def url(self) -> str:
@@ -125,16 +135,14 @@ class LargeSize:
     def _environment(self, name: str, more: Mapping[str, str]) -> dict[str, str]:
         return {**os.environ, **self.environment, **more, "PERENNIAL_DATA_DIR": str(self.data(name))}
 
-    def _run(self, command: Sequence[str | Path], name: str) -> None:
+    def _run(self, command: Sequence[str], name: str) -> None:
         subprocess.run(command, cwd=service.ROOT, env=self._environment(name, {}), check=True)
 
-    def _start(
-        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
-    ) -> psutil.Popen:
+    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> psutil.Popen:
         self.data(name).mkdir(exist_ok=True)
         with (self.data(name) / "log").open("ab") as log:
             process = psutil.Popen(
-                [str(word) for word in command],
+                command,
                 cwd=service.ROOT,
                 env=self._environment(name, environment),
                 stdout=log,
