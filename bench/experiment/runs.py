@@ -22,6 +22,7 @@ from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, write_json
 from core.learn import job
 from core.learn.control import PipeControl
+from core.learn.failures import kind_of
 from core.learn.loop import Control
 from core.learn.methods.base import Method
 from core.learn.networks import Network
@@ -95,7 +96,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
         record = execute(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
-        record = failure(job.kind_of(error), reason, "".join(traceback.format_exception(error)))
+        record = failure(kind_of(error), reason, "".join(traceback.format_exception(error)))
         record["stages"] = stages.done
     store.write(run.key, {**record, "name": run.name, "config": run.config})
     shutil.rmtree(store.unfinished(run.key))

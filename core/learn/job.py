@@ -8,7 +8,6 @@ task that it can answer).
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import math
@@ -29,6 +28,7 @@ from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
+from core.learn.failures import kind_of
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
 from core.learn.measuring import Measuring
 from core.learn.methods.base import Method
@@ -47,8 +47,6 @@ Judge = Callable[[Network, Method, Inputs], None]
 
 OPTIMIZER_PART = "optimizer"
 EXIT_ERROR = 1
-OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""In messages of errors that have no type of their own."""
 
 
 def run(
@@ -384,20 +382,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
             )
             return EXIT_ERROR
     return 0
-
-
-def kind_of(error: Exception) -> str:
-    """data, non-finite, memory, disk or code."""
-    if isinstance(error, DataError):
-        return "data"
-    if isinstance(error, NonFinite):
-        return "non-finite"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
-        return "memory"
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors has an error of its own
-        return "disk"
-    return "code"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about failure."""
 
-import errno
 import hashlib
 import json
 import os
@@ -13,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from streams import Bench, Script
 
 from core.learn import job
 from core.learn.control import PipeControl
 from core.learn.dataset import DataError
+from core.learn.failures import kind_of
 from core.learn.loop import NonFinite
 from core.learn.methods.finetune import Finetune
 
@@ -138,29 +137,7 @@ def test_validation_deploys_the_best_validated_epoch(bench) -> None:
 def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
     with pytest.raises(NonFinite) as error:
         bench.learn(bench.spec(1, None, optimizer={"lr": 1e30}))
-    assert job.kind_of(error.value) == "non-finite"
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (MemoryError(), "memory"),
-        (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "memory"),
-        (RuntimeError("CUDA error: out of memory"), "memory"),
-        (
-            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-            "memory",
-        ),
-        (RuntimeError("CUDA error: device-side assert triggered"), "code"),
-        (OSError(errno.ENOSPC, "No space left on device"), "disk"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk"),
-        (SafetensorError("I/O error: No space left on device (os error 28)"), "disk"),
-        (OSError(errno.EIO, "Input/output error"), "code"),
-    ],
-)
-def test_an_error_for_want_of_memory_or_disk_is_one_whatever_its_type(error, kind) -> None:
-    assert job.kind_of(error) == kind
+    assert kind_of(error.value) == "non-finite"
 
 
 def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch) -> None:
@@ -182,7 +159,7 @@ def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> N
     save_file({"images": images, "labels": torch.full((4,), 9)}, spec["task"]["train"])
     with pytest.raises(DataError) as error:
         bench.learn(spec)
-    assert job.kind_of(error.value) == "data"
+    assert kind_of(error.value) == "data"
 
 
 def test_one_image_of_one_class_can_be_learned(tmp_path) -> None:

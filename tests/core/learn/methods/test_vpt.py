@@ -12,6 +12,7 @@ from streams import Bench, Learned, Script
 
 from core.learn import job
 from core.learn.dataset import DataError
+from core.learn.failures import kind_of
 from core.learn.methods.vpt import Vpt
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.predicting import load
@@ -191,4 +192,4 @@ def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(bench: Bench, cha
 def test_an_architecture_without_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="vpt works on architectures of vit, not on mlp") as caught:
         Bench(tmp_path).stream(1, method="vpt")
-    assert job.kind_of(caught.value) == "data"
+    assert kind_of(caught.value) == "data"

@@ -1,0 +1,28 @@
+"""Of what kind a failed run is: the worker and the experiments decide by it what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import torch
+
+from core.learn.dataset import DataError
+from core.learn.loop import NonFinite
+
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""In messages of errors that have no type of their own."""
+
+
+def kind_of(error: Exception) -> str:
+    """data, non-finite, memory, disk or code."""
+    if isinstance(error, DataError):
+        return "data"
+    if isinstance(error, NonFinite):
+        return "non-finite"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
+        return "memory"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors has an error of its own
+        return "disk"
+    return "code"
