@@ -12,7 +12,6 @@ import random
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
-import psutil
 
 from core.ingest.limits import Limits
 from core.requests.bases import expected_base
@@ -32,6 +30,7 @@ from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
 from tests.security import archives, arrays, bodies, pictures, weights
 from tests.security.case import BASES, PREDICT, TASKS, Case
+from tests.security.memory import Memory, pids
 from tools import service
 from tools.client import Client
 
@@ -53,13 +52,6 @@ BOUNDS_MB = {
     "image decoder": (Limits().decoder_bytes + 1024 * MB + 192 * MB) // MB,
 }
 """Peak resident memory that each process may have, in MiB."""
-_PROCESSES = {
-    "api": "api.app:create_app",
-    "helper": "core.work.predictor",
-    "image decoder": "core.work.image_decoder",
-    "decoder": "core.ingest.decoder",
-    "worker": "worker.",
-}
 _RAW_S = 15.0
 
 
@@ -97,57 +89,6 @@ def cases() -> list[Case]:
     """The whole corpus."""
     groups = (archives, arrays, weights, pictures, bodies)
     return [case for group in groups for case in group.cases()]
-
-
-class Memory(threading.Thread):
-    """Looks at the high-water mark of each process of a service ten times a second, from its start on."""
-
-    def __init__(self, root: int) -> None:
-        super().__init__(daemon=True)
-        self.peaks: dict[str, float] = {}
-        self._root = psutil.Process(root)
-        self._end = threading.Event()
-
-    def run(self) -> None:
-        while not self._end.wait(0.1):
-            try:
-                children = self._root.children(recursive=True)
-            except psutil.Error:
-                continue
-            for process in children:
-                name = role(process)
-                if name is not None:
-                    self.peaks[name] = max(self.peaks.get(name, 0.0), _peak_mb(process.pid))
-
-    def stop(self) -> dict[str, float]:
-        """Peaks in MiB by process."""
-        self._end.set()
-        self.join()
-        return self.peaks
-
-
-def role(process: psutil.Process) -> str | None:
-    """Which part of the service a process is."""
-    try:
-        words = " ".join(process.cmdline())
-    except psutil.Error:
-        return None
-    return next((name for name, mark in _PROCESSES.items() if mark in words), None)
-
-
-def pids(root: int) -> dict[str, int]:
-    """The processes that must live through the corpus."""
-    found = {role(p): p.pid for p in psutil.Process(root).children(recursive=True)}
-    return {name: pid for name, pid in found.items() if name in ("api", "helper")}
-
-
-def _peak_mb(pid: int) -> float:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    line = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
-    return int(line.split()[1]) / 1024
 
 
 def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
