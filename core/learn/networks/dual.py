@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from core.learn.networks.tangents import Followed, TangentConv, TangentLinear, total_of
+
 
 class NoRule(NotImplementedError):
     """A function has no rule for dual numbers."""
@@ -151,7 +153,6 @@ SAME_ON_BOTH: set[Any] = {
     Tensor.view,
     functional.adaptive_avg_pool2d,
     functional.avg_pool2d,
-    torch._C._nn.avg_pool2d,
 }
 
 
@@ -172,7 +173,7 @@ def _multiply(a: Any, b: Any) -> Dual:
     a, b = _dual(a), _dual(b)
     x = a.x * b.x
     terms = [tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None]
-    return Dual(x, _sum(terms))
+    return Dual(x, total_of(terms))
 
 
 def _dual(value: Any) -> Dual:
@@ -181,16 +182,6 @@ def _dual(value: Any) -> Dual:
 
 def _shaped(dx: Tensor, x: Tensor) -> Tensor:
     return dx if dx.shape == x.shape else dx.expand(x.shape)
-
-
-def _sum(terms: Sequence[Tensor | None]) -> Tensor | None:
-    found = [term for term in terms if term is not None]
-    if not found:
-        return None
-    total = found[0]
-    for term in found[1:]:
-        total = total + term
-    return total
 
 
 # Layers with weights. The bias counts once: none on the derivative's own path.
@@ -212,46 +203,13 @@ def _conv2d(
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
         return Dual(value, None)
-    return Dual(value, _TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
+    return Dual(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
 
 
 def _two(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         raise NoRule(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)
-
-
-class _TangentConv(torch.autograd.Function):
-    """conv(x; V, v) + conv(dx; W): keeps x alone, where torch would keep x and dx."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
-    ) -> Tensor:
-        ctx.args, ctx.bias = args, None if b is None else list(b.shape)
-        x, w = x.to(_format(x)), w.to(_format(x))
-        ctx.save_for_backward(x, w)
-        return _tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, w = ctx.saved_tensors
-        stride, padding, dilation, groups = ctx.args
-        _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
-        dx, v, b = torch.ops.aten.convolution_backward(
-            grad,
-            x,
-            w,
-            ctx.bias,
-            stride,
-            padding,
-            dilation,
-            False,
-            (0, 0),
-            groups,
-            (wants_dx, wants_v, wants_b),
-        )
-        return None, dx, None, v, b, None
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
@@ -261,51 +219,7 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
         return Dual(value, None)
-    return Dual(value, _TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
-
-
-class _TangentLinear(torch.autograd.Function):
-    """x Vᵀ + v + dx Wᵀ: keeps x alone."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
-    ) -> Tensor:
-        x, w = x.to(_format(x)), w.to(_format(x))
-        ctx.save_for_backward(x, w)
-        return _tangent(functional.linear, x, dx, w, v, b)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, w = ctx.saved_tensors
-        _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
-        rows = grad.flatten(0, -2)
-        dx = grad @ w if wants_dx else None
-        v = rows.T @ x.flatten(0, -2) if wants_v else None
-        b = rows.sum(0) if wants_b else None
-        return None, dx, None, v, b
-
-
-def _tangent(
-    layer: Rule, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
-) -> Tensor:
-    """layer(x; v, b) + layer(dx; w), at least one of them, in x's number format."""
-    out: Tensor | None = None
-    with torch.autocast(x.device.type, enabled=False):
-        if v is not None or b is not None:
-            along = torch.zeros_like(w) if v is None else v.to(x.dtype)
-            out = layer(x, along, None if b is None else b.to(x.dtype))
-        if dx is not None:
-            own: Tensor = layer(dx.to(x.dtype), w, None)
-            out = own if out is None else out.add_(own)
-    assert out is not None
-    return out
-
-
-def _format(x: Tensor) -> torch.dtype:
-    """What layers compute in: autocast's format where it is on."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return Dual(value, TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
 
 
 # Activations and pooling: what the value decides, the derivative follows.
@@ -315,29 +229,11 @@ def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> 
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return Dual(value, None)
-    return Dual(value, _Followed.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+    return Dual(value, Followed.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
 def _relu(x: Any, inplace: bool = False) -> Dual:
     return _leaky_relu(x, 0.0)
-
-
-class _Followed(torch.autograd.Function):
-    """dx where the value is positive, slope · dx elsewhere.
-
-    What is kept is the activation's own output, which has the sign of its input, and which the next layer keeps too.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
-        ctx.save_for_backward(value)
-        ctx.slope = slope
-        return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (value,) = ctx.saved_tensors
-        return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
 
 def _gelu(x: Any, approximate: str = "none") -> Dual:
@@ -421,7 +317,7 @@ def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Se
         None if weight.dx is None else hat * weight.dx.view(shape),
         None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
     ]
-    return Dual(value, _sum(terms))
+    return Dual(value, total_of(terms))
 
 
 def _attention(
@@ -481,16 +377,13 @@ RULES: dict[Any, Rule] = {
     Tensor.__mul__: _multiply,
     Tensor.__rmul__: _multiply,
     torch.conv2d: _conv2d,
-    torch.nn.functional.conv2d: _conv2d,
-    torch.nn.functional.linear: _linear,
-    torch._C._nn.linear: _linear,
+    functional.linear: _linear,
     torch.relu: _relu,
     Tensor.relu: _relu,
     functional.relu: _relu,
     functional.leaky_relu: _leaky_relu,
     torch._C._nn.leaky_relu: _leaky_relu,
     functional.gelu: _gelu,
-    torch._C._nn.gelu: _gelu,
     functional.max_pool2d: _max_pool2d,
     torch.max_pool2d: _max_pool2d,
     functional.dropout: _dropout,

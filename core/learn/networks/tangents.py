@@ -1,0 +1,120 @@
+"""Derivatives of layers along a displacement of their weights, which keep for the backward pass only what it needs.
+
+`x`, `dx`: a layer's input and its derivative; `w`: its weight; `v`, `b`: the displacement of weight and bias. None stands
+for zero. Gradients go to `dx`, `v` and `b` alone: values and weights are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def total_of(terms: Sequence[Tensor | None]) -> Tensor | None:
+    """The sum of derivatives; None when all of them are zero."""
+    found = [term for term in terms if term is not None]
+    if not found:
+        return None
+    total = found[0]
+    for term in found[1:]:
+        total = total + term
+    return total
+
+
+class TangentConv(torch.autograd.Function):
+    """conv(x; V, v) + conv(dx; W): keeps x alone, where torch would keep x and dx."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
+    ) -> Tensor:
+        ctx.args, ctx.bias = args, None if b is None else list(b.shape)
+        x, w = x.to(_format(x)), w.to(_format(x))
+        ctx.save_for_backward(x, w)
+        return _tangent(lambda *operands: functional.conv2d(*operands, *args), x, dx, w, v, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.args
+        _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
+        dx, v, b = torch.ops.aten.convolution_backward(
+            grad,
+            x,
+            w,
+            ctx.bias,
+            stride,
+            padding,
+            dilation,
+            False,
+            (0, 0),
+            groups,
+            (wants_dx, wants_v, wants_b),
+        )
+        return None, dx, None, v, b, None
+
+
+class TangentLinear(torch.autograd.Function):
+    """x Vᵀ + v + dx Wᵀ: keeps x alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
+    ) -> Tensor:
+        x, w = x.to(_format(x)), w.to(_format(x))
+        ctx.save_for_backward(x, w)
+        return _tangent(functional.linear, x, dx, w, v, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
+        rows = grad.flatten(0, -2)
+        dx = grad @ w if wants_dx else None
+        v = rows.T @ x.flatten(0, -2) if wants_v else None
+        b = rows.sum(0) if wants_b else None
+        return None, dx, None, v, b
+
+
+class Followed(torch.autograd.Function):
+    """dx where the value is positive, slope · dx elsewhere.
+
+    What is kept is the activation's own output, which has the sign of its input, and which the next layer keeps too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(value)
+        ctx.slope = slope
+        return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (value,) = ctx.saved_tensors
+        return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
+
+
+def _tangent(
+    layer: Callable[..., Tensor], x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
+) -> Tensor:
+    """layer(x; v, b) + layer(dx; w), at least one of them, in x's number format."""
+    out: Tensor | None = None
+    with torch.autocast(x.device.type, enabled=False):
+        if v is not None or b is not None:
+            along = torch.zeros_like(w) if v is None else v.to(x.dtype)
+            out = layer(x, along, None if b is None else b.to(x.dtype))
+        if dx is not None:
+            own: Tensor = layer(dx.to(x.dtype), w, None)
+            out = own if out is None else out.add_(own)
+    assert out is not None
+    return out
+
+
+def _format(x: Tensor) -> torch.dtype:
+    """What layers compute in: autocast's format where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
