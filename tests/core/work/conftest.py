@@ -240,6 +240,17 @@ def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database])
     return emptied(request.param)
 
 
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.services("postgresql")]),
+    ]
+)
+def slow_on_postgresql(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
+    """`database` of tests that ask nothing of a SQL dialect: PostgreSQL repeats them among the slow ones."""
+    return emptied(request.param)
+
+
 @pytest.fixture
 def desk(database: Database, tmp_path: Path) -> Desk:
     store = FolderStore(tmp_path / "store")

@@ -19,15 +19,9 @@ from core.work.publish import publish
 DAY_S = 86_400.0
 
 
-# PostgreSQL repeats what is no question of SQL dialect: its run is among the slow ones.
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.services("postgresql")]),
-    ]
-)
-def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    return emptied(request.param)
+@pytest.fixture
+def database(slow_on_postgresql: Database) -> Database:
+    return slow_on_postgresql
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])

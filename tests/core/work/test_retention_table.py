@@ -22,15 +22,9 @@ FOR_EVER = 10_000.0
 """Days."""
 
 
-# PostgreSQL repeats what is no question of SQL dialect: its run is among the slow ones.
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.services("postgresql")]),
-    ]
-)
-def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    return emptied(request.param)
+@pytest.fixture
+def database(slow_on_postgresql: Database) -> Database:
+    return slow_on_postgresql
 
 
 class Clock:
