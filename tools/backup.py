@@ -26,6 +26,7 @@ from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.store import ObjectInfo, Store, open_store
 from core.store.folder import FolderStore
+from core.store.timed import TimedStore
 from core.work.consistency import Named, named
 
 DATABASE = "perennial.db"
@@ -105,7 +106,9 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
     if file.exists():
         raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
     if next(iter(store.list("")), None) is not None:
-        raise NotPossible(f"There are objects in {store!r}: a restore wants an empty place.")
+        raise NotPossible(
+            f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
+        )
     copy_objects(copy, store)
     file.parent.mkdir(parents=True, exist_ok=True)
     key = settings.data_dir / KEY
@@ -146,7 +149,8 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
 
 def _beside(store: Store) -> Path | None:
     """A folder on the disk of a folder store, so that an object is not copied over two disks."""
-    return store.root / ".incoming" if isinstance(store, FolderStore) else None
+    inner = store.inner if isinstance(store, TimedStore) else store
+    return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
 def _drop_unnamed(wanted: Iterable[Named], store: Store) -> None:

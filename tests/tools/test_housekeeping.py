@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,14 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
 
 
+def test_a_restore_asks_for_no_room_but_on_the_disk_of_the_store(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup.backup(place.settings, tmp_path / "saved")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert backup.restore(Settings(data_dir=tmp_path / "again"), tmp_path / "saved")["objects"] == 1
+
+
 def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +142,7 @@ def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
         backup.restore(place.settings, tmp_path / "saved")
     other = Settings(data_dir=tmp_path / "other")
     open_store(other).put_bytes("blobs/x", b"somebody's")
-    with pytest.raises(backup.NotPossible, match="empty place"):
+    with pytest.raises(backup.NotPossible, match="other/store: a restore wants an empty place"):
         backup.restore(other, tmp_path / "saved")
 
 
