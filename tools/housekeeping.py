@@ -15,14 +15,17 @@ every object; `--repair` repairs what is safe (core/work/consistency.py) and tel
 import argparse
 import dataclasses
 import json
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from core.db.migrate import require_current
-from core.db.session import Database
+from core.db.session import Database, is_outage
 from core.errors import PerennialError
 from core.settings import Settings
 from core.store import Blobs, Store, open_store
@@ -52,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             db.close()
     except (PerennialError, backup.NotPossible) as error:
         print(error.detail if isinstance(error, PerennialError) else error, file=sys.stderr)
+        return 2
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        if isinstance(error, SQLAlchemyError) and not is_outage(error):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        print(f"It could not be done: {reason}", file=sys.stderr)
         return 2
 
 

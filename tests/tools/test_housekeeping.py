@@ -80,10 +80,31 @@ def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.Captur
     assert place.store.stat("archives/tsk_never") is None
 
 
-def test_an_outage_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_schema_that_is_missing_is_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "nobody"))
     assert housekeeping.main(["check"]) == 2
     assert "alembic upgrade head" in capsys.readouterr().err
+
+
+def test_an_outage_is_told_in_one_sentence_and_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PERENNIAL_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/x")
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
+    assert housekeeping.main(["check"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "refused" in line
+
+
+def test_a_disk_that_fails_a_backup_is_told_in_one_sentence(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert housekeeping.main(["backup", str(tmp_path / "file" / "saved")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Not a directory" in line
 
 
 def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
