@@ -79,7 +79,7 @@ class Chores:
             chore()
         except (SQLAlchemyError, PerennialError, OSError) as error:
             if name not in self._failing:  # once per outage, not once per round
-                log.warning("chore failed", chore=name, error=str(error).splitlines()[0])
+                log.warning("chore failed", chore=name, error=str(error).partition("\n")[0])
             self._failing.add(name)
         except Exception:
             log.exception("chore failed", chore=name)

@@ -38,7 +38,11 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round(tmp_path
     def broken() -> None:
         raise ZeroDivisionError
 
-    chores = Chores(tmp_path, 0.01, {"out": out, "broken": broken, "a": lambda: done.append("a")}, {})
+    def silent() -> None:
+        raise TimeoutError  # without a word
+
+    rounds = {"out": out, "broken": broken, "silent": silent, "a": lambda: done.append("a")}
+    chores = Chores(tmp_path, 0.01, rounds, {})
     chores.start()
     end = time.monotonic() + 10
     while len(done) < 2 and time.monotonic() < end:
