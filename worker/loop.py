@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import doorbell, telemetry
 from core.db import usage
 from core.db.migrate import require_current
-from core.db.session import STATEMENT_S, Database
+from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
 from core.kill_points import reached
 from core.logging import configure
@@ -155,9 +155,9 @@ class Worker:
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
-            except Exception:
+            except Exception as error:
                 # The claim stays as it is: its lease runs out and the chores of any worker take it back.
-                telemetry.ATTEMPTS.labels("left", "outage").inc()
+                telemetry.ATTEMPTS.labels("left", "outage" if is_outage(error) else "error").inc()
                 log.exception("attempt failed")
             finally:
                 self._attempt = None
