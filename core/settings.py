@@ -77,7 +77,6 @@ class Settings(BaseSettings):
     failed_days: float = 7.0
     export_days: float = 7.0
     event_days: float = 90.0
-    idempotency_hours: float = 24.0
 
     @property
     def resolved_database_url(self) -> str:

@@ -105,7 +105,7 @@ def _init(**_given: Any) -> None:
 @signals.worker_ready.connect
 def _ready(**_given: Any) -> None:
     worker = _worker()
-    worker.chores.start()
+    worker.start_chores()
     log.info("worker ready", worker=worker.name)
 
 

@@ -1,14 +1,13 @@
-"""What every worker does beside its job, in a thread: safe in all workers at once.
+"""What every worker does beside its job, in threads: safe in all workers at once.
 
-Takes back jobs whose lease ran out, rings again for jobs that wait and nobody rang for in 5 s, sweeps
-what nobody needs any more, and touches `worker-alive` in the data directory: the age of that file is the
-worker's health check, since a Celery worker that runs a job answers no ping.
+The chores: take back jobs whose lease ran out, ring again for jobs that wait and nobody rang for in 5 s, and touch
+`worker-alive` in the data directory: the age of that file is the worker's health check, since a Celery worker that
+runs a job answers no ping. The sweeps, which may take long and so have a thread of their own: remove what nobody
+needs any more, and measure what owners have.
 """
 
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,59 +19,46 @@ log = structlog.get_logger(__name__)
 ALIVE = "worker-alive"
 SWEEP_S = 60.0
 """Sweeping lists objects of the store, so it is rarer than the other chores."""
-CLOSE_S = 10.0
+CLOSE_S = 5.0
 """A long sweep may be cut short: each of its steps can be repeated."""
 
 
 class Chores:
-    """The chores thread of one worker.
+    """A thread that does some chores again and again.
 
     Args:
-        data_dir: where the file `worker-alive` is touched.
+        name: of the thread.
         period_s: seconds between rounds.
-        rounds: done every round, in order; each by its name in the log.
-        sweeps: done at most every `SWEEP_S` seconds.
+        chores: done in every round, in order; each by its name in the log.
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        period_s: float,
-        rounds: dict[str, Callable[[], object]],
-        sweeps: dict[str, Callable[[], object]],
-    ) -> None:
-        self._alive = data_dir / ALIVE
+    def __init__(self, name: str, period_s: float, chores: dict[str, Callable[[], object]]) -> None:
         self._period_s = period_s
-        self._rounds = rounds
-        self._sweeps = sweeps
-        self._swept_at = -SWEEP_S
+        self._chores = chores
         self._failing: set[str] = set()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="chores", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread; the first round is at once."""
         self._thread.start()
 
-    def close(self) -> None:
-        """End the thread after its present round."""
+    def end(self) -> None:
+        """Begin no other chore."""
         self._end.set()
+
+    def close(self) -> None:
+        """End the thread after its present chore."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
     def round(self) -> None:
-        """Do everything that is due once."""
-        now = time.monotonic()
-        due = dict(self._rounds)
-        if now - self._swept_at >= max(SWEEP_S, self._period_s):
-            self._swept_at = now
-            due |= self._sweeps
-        for name, chore in due.items():
+        """Do everything once."""
+        for name, chore in self._chores.items():
+            if self._end.is_set():
+                return
             self._do(name, chore)
-        try:
-            self._alive.touch()
-        except OSError as error:
-            log.warning("cannot touch the health file", error=str(error))
 
     def _do(self, name: str, chore: Callable[[], object]) -> None:
         try:

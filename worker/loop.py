@@ -33,7 +33,7 @@ from core.work import claim as claims
 from core.work import sweep
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
-from worker.chores import Chores
+from worker.chores import ALIVE, SWEEP_S, Chores
 from worker.folders import WorkFolder
 from worker.reaper import Reaper
 
@@ -72,15 +72,20 @@ class Worker:
         self._reaper = Reaper(self.db, settings.lease_s)
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
-        swept = open_store(settings, waited_for=True)  # a silent store must not hold up the other chores
-        self.chores = Chores(
-            settings.data_dir,
+        swept = open_store(settings, waited_for=True)  # a silent store must not hold up the worker's end
+        self._chores = Chores(
+            "chores",
             settings.chores_s,
-            rounds={
+            {
                 "reap": lambda: [ring(job_id) for job_id in self._reaped()],
                 "ring": lambda: [ring(job_id) for job_id in sweep.unrung(self.db)],
+                "touch the health file": (settings.data_dir / ALIVE).touch,
             },
-            sweeps={
+        )
+        self._sweeps = Chores(
+            "sweeps",
+            max(SWEEP_S, settings.chores_s),
+            {
                 "sweep": lambda: sweep.sweep(
                     self.db, swept, Blobs(swept, settings.folder("cache")), settings
                 ),
@@ -98,6 +103,11 @@ class Worker:
         self._folder.open()
         self._serve_figures()
         self.zygote()
+
+    def start_chores(self) -> None:
+        """Begin with chores and sweeps."""
+        self._chores.start()
+        self._sweeps.start()
 
     def _serve_figures(self) -> None:
         host, port = self.settings.host, self.settings.metrics_port
@@ -187,7 +197,9 @@ class Worker:
 
     def close(self) -> None:
         """End chores, zygote and connections."""
-        self.chores.close()
+        self._sweeps.end()  # while the chores end
+        self._chores.close()
+        self._sweeps.close()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -249,7 +261,7 @@ def main() -> int:
         stack.callback(worker.close)
         listener = stack.enter_context(doorbell.listening(settings.data_dir))
         bell = _Bell(listener, worker.rung)
-        worker.chores.start()
+        worker.start_chores()
         log.info("worker ready", worker=worker.name)
         while not stop.is_set():
             worker.work(stop.is_set)

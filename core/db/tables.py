@@ -352,6 +352,7 @@ class Idempotency(Table):
     """The answer to a request that carried an Idempotency-Key; `status` is null while in flight."""
 
     __tablename__ = "idempotency"
+    KEPT_S: ClassVar[float] = 24 * 3600.0
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), primary_key=True)
     route: Mapped[str] = mapped_column(String(200), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)

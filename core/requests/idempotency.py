@@ -24,7 +24,6 @@ Json = dict[str, Any]
 STALE_S = 15.0
 """A row in flight that was not renewed for so long has lost its request."""
 RENEW_S = 4.0
-KEEP_S = 24 * 3600.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _TOKEN = ":token"
 _REQUEST = ":request"
@@ -221,7 +220,7 @@ def _row(session: Session, actor: Actor, request: Request, now: float) -> Idempo
     if row is None:
         return None
     age = now - row.created_at
-    if age > (STALE_S if row.status is None else KEEP_S):
+    if age > (STALE_S if row.status is None else Idempotency.KEPT_S):
         session.execute(delete(Idempotency).where(*_key(actor, request)))
         session.expunge(row)
         return None

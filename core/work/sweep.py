@@ -111,8 +111,7 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
-        kept_s = settings.idempotency_hours * 3600
-        session.execute(delete(Idempotency).where(Idempotency.created_at < now - kept_s))
+        session.execute(delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S))
 
 
 def _sweep_states(

@@ -1,35 +1,20 @@
 import threading
 import time
-from pathlib import Path
 
 from sqlalchemy.exc import OperationalError
 
-from worker.chores import ALIVE, Chores
+from worker.chores import Chores
 
 
-def test_a_round_does_every_chore_and_touches_the_health_file(tmp_path: Path) -> None:
+def test_a_round_does_every_chore_in_order() -> None:
     done: list[str] = []
-    chores = Chores(
-        tmp_path,
-        10,
-        {"a": lambda: done.append("a"), "b": lambda: done.append("b")},
-        {"s": lambda: done.append("s")},
-    )
+    chores = Chores("chores", 10, {"a": lambda: done.append("a"), "b": lambda: done.append("b")})
     chores.round()
-    assert done == ["a", "b", "s"]
-    assert (tmp_path / ALIVE).exists()
+    chores.round()
+    assert done == ["a", "b", "a", "b"]
 
 
-def test_sweeps_are_rarer_than_rounds(tmp_path: Path) -> None:
-    done: list[str] = []
-    chores = Chores(tmp_path, 0.01, {"a": lambda: done.append("a")}, {"s": lambda: done.append("s")})
-    for _ in range(5):
-        chores.round()
-    assert done.count("s") == 1
-    assert done.count("a") == 5
-
-
-def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round(tmp_path: Path) -> None:
+def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> None:
     done: list[str] = []
 
     def out() -> None:
@@ -42,7 +27,7 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round(tmp_path
         raise TimeoutError  # without a word
 
     rounds = {"out": out, "broken": broken, "silent": silent, "a": lambda: done.append("a")}
-    chores = Chores(tmp_path, 0.01, rounds, {})
+    chores = Chores("chores", 0.01, rounds)
     chores.start()
     end = time.monotonic() + 10
     while len(done) < 2 and time.monotonic() < end:
@@ -51,7 +36,7 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round(tmp_path
     assert len(done) >= 2
 
 
-def test_closing_waits_for_the_round(tmp_path: Path) -> None:
+def test_closing_waits_for_the_present_chore_and_begins_no_other() -> None:
     done: list[str] = []
     begun = threading.Event()
 
@@ -60,7 +45,7 @@ def test_closing_waits_for_the_round(tmp_path: Path) -> None:
         time.sleep(0.3)
         done.append("slow")
 
-    chores = Chores(tmp_path, 10, {"slow": slow}, {})
+    chores = Chores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
     chores.start()
     assert begun.wait(10)
     chores.close()

@@ -50,7 +50,7 @@ def test_another_request_under_the_key_is_refused(database: Database, actor: Act
 
 def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) -> None:
     remember(database, actor, request("a"))
-    age(database, idempotency.KEEP_S + 1)
+    age(database, Idempotency.KEPT_S + 1)
     assert replayed(database, actor, request("b")) is None
 
 

@@ -12,8 +12,9 @@ from core.db.session import Database
 from core.db.tables import Model, Owner, Part, Task, Version
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.requests import quota, tasks
+from core.requests import models, quota, tasks
 from core.requests.actor import Actor
+from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE, batch
 
