@@ -217,6 +217,7 @@ def _serving(side: Side) -> Iterator[None]:
     """An API process on a side's database; no worker, so the rows stay as they are."""
     port = service.free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command += ["--http", "api.connection:Connection", "--no-server-header"]
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(side.settings.data_dir),
@@ -322,11 +323,11 @@ def _worker(sides: list[Side], only: str) -> list[str]:
         def take(db: Database = db) -> None:
             held = claims.claim(db, "bench", 60.0)
             assert held is not None
-            claims.release(db, held)
+            claims.stopped(db, held)
 
         names.append(
             {
-                "claim and release": take,
+                "claim and give back": take,
                 "reap": lambda db=db: claims.reap(db),
                 "ring": lambda db=db: sweep.unrung(db),
                 "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),

@@ -25,7 +25,6 @@ __all__ = [
     "heartbeat",
     "reap",
     "reject",
-    "release",
     "requeue",
     "stopped",
 ]
@@ -125,17 +124,8 @@ def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | 
     return None if state is None else State(state)
 
 
-def release(db: Database, claim: Claim) -> State:
-    """Give a job back in order (the worker shuts down): no strike; a wish to stop is granted.
-
-    Raises:
-        LeaseLost: another worker owns the job by now.
-    """
-    return _end(db, claim, Action.RELEASE)
-
-
 def stopped(db: Database, claim: Claim) -> State:
-    """Grant a pause or a cancel: the child is gone. A job that nobody wants stopped is given back.
+    """Grant a pause or a cancel: the child is gone. A job that nobody wants stopped is given back, without a strike.
 
     Raises:
         LeaseLost: another worker owns the job by now.
@@ -220,11 +210,8 @@ def _lost(session: Session, job: Job, now: float, error: str) -> State:
     return move(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
 
 
-def _end(db: Database, claim: Claim, action: Action, problem: dict[str, Any] | None = None) -> State:
+def _end(db: Database, claim: Claim, action: Action, problem: dict[str, Any]) -> State:
     with db.write() as session:
         job = hold(session, claim)
-        data = None
-        if problem is not None:
-            job.error = problem
-            data = {"error": problem}
-        return move(session, job, action, db.now(session), data)
+        job.error = problem
+        return move(session, job, action, db.now(session), {"error": problem})

@@ -59,7 +59,7 @@ READS: Reads = {
     "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage.by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
-    "claim": lambda db: claim.release(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
+    "claim": lambda db: claim.stopped(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap(db),
     "ring": lambda db: sweep.unrung(db),
     "files to sweep": lambda db: sweep._tasks_with_files(db),

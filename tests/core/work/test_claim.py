@@ -90,7 +90,7 @@ def test_a_job_that_is_put_off_waits(desk: Any) -> None:
 def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    claims.release(desk.db, desk.claim())
+    claims.stopped(desk.db, desk.claim())
     with desk.db.write() as session:
         from core.db.tables import Alias
 
@@ -106,7 +106,7 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     for _ in range(3):
         claim = desk.claim()
         fences.append(claim.fence)
-        claims.release(desk.db, claim)
+        claims.stopped(desk.db, claim)
     assert fences == sorted(set(fences))
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
@@ -145,7 +145,7 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
 
 
 @pytest.mark.parametrize(("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)])
-@pytest.mark.parametrize("how", ["reap", "release", "stopped", "requeue"])
+@pytest.mark.parametrize("how", ["reap", "stopped", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     desk: Any, asked: Action, ends: State, how: str
 ) -> None:
@@ -169,10 +169,10 @@ def test_stopping_what_nobody_wants_stopped_gives_the_job_back(desk: Any) -> Non
     assert desk.job(job_id).strikes == 0
 
 
-def test_an_orderly_release_never_counts(desk: Any) -> None:
+def test_a_job_that_is_given_back_in_order_has_no_strike(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for _ in range(5):
-        claims.release(desk.db, desk.claim())
+        claims.stopped(desk.db, desk.claim())
     assert desk.state(job_id) is State.QUEUED
     assert (desk.job(job_id).attempt, desk.job(job_id).strikes) == (5, 0)
 
@@ -216,7 +216,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     assert desk.task(job_id).report == {"rejected": [{"path": "x"}]}
 
 
-@pytest.mark.parametrize("how", ["release", "stopped", "requeue", "fail", "reject"])
+@pytest.mark.parametrize("how", ["stopped", "requeue", "fail", "reject"])
 def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, how: str) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
@@ -244,7 +244,7 @@ def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> Non
 
 
 def test_many_workers_never_share_a_model(desk: Any) -> None:
-    """Threads claim and release as fast as they can; the database would refuse two owners of a model."""
+    """Threads claim and give back as fast as they can; the database would refuse two owners of a model."""
     models = [desk.model() for _ in range(3)]
     for model in models:
         for _ in range(4):

@@ -194,14 +194,13 @@ class Protocol(RuleBasedStateMachine):
             line.production.append(now.version)
             now.state, now.owner = State.SUCCEEDED, None
 
-    @rule(claim=held, how=st.sampled_from(["stopped", "release", "requeue", "outage", "fail"]))
+    @rule(claim=held, how=st.sampled_from(["stopped", "requeue", "outage", "fail"]))
     def give_back(self, claim: Claim | None, how: str) -> None:
         if claim is None:
             return
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
             "stopped": lambda: claims.stopped(db, claim),
-            "release": lambda: claims.release(db, claim),
             "requeue": lambda: claims.requeue(db, claim, "died"),
             "outage": lambda: claims.requeue(db, claim, "away", counts=False),
             "fail": lambda: claims.fail(db, claim, "code", "no"),

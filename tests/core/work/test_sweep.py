@@ -256,7 +256,7 @@ def test_what_a_lost_attempt_left_unregistered_goes_while_the_job_waits(desk: An
     job_id = desk.submit(desk.model())
     claim = desk.claim()
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
-    claims.release(desk.db, claim)
+    claims.stopped(desk.db, claim)
     run(desk)
     assert not desk.keys(f"{prefix}/")
 
@@ -272,7 +272,7 @@ def test_what_a_failed_job_never_registered_goes_at_once(desk: Any) -> None:
 
 def test_an_attempt_keeps_what_it_has_not_registered_yet(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.release(desk.db, desk.claim())
+    claims.stopped(desk.db, desk.claim())
     claim = desk.claim()
     for fence in (claim.fence - 1, claim.fence):
         desk.store.put_bytes(f"snapshots/{job_id}/{fence:08d}-000001/tensors", b"x")
