@@ -21,7 +21,7 @@ from core.doorbell import QUEUE, TASK, Doorbell
 from core.errors import PerennialError
 from core.logging import configure
 from core.settings import Settings
-from worker.loop import Worker
+from worker.loop import Worker, freeze_imports
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +105,7 @@ def _init(**_given: Any) -> None:
 @signals.worker_ready.connect
 def _ready(**_given: Any) -> None:
     worker = _worker()
+    freeze_imports()
     worker.start_chores()
     log.info("worker ready", worker=worker.name)
 

@@ -14,7 +14,7 @@ class VerifiedFiles:
     Safe for threads.
     """
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
         self._files: OrderedDict[str, Identity] = OrderedDict()
         self._lock = threading.Lock()
