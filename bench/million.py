@@ -335,6 +335,9 @@ def _worker(sides: list[Side], only: str) -> list[str]:
                     db, st, s, "snapshot", "snapshots/"
                 ),
                 "sweep: files of tasks": lambda db=db: sweep._tasks_with_files(db),
+                "sweep: memories": lambda db=db, side=side, st=store: sweep._sweep_memories(
+                    db, _blobs(side, st)
+                ),
                 "sweep: deleted models": lambda db=db, side=side, st=store: sweep._sweep_models(
                     db, _blobs(side, st)
                 ),

@@ -176,6 +176,7 @@ class Task(Table):
             "held_out_sha256",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        _partial("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
         # What a model has in the store is summed up over these.
         _partial("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
         _partial(

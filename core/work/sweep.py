@@ -15,7 +15,7 @@ from core import spool
 from core.db import jobs as job_rows
 from core.db import references
 from core.db.session import Database
-from core.db.states import TERMINAL, State
+from core.db.states import TERMINAL, UNFINISHED, State
 from core.db.tables import Alias, Event, Export, Idempotency, Job, Model, Part, Task, Version
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -127,8 +127,9 @@ def _sweep_states(
     for info in store.list(prefix):
         keys.setdefault(info.key.split("/")[1], []).append(info.key)
     with db.read() as session:
-        states = (str(state) for state in TERMINAL)
-        named = select(Job.id).where(getattr(Job, kind).is_not(None), Job.state.in_(sorted(states)))
+        # "not in", lest SQLite walks through all jobs that are over in place of the few that have a state.
+        unfinished = sorted(str(state) for state in UNFINISHED)
+        named = select(Job.id).where(getattr(Job, kind).is_not(None), Job.state.not_in(unfinished))
         for job_id in session.execute(named).scalars():
             keys.setdefault(job_id, [])
     for job_id, found in keys.items():
@@ -293,18 +294,14 @@ def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
 def _sweep_models(db: Database, blobs: Blobs) -> None:
     """Parts and exports of deleted models whose jobs are all over; rows about them stay."""
     with db.read() as session:
-        unfinished = select(Job.model_id).where(Job.state.not_in(sorted(str(s) for s in TERMINAL)))
-        query = (
-            select(Version.id)
-            .join(Model, Model.id == Version.model_id)
-            .where(
-                Model.deleted_at.is_not(None),
-                Model.id.not_in(unfinished),
-                or_(
-                    exists().where(Part.version_id == Version.id),
-                    exists().where(Export.version_id == Version.id),
-                ),
-            )
+        unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))
+        over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
+        query = select(Version.id).where(
+            Version.model_id.in_(over),
+            or_(
+                exists().where(Part.version_id == Version.id),
+                exists().where(Export.version_id == Version.id),
+            ),
         )
         ids = list(session.execute(query).scalars())
     for version_id in ids:

@@ -5,6 +5,7 @@ sequential scans are switched off for the question, so that small tables do not 
 """
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import postgresql
@@ -17,15 +18,25 @@ from core.db.session import Database
 from core.db.usage import measure_old
 from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, usage, versions
 from core.requests.actor import Actor
+from core.settings import Settings
 from core.work import claim, sweep
 
 FEW, MANY = Size(60, 3, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
 LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results")
-SMALL_INDEXES = ("ix_jobs_unfinished", "uq_jobs_model_id_leased", "ix_tasks_waiting", "ix_tasks_train")
-"""Of the few jobs that are not over and batches that are not learned: to read the whole of one is no walk."""
+SMALL_INDEXES = (
+    "ix_jobs_unfinished",
+    "uq_jobs_model_id_leased",
+    "ix_jobs_snapshot",
+    "ix_tasks_waiting",
+    "ix_tasks_train",
+    "ix_tasks_data_deleted",
+)
+"""Of the few jobs that are not over, batches that are not learned and tasks without data: to read one whole is no walk."""
 CATALOGUE: Any = {"methods": {}, "recipe": {}, "optimizers": {}, "presets": {}}
 OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
 MODEL = id_of("mdl", 0)
+EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
+"""A store in which nothing is found."""
 
 IN_ORDER = {"all jobs", "audit"}
 """Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
@@ -62,6 +73,9 @@ READS: Reads = {
     "claim": lambda db: claim.stopped(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap(db),
     "ring": lambda db: sweep.unrung(db),
+    "states to sweep": lambda db: sweep._sweep_states(db, EMPTY, Settings(), "snapshot", "snapshots/"),
+    "memories to sweep": lambda db: sweep._sweep_memories(db, EMPTY),
+    "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
     "files to sweep": lambda db: sweep._tasks_with_files(db),
 }
 
@@ -168,12 +182,13 @@ def walks(lines: list[str]) -> list[str]:
     found = []
     for place, line in enumerate(lines):
         words = line.split()
-        if line.startswith("SCAN ") and words[1] in LARGE:
+        small = any(name in line for name in SMALL_INDEXES)
+        if line.startswith("SCAN ") and words[1] in LARGE and not small:
             found.append(line)
         if "Seq Scan on" in line and any(f"Seq Scan on {name} " in line for name in LARGE):
             found.append(line)
         if "Index" in line and "Scan" in line and any(f" on {name} " in line for name in LARGE):
             below = lines[place + 1] if place + 1 < len(lines) else ""
-            if "Index Cond" not in below and not any(name in line for name in SMALL_INDEXES):
+            if "Index Cond" not in below and not small:
                 found.append(line)
     return found

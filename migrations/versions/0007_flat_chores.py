@@ -1,4 +1,4 @@
-"""What models have is summed up over indexes; owners carry their sums, null until they are measured."""
+"""Sweeps and sums of what models have go over indexes; owners carry their sums, null until they are measured."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,6 +22,7 @@ INDEXES: tuple[tuple[str, str, list[str], str | None], ...] = (
         ["model_id", "n_held_out"],
         "held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
     ),
+    ("ix_tasks_data_deleted", "tasks", ["model_id"], "data_deleted_at IS NOT NULL"),
     ("ix_jobs_model_id_state_id", "jobs", ["model_id", "state", "id"], None),
     ("ix_versions_model_id_id", "versions", ["model_id", "id"], None),
     ("ix_parts_kept", "parts", ["version_id", "deleted_at", "sha256", "bytes"], None),
