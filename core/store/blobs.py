@@ -16,14 +16,13 @@ from pathlib import Path
 
 from core import disk
 from core.errors import StoreCorrupt, Unavailable
-from core.store.objects import CHUNK_BYTES, Store
+from core.store.objects import CHUNK_BYTES, STRAY_AFTER_S, Store
 from core.store.verified_files import VerifiedFiles
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
 KEEP_USED_S = 3600.0
 """A cached blob that was used so recently stays, whatever the cache's size: a job may be about to open it."""
-STRAY_AFTER_S = 86_400.0
 
 _log = logging.getLogger(__name__)
 # By whichever `Blobs` of this process.

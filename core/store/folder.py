@@ -15,10 +15,16 @@ from typing import BinaryIO
 
 from core import disk
 from core.errors import NoSpace, StoreCorrupt, Unavailable
-from core.store.objects import CHUNK_BYTES, ObjectInfo, checked_key, checked_prefix, checked_range
+from core.store.objects import (
+    CHUNK_BYTES,
+    STRAY_AFTER_S,
+    ObjectInfo,
+    checked_key,
+    checked_prefix,
+    checked_range,
+)
 
 _INCOMING = ".incoming"
-_STRAY_AFTER_S = 86_400.0
 _COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
 _RENAME_TRIES = 50
 FULL_BYTES = 4 << 20
@@ -157,9 +163,9 @@ class FolderStore:
             self._incoming.mkdir(parents=True, exist_ok=True)
         self.remove_strays()
 
-    def remove_strays(self) -> None:
-        """Remove what crashed writers left in `.incoming/` more than a day ago."""
-        oldest = time.time() - _STRAY_AFTER_S
+    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        """Remove what crashed writers left in `.incoming/`."""
+        oldest = time.time() - older_s
         if not self._incoming.is_dir():
             return  # nobody has written yet
         with self._outage(), os.scandir(self._incoming) as entries:

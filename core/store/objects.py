@@ -13,6 +13,8 @@ from typing import Protocol
 
 CHUNK_BYTES = 1 << 20
 MAX_KEY_LENGTH = 512
+STRAY_AFTER_S = 86_400.0
+"""A writer that has not finished after so long has crashed."""
 _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 
 
@@ -78,8 +80,8 @@ class Store(Protocol):
         """Make the folder or the bucket when missing."""
         ...
 
-    def remove_strays(self) -> None:
-        """Remove what writers that crashed more than a day ago left half-written, where that is ours to do."""
+    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        """Remove what writers that began more than `older_s` seconds ago, and crashed, left half-written."""
         ...
 
 

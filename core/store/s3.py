@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,14 @@ from urllib3.exceptions import TimeoutError as TimeoutError_
 
 from core.errors import StoreCorrupt, Unavailable
 from core.store.address import S3Address
-from core.store.objects import CHUNK_BYTES, ObjectInfo, checked_key, checked_prefix, checked_range
+from core.store.objects import (
+    CHUNK_BYTES,
+    STRAY_AFTER_S,
+    ObjectInfo,
+    checked_key,
+    checked_prefix,
+    checked_range,
+)
 
 PART_BYTES = 8 << 20
 MAX_PARTS = 10_000
@@ -283,8 +290,25 @@ class S3Store:
                 if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
                     raise  # else another process was faster; whether it is ours shows at the first call
 
-    def remove_strays(self) -> None:
-        """Nothing: an upload in parts that was never finished goes by the bucket's own rule."""
+    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        """Abort uploads in parts that were never finished: a killed process left them.
+
+        Some servers list none for a whole bucket; those, such as MinIO, abort old ones by themselves.
+        """
+        oldest = datetime.now(UTC) - timedelta(seconds=older_s)
+        bucket = self.address.bucket
+        with self._outage():  # the client has these calls, but no public name for them
+            # No key has a bar: an empty delimiter, which the client sends otherwise, hides everything on some servers.
+            found = self._client._list_multipart_uploads(bucket, delimiter="|", prefix=self.address.prefix)
+            for upload in found.uploads:
+                begun, upload_id = upload.initiated_time, upload.upload_id
+                if begun is None or upload_id is None or begun > oldest:
+                    continue
+                try:
+                    self._client._abort_multipart_upload(bucket, upload.object_name, upload_id)
+                except S3Error as error:
+                    if error.code != "NoSuchUpload":  # another worker was faster
+                        raise
 
     def _name(self, key: str) -> str:
         return self.address.prefix + checked_key(key)

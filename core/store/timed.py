@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import PerennialError
-from core.store.objects import ObjectInfo, Store
+from core.store.objects import STRAY_AFTER_S, ObjectInfo, Store
 from core.telemetry import STORE_FAILURES, STORE_SECONDS
 
 
@@ -55,8 +55,8 @@ class TimedStore:
     def prepare(self) -> None:
         self.inner.prepare()
 
-    def remove_strays(self) -> None:
-        self.inner.remove_strays()
+    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        self.inner.remove_strays(older_s)
 
 
 @contextmanager

@@ -161,5 +161,5 @@ class _Noted:
     def prepare(self) -> None:
         """Nothing is made."""
 
-    def remove_strays(self) -> None:
+    def remove_strays(self, older_s: float = 0.0) -> None:
         """Nothing is removed."""

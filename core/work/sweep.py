@@ -99,9 +99,9 @@ def sweep(
     """
     for step in steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
         step()
-    store.remove_strays()
     spool.remove_abandoned(settings.folder("spool"))
     _sweep_copies(db, blobs)
+    store.remove_strays()
 
 
 def _sweep_rows(db: Database, settings: Settings) -> None:

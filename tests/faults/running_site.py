@@ -37,7 +37,6 @@ from core.db.states import LEASED  # noqa: E402
 from core.db.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.settings import Settings  # noqa: E402
 from core.store import Blobs, open_store  # noqa: E402
-from core.store import folder as folder_store  # noqa: E402
 from core.work import sweep  # noqa: E402
 from tools.service import free_port  # noqa: E402
 
@@ -242,10 +241,10 @@ def check(
     """
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
-    stray_s, folder_store._STRAY_AFTER_S = folder_store._STRAY_AFTER_S, 0.0  # nothing is under way any more
     try:
         blobs = Blobs(store, settings.folder("cache"))
         sweep.sweep(db, store, blobs, settings, grace_days=0.0, whole=True)
+        store.remove_strays(0.0)  # nothing is under way any more
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
             leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
@@ -283,7 +282,6 @@ def check(
             raise Broken(f"left over: {', '.join(left[:10])}")
         return compared
     finally:
-        folder_store._STRAY_AFTER_S = stray_s
         db.close()
 
 

@@ -163,6 +163,22 @@ def test_an_upload_whose_end_was_answered_too_late_is_sent_again(
     assert b"".join(store.read("a/x")) == source.read_bytes()
 
 
+def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(store: S3Store) -> None:
+    client, bucket = store._client, store.address.bucket
+
+    def begun() -> list[str]:
+        found = client._list_multipart_uploads(bucket, delimiter="|", prefix=store.address.prefix)
+        return [upload.object_name.removeprefix(store.address.prefix) for upload in found.uploads]
+
+    upload = client._create_multipart_upload(bucket, f"{store.address.prefix}blobs/x", {})
+    client._upload_part(bucket, f"{store.address.prefix}blobs/x", b"x" * (5 << 20), None, upload, 1)
+    store.remove_strays()
+    assert begun() == ["blobs/x"]
+    store.remove_strays(-60.0)  # the server's clock counts whole seconds
+    store.remove_strays(-60.0)
+    assert begun() == []
+
+
 def test_a_signed_url_gives_the_object_with_the_asked_headers(store: S3Store) -> None:
     store.put_bytes("a/x", b"signed")
     url = store.presign("a/x", 60, {"Content-Disposition": 'attachment; filename="v1.zip"'})
