@@ -98,7 +98,7 @@ def _init(**_given: Any) -> None:
     try:
         _worker()
     except (PerennialError, SQLAlchemyError) as error:
-        log.error("cannot start", reason=str(error).splitlines()[0])
+        log.error("cannot start", reason=str(error).partition("\n")[0])
         raise SystemExit(1) from error
 
 

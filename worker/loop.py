@@ -73,7 +73,6 @@ class Worker:
         self._reaper = Reaper(self.db, settings.lease_s)
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
-        swept = open_store(settings, waited_for=True)  # a silent store must not hold up the worker's end
         self._chores = Chores(
             "chores",
             settings.chores_s,
@@ -87,9 +86,7 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
-                "sweep": lambda: sweep.sweep(
-                    self.db, swept, Blobs(swept, settings.folder("cache")), settings
-                ),
+                "sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings),
                 "usage": lambda: usage.measure_old(self.db),
             },
         )
@@ -149,7 +146,7 @@ class Worker:
                     self.store.check()
                 claim = claims.claim(self.db, self.name, self.settings.lease_s)
             except (SQLAlchemyError, PerennialError) as error:
-                log.warning("cannot claim", error=str(error).splitlines()[0])
+                log.warning("cannot claim", error=str(error).partition("\n")[0])
                 return claimed
             if claim is None:
                 return claimed
@@ -248,6 +245,7 @@ def freeze_imports() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.collect()  # the quarter is of what this one leaves
 
 
 def main() -> int:
@@ -265,7 +263,7 @@ def main() -> int:
     try:
         worker.start()
     except (PerennialError, SQLAlchemyError) as error:
-        log.error("cannot start", reason=str(error).splitlines()[0])
+        log.error("cannot start", reason=str(error).partition("\n")[0])
         worker.close()
         return 1
     with contextlib.ExitStack() as stack:

@@ -20,6 +20,6 @@ def read(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """Counts and bytes, per model or owner; those of an owner are of `measured_at`, mostly less than a minute ago."""
+    """Counts and bytes, per model or owner; those of an owner were summed up at `measured_at`."""
     read_page = usage.by_model if by == "model" else usage.by_owner
     return json_answer(read_page(db, actor, limit=limit, cursor=cursor))

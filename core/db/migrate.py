@@ -72,11 +72,14 @@ def locked(db: Database) -> Iterator[Connection]:
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             connection.execution_options(perennial_begin="IMMEDIATE")
-        with connection.begin(), ExitStack() as stack:
+        with ExitStack() as stack:
             if db.dialect == "postgresql":
                 from core.db.patience import unbounded  # psycopg: not for SQLite
 
                 stack.enter_context(unbounded(connection))
+            stack.enter_context(connection.begin())
+            if db.dialect == "postgresql":
+                connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             yield connection
 

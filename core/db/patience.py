@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 T = TypeVar("T")
 _INTERVAL_S = 0.1
@@ -47,11 +47,10 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
 
 @contextmanager
 def unbounded(connection: Connection) -> Iterator[None]:
-    """Let statements in the block take as long as they need, in one transaction: a migration of large tables."""
+    """Wait without end for what is done in the block, its COMMIT too: a migration of large tables."""
     raw: Any = connection.connection.driver_connection
     before, raw.patience_s = raw.patience_s, None
     try:
-        connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
         yield
     finally:
         raw.patience_s = before

@@ -1,7 +1,7 @@
 """What models and owners have, in rows and bytes, summed up by the database.
 
-Each blob counts once per model. Of an owner the sums take as long as he has rows, so they are kept in his row
-and measured anew by the workers: `Owner.usage`, at most about `FRESH_S` old where there is little to sum.
+Each blob counts once per model. Of an owner the sums take as long as he has rows, so they are kept in his row,
+`Owner.usage`, with their time, and measured anew by the workers, owner after owner.
 """
 
 import time
@@ -109,12 +109,17 @@ def of_owner(session: Session, owner_id: str) -> dict[str, Any]:
     }
 
 
-def measured(db: Database, owner_id: str) -> dict[str, Any]:
-    """Sum up what an owner has and keep it in his row; with `at`, when that was begun (database's clock)."""
+def measured(db: Database, owner_id: str, begun: float | None = None) -> dict[str, Any]:
+    """Sum up what an owner has and keep it in his row; with `at`, when that was begun (database's clock).
+
+    Args:
+        begun: kept only while `Owner.usage_at` is this; None: only while there are no sums.
+    """
     with db.read() as session:
         found = {"at": db.now(session), **of_owner(session, owner_id)}
     with db.write() as session:
-        session.execute(update(Owner).where(Owner.id == owner_id).values(usage=found))
+        mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
+        session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=found))
     return found
 
 
@@ -128,14 +133,15 @@ def measure_old(db: Database) -> None:
     for owner_id, at in due:
         if time.monotonic() - begun > BUDGET_S:
             return
-        if _begun(db, owner_id, at):
-            measured(db, owner_id)
+        mine = _begin(db, owner_id, at)
+        if mine is not None:
+            measured(db, owner_id, mine)
 
 
-def _begun(db: Database, owner_id: str, at: float | None) -> bool:
-    """Whether this worker is the one that measures: the others then see the new time."""
+def _begin(db: Database, owner_id: str, at: float | None) -> float | None:
+    """The time that others then see in the owner's row; None when one of them was faster."""
     with db.write() as session:
+        now = db.now(session)
         same = Owner.usage_at.is_(None) if at is None else Owner.usage_at == at
-        won = update(Owner).where(Owner.id == owner_id, same).values(usage_at=db.now(session))
-        result: Any = session.execute(won)
-        return bool(result.rowcount)
+        result: Any = session.execute(update(Owner).where(Owner.id == owner_id, same).values(usage_at=now))
+        return now if result.rowcount else None

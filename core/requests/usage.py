@@ -38,7 +38,7 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> d
 def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> dict[str, Any]:
     """A page of owners with the sums over their models, the bytes of their bases, and `measured_at`.
 
-    Workers measure every minute; only who was never measured is measured here.
+    Workers measure from time to time; only who was never measured is measured here.
     """
     with db.read() as session:
         answer = page(session, select(Owner).where(actor.filter(Owner.id)), Owner.id, limit, cursor, _row)

@@ -19,7 +19,7 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
     """Return the store that `PERENNIAL_STORE_URL` names; nothing is contacted or made yet.
 
     Args:
-        waited_for: a client (or the end of a worker) waits for what is done with it: an outage is told within seconds.
+        waited_for: a client waits for what is done with it: an outage is told within seconds.
 
     Raises:
         ValueError: the URL, or a key of an S3 store, is missing or wrong.

@@ -48,8 +48,8 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
 
 
 def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(postgres_url: str) -> None:
-    db = Database(postgres_url, statement_s=0)  # the server has no limit; we wait for SILENCE_S = 1 s
-    sleep = text("SELECT pg_sleep(1.4)")
+    db = Database(postgres_url, statement_s=0.5)
+    sleep = text("SELECT pg_sleep(2)")
     with migrate.locked(db) as connection:
         connection.execute(sleep)
     with pytest.raises(OperationalError), db.read() as session:

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from core.db import stored_bytes
 from core.db.session import Database
-from core.db.tables import Model, Owner, Part, Task, Version
+from core.db.states import State
+from core.db.tables import Job, Model, Owner, Part, Task, Version
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.requests import models, quota, tasks
+from core.requests import jobs, models, quota, tasks
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -121,6 +122,57 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
         thread.join()
     assert sorted(outcomes) == ["accepted"] * 5 + ["no turn"] * 7
     assert len(list(store.list("archives/"))) == 5
+
+
+@pytest.mark.parametrize("ended", ["failed", "held"])
+def test_retries_side_by_side_do_not_exceed_the_limit_together(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path, ended: str
+) -> None:
+    blobs = Blobs(store, tmp_path / "cache")
+    ids = []
+    for number in range(12):
+        name = f"model-{number}"
+        body = {"name": name, "scenario": "class"}
+        models.create(database, blobs, CATALOGUE, actor, body)
+        sent = batch(tmp_path, number)
+        answer, _ = tasks.submit(database, store, CATALOGUE, actor, name, sent, None)
+        ids.append(answer["job"]["id"])
+    state = State.FAILED if ended == "failed" else State.SUCCEEDED
+    with database.write() as session:
+        for job in session.execute(select(Job)).scalars():
+            job.state = str(state)
+            held = {
+                "status": "held",
+                "gate": {},
+                "manifest": {},
+                "bytes": 0,
+                "bytes_new": 0,
+                "created_at": 1.0,
+            }
+            if ended == "held":
+                session.add(
+                    Version(
+                        id=new_id("ver"), model_id=job.model_id, number=1, parent=0, task_number=1, job_id=job.id,
+                        **held,
+                    )
+                )  # fmt: skip
+    everyone = threading.Barrier(12)
+    outcomes: list[str] = []
+
+    def one(job_id: str) -> None:
+        everyone.wait(60)
+        try:
+            jobs.retry(database, CATALOGUE, actor, job_id, None, max_open_jobs=5)
+            outcomes.append("accepted")
+        except TooManyRequests:
+            outcomes.append("no turn")
+
+    threads = [threading.Thread(target=one, args=(job_id,)) for job_id in ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["accepted"] * 5 + ["no turn"] * 7
 
 
 def test_deleting_makes_room_at_once(

@@ -1,9 +1,11 @@
 """What is used, by model and by owner, against a slow obvious count."""
 
+import time
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from bench.fill import Size, fill, id_of
 from core.db import usage
@@ -124,22 +126,53 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[str] = []
-    monkeypatch.setattr(usage, "measured", lambda _db, owner_id: measured.append(owner_id))
-    monkeypatch.setattr(usage, "BUDGET_S", 0.0)
+
+    def slow(_db: Database, owner_id: str, _begun: float) -> None:
+        measured.append(owner_id)
+        time.sleep(2 * usage.BUDGET_S)
+
+    monkeypatch.setattr(usage, "measured", slow)
+    monkeypatch.setattr(usage, "BUDGET_S", 0.2)
+    owners = [id_of("own", number) for number in range(2)]
+    with filled.write() as session:
+        for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
+            session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
     usage.measure_old(filled)
-    assert measured == []
-    ticks = iter([0.0, 0.5, 1.5, 0.0, 0.5, 1.5])
-    monkeypatch.setattr(usage.time, "monotonic", lambda: next(ticks))
-    monkeypatch.setattr(usage, "BUDGET_S", 1.0)
+    assert measured == [owners[1]]
     usage.measure_old(filled)
-    usage.measure_old(filled)
-    assert sorted(measured) == sorted(id_of("own", number) for number in range(2))
+    assert measured == [owners[1], owners[0]]
+
+
+def test_a_measure_that_was_overtaken_changes_nothing(
+    filled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner_id = id_of("own", 0)
+    real = usage.of_owner
+    nested: list[int] = []
+
+    def overtaken(session: Session, owner: str) -> dict[str, Any]:
+        found = real(session, owner)
+        if not nested:
+            nested.append(1)
+            with filled.write() as other:
+                other.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=7.0))
+            usage.measured(filled, owner_id, 7.0)
+            return {**found, "tasks": -1}
+        return found
+
+    monkeypatch.setattr(usage, "of_owner", overtaken)
+    with filled.write() as session:
+        session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=5.0))
+    usage.measured(filled, owner_id, 5.0)
+    with filled.read() as session:
+        kept = session.execute(select(Owner.usage).where(Owner.id == owner_id)).scalar_one()
+    assert nested and kept is not None and kept["tasks"] > -1
 
 
 def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
-    def slow(db: Database, owner_id: str) -> None:
+    def slow(db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
         if len(measured) == 1:
             usage.measure_old(db)  # the other worker, meanwhile

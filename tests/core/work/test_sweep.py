@@ -7,7 +7,7 @@ import pytest
 
 from core.db.jobs import locked, move
 from core.db.states import Action
-from core.db.tables import Event, Export, Idempotency, Model, Part, Task, Version
+from core.db.tables import Event, Export, Idempotency, Job, Model, Part, Task, Version
 from core.errors import Rejected
 from core.work import claim as claims
 from core.work import snapshots
@@ -180,6 +180,23 @@ def test_a_deleted_model_loses_its_bytes(desk: Any) -> None:
     assert desk.blobs.has(digests["shared1"]) and desk.blobs.has(digests["head11"])
     assert not desk.blobs.has(desk.all(Task, model_id=model)[0].held_out_sha256)
     assert desk.blobs.has(desk.all(Task, model_id=other)[0].held_out_sha256)
+
+
+def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model)
+    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, [("new", 1, 1, 2)]))
+    desk.submit(model)
+    claim = desk.claim()
+    with desk.db.write() as session:
+        session.get_one(Model, model).deleted_at = 1.0
+        move(session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session))
+    parts = {part.sha256 for part in desk.all(Part)}
+    run(desk)
+    assert parts and all(desk.blobs.has(sha256) for sha256 in parts)  # the job may still read its parent
+    claims.stopped(desk.db, claim)
+    run(desk)
+    assert not any(desk.blobs.has(sha256) for sha256 in parts)
 
 
 def test_blobs_that_nothing_names_go_after_a_day(desk: Any) -> None:
