@@ -279,7 +279,7 @@ class Version(Table):
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_status", "status"),
-        Index("ix_versions_model_id_id", "model_id", "id"),
+        Index("ix_versions_model_id_number_id", "model_id", "number", "id"),
     )
 
 

@@ -24,7 +24,7 @@ INDEXES: tuple[tuple[str, str, list[str], str | None], ...] = (
     ),
     ("ix_tasks_data_deleted", "tasks", ["model_id"], "data_deleted_at IS NOT NULL"),
     ("ix_jobs_model_id_state_id", "jobs", ["model_id", "state", "id"], None),
-    ("ix_versions_model_id_id", "versions", ["model_id", "id"], None),
+    ("ix_versions_model_id_number_id", "versions", ["model_id", "number", "id"], None),
     ("ix_parts_kept", "parts", ["version_id", "deleted_at", "sha256", "bytes"], None),
 )
 """Name, table, columns and, of a partial index, its condition."""
