@@ -1,6 +1,8 @@
 """The bytes an owner may store: refused before and at acceptance, on both databases."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,27 @@ def stale(db: Database) -> None:
 def submit(db: Database, store: FolderStore, actor: Actor, folder: Path, number: int, limit: int) -> Any:
     sent = batch(folder, number)  # 9 bytes
     return tasks.submit(db, store, CATALOGUE, actor, "birds", sent, None, max_bytes=limit)
+
+
+def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
+    """Make all calls at once, each in a thread; "accepted" or the class of the refusal of each, sorted."""
+    together = threading.Barrier(len(calls))
+    outcomes: list[str] = []
+
+    def one(call: Callable[[], object]) -> None:
+        together.wait(60)
+        try:
+            call()
+            outcomes.append("accepted")
+        except TooManyRequests as refused:
+            outcomes.append(type(refused).__name__)
+
+    threads = [threading.Thread(target=one, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(outcomes)
 
 
 def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing(
@@ -76,21 +99,8 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
         everyone.wait(60)  # all were told that there is room
 
     monkeypatch.setattr(quota, "require_room", together)
-    outcomes: list[str] = []
-
-    def one(number: int) -> None:
-        try:
-            submit(database, store, actor, tmp_path, number, 45)
-            outcomes.append("accepted")
-        except StorageFull:
-            outcomes.append("full")
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["accepted"] * 5 + ["full"] * 7
+    calls = [partial(submit, database, store, actor, tmp_path, number, 45) for number in range(12)]
+    assert side_by_side(calls) == ["StorageFull"] * 7 + ["accepted"] * 5
     assert len(list(store.list("archives/"))) == 5
 
 
@@ -101,26 +111,9 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
     for number in range(12):  # no row is shared but the owner's
         body = {"name": f"model-{number}", "scenario": "class"}
         models.create(database, blobs, CATALOGUE, actor, body)
-    everyone = threading.Barrier(12)
-    outcomes: list[str] = []
-
-    def one(number: int) -> None:
-        sent = batch(tmp_path, number)
-        everyone.wait(60)
-        try:
-            tasks.submit(
-                database, store, CATALOGUE, actor, f"model-{number}", sent, None, max_open_jobs=5
-            )  # fmt: skip
-            outcomes.append("accepted")
-        except TooManyRequests:
-            outcomes.append("no turn")
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["accepted"] * 5 + ["no turn"] * 7
+    submit_to = partial(tasks.submit, database, store, CATALOGUE, actor, repeat=None, max_open_jobs=5)
+    calls = [partial(submit_to, f"model-{number}", batch(tmp_path, number)) for number in range(12)]
+    assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
     assert len(list(store.list("archives/"))) == 5
 
 
@@ -141,38 +134,16 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(
     with database.write() as session:
         for job in session.execute(select(Job)).scalars():
             job.state = str(state)
-            held = {
-                "status": "held",
-                "gate": {},
-                "manifest": {},
-                "bytes": 0,
-                "bytes_new": 0,
-                "created_at": 1.0,
-            }
             if ended == "held":
                 session.add(
                     Version(
                         id=new_id("ver"), model_id=job.model_id, number=1, parent=0, task_number=1, job_id=job.id,
-                        **held,
+                        status="held", gate={}, manifest={}, bytes=0, bytes_new=0, created_at=1.0,
                     )
                 )  # fmt: skip
-    everyone = threading.Barrier(12)
-    outcomes: list[str] = []
-
-    def one(job_id: str) -> None:
-        everyone.wait(60)
-        try:
-            jobs.retry(database, CATALOGUE, actor, job_id, None, max_open_jobs=5)
-            outcomes.append("accepted")
-        except TooManyRequests:
-            outcomes.append("no turn")
-
-    threads = [threading.Thread(target=one, args=(job_id,)) for job_id in ids]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["accepted"] * 5 + ["no turn"] * 7
+    retry = partial(jobs.retry, database, CATALOGUE, actor, override=None, max_open_jobs=5)
+    calls = [partial(retry, job_id) for job_id in ids]
+    assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
 
 
 def test_deleting_makes_room_at_once(
