@@ -32,7 +32,7 @@ ENV PATH=/opt/perennial/bin:$PATH \
     PERENNIAL_DATA_DIR=/var/lib/perennial
 RUN groupadd --system --gid 10001 perennial \
     && useradd --system --uid 10001 --gid perennial --home-dir /var/lib/perennial --shell /usr/sbin/nologin perennial \
-    && install --directory --owner perennial --group perennial --mode 0750 /var/lib/perennial
+    && install --directory --owner perennial --group perennial --mode 0700 /var/lib/perennial
 COPY --from=build /opt/perennial /opt/perennial
 WORKDIR /app
 COPY LICENSE alembic.ini ./

@@ -21,7 +21,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow $(TESTS)
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile $(TESTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -123,7 +123,7 @@ def require_loopback(scope: Scope) -> None:
     """
     server = scope.get("server") or ("", None)
     host = (_header(scope, b"host") or b"").decode("latin-1")
-    name = host if host.endswith("]") else re.sub(r":\d*$", "", host)
+    name = host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
     if not is_loopback(name) or not is_loopback(server[0]):
         raise NotAllowed(
             "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"

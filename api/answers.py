@@ -18,3 +18,8 @@ def json_answer(
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     extra = {"Idempotency-Replayed": "true"} if replay else {}
     return Response(body, status, {**(headers or {}), **extra}, "application/json")
+
+
+def queued(job: Mapping[str, Any]) -> Response:
+    """The 202 of a job that was queued again: where it is, and when to look."""
+    return json_answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})

@@ -5,6 +5,8 @@ Puts the parts together and owns their lives. It holds no rule of its own: route
 """
 
 import copy
+import os
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +27,9 @@ from api import problems
 from api.access import Access, is_loopback
 from api.boundary import Boundary
 from api.docs import add_docs
+from api.field_errors import fields_of
 from api.guard import guard
+from api.heavy_work import HeavyWork
 from api.key_use import KeyUse
 from api.observe import Latency
 from api.openapi import describe
@@ -43,6 +47,7 @@ from api.routes import (
     models,
     predict,
     prometheus,
+    start,
     tasks,
     usage,
     versions,
@@ -50,6 +55,7 @@ from api.routes import (
 from api.stopping import Stopping
 from core import spool
 from core.catalogue import Catalogue
+from core.damage import Marks
 from core.db.hot import HotReads
 from core.db.migrate import require_current
 from core.db.session import REQUEST_STATEMENT_S, Database
@@ -57,8 +63,10 @@ from core.db.tables import Owner
 from core.doorbell import Doorbell
 from core.errors import PerennialError
 from core.logging import configure
+from core.private import UMASK, keep_private
 from core.requests.actor import Actor
 from core.requests.keys import ADMIN_OWNER, ensure_admin_key
+from core.requests.recipe import known_paths
 from core.settings import Settings
 from core.store import Blobs, open_store
 
@@ -80,6 +88,7 @@ ROUTERS = (
     audit.router,
     usage.router,
     prometheus.router,
+    start.router,
 )
 
 
@@ -107,6 +116,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings
     app.state.stopping = Stopping()
     app.state.catalogue = Catalogue(settings)
+    app.state.shape_work = HeavyWork(settings.shape_helpers)
+    app.state.export_work = HeavyWork(settings.export_builds)
     for router in ROUTERS:
         for route in router.routes:
             if not isinstance(route, APIRoute):
@@ -127,22 +138,35 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    umask = os.umask(UMASK)
+    try:
+        async with _serving(app):
+            yield
+    finally:
+        os.umask(umask)  # of whoever runs an app within his own process
+
+
+@asynccontextmanager
+async def _serving(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure("api")
+    open_to_others = await to_thread.run_sync(keep_private, settings.data_dir)
+    if open_to_others is not None:
+        log.warning("data directory open to others", advice=open_to_others)
     db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
     await to_thread.run_sync(require_current, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
-        print(
-            f"First start: your admin key is {secret} (also in {settings.data_dir / 'admin-key'}).",
-            flush=True,
-        )
+        file = settings.data_dir.absolute() / "admin-key"
+        # A terminal forgets; what goes to a file or a journal is read by others, and for years.
+        said = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
+        print(f"First start: your admin key is {said}.", flush=True)
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
     app.state.database = db
     app.state.store = store
-    app.state.blobs = Blobs(store, settings.folder("cache"))
+    app.state.blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     app.state.doorbell = Doorbell(settings, db)
     app.state.hot = HotReads(settings.resolved_database_url)
     app.state.uploads = {}
@@ -151,7 +175,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.hot, anyone)
     app.state.rate = (
-        Rate(settings.max_requests_per_s, settings.broker_url) if settings.max_requests_per_s else None
+        Rate(settings.max_requests_per_s, settings.resolved_broker_url)
+        if settings.max_requests_per_s
+        else None
     )
     app.state.doorbell.start()
     app.state.stopping.listen()
@@ -215,17 +241,16 @@ def _allowed(request: Request) -> list[str]:
     return sorted(methods)
 
 
-async def _validation_problem(_request: Request, error: Exception) -> Response:
+async def _validation_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fields = [
-        {
-            "field": ".".join(str(p) for p in e["loc"] if p not in ("body", "query", "path")),
-            "message": e["msg"],
-        }
-        for e in error.errors()
-    ]
+    route = request.scope.get("route")
+    catalogue = request.app.state.catalogue.ready
+    recipe = () if catalogue is None else known_paths(catalogue)
+    fields = fields_of(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
-    detail = f"{first['field'] or 'The body'}: {first['message']}."
+    detail = (
+        f"{first['field'] or 'The body'}: {first['message']}{'' if first['message'].endswith('?') else '.'}"
+    )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
     status, headers, _ = problems.of_status(422)

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.headers import secured
-from core import disk
+from core import descriptors, disk
 from core.db import session
-from core.errors import NoSpace, PerennialError
+from core.errors import BadRequest, NoSpace, NotFound, PerennialError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +27,8 @@ DISCARDED_BYTES = 64 << 10
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _GONE = "the handler is closed"
 """What uvloop says of a connection whose client left with requests in line: no error of ours."""
+_AMBIGUOUS = re.compile(rb"%(?:2[fe]|5c|00)", re.IGNORECASE)
+"""Slash, dot, backslash and NUL that hide: who stands before the service might read them otherwise."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -40,12 +42,12 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id, length, chunked = _headers(scope)
+        request_id, length, coding, hosts = _headers(scope)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
         status = 0
-        unread = chunked or length > DISCARDED_BYTES
+        unread = coding is not None or length > DISCARDED_BYTES
 
         async def watched_receive() -> Message:
             nonlocal unread
@@ -70,6 +72,8 @@ class Boundary:
                 raise ClientDisconnect from error
 
         try:
+            if hosts > 1 or coding is not None or b"%" in scope.get("raw_path", b""):
+                _check(scope, hosts, coding)
             await self.app(scope, watched_receive if unread else receive, named_send)
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
@@ -104,22 +108,47 @@ async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> 
     await send({"type": "http.response.body", "body": body})
 
 
-def _headers(scope: Scope) -> tuple[bytes, int, bool]:
-    """Request id, declared length of the body, and whether it comes in chunks."""
-    request_id, length, chunked = b"", 0, False
+def _check(scope: Scope, hosts: int, coding: bytes | None) -> None:
+    """Refuse what this service and a proxy before it might understand in two ways.
+
+    Raises:
+        BadRequest: several Host headers, or a body in another coding than chunks.
+        NotFound: a path with a character that a segment cannot hold, hidden in percent form.
+    """
+    if hosts > 1:
+        raise BadRequest(f"The request has {hosts} Host headers. Send one.")
+    if coding is not None and coding.strip().lower() != b"chunked":
+        raise BadRequest("The one Transfer-Encoding that is understood here is chunked.")
+    hidden = _AMBIGUOUS.search(scope.get("raw_path", b""))
+    if hidden is not None:
+        raise NotFound(
+            f"There is nothing at this path: it holds {hidden[0].decode()}. Names have no slash, backslash or NUL,"
+            " and a dot is sent as it is."
+        )
+
+
+def _headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
+    """Request id, declared length of the body, its transfer coding, and the number of Host headers."""
+    request_id, length, coding, hosts = b"", 0, None, 0
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+        if name == b"host":
+            hosts += 1
+        elif name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             request_id = value
         elif name == b"content-length" and value.isdigit() and len(value) < 19:
             length = int(value)
         elif name == b"transfer-encoding":
-            chunked = True
-    return request_id or secrets.token_hex(8).encode(), length, chunked
+            coding = value
+    return request_id or secrets.token_hex(8).encode(), length, coding, hosts
 
 
 def _answer(error: Exception, request_id: str, scope: Scope) -> tuple[int, dict[str, str], bytes]:
     if disk.is_full(error) or session.is_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
+    elif not isinstance(error, PerennialError) and descriptors.is_short(error):
+        error = Unavailable(
+            "The service has too many files and connections open. Try again in a few seconds."
+        )
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)

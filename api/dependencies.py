@@ -1,6 +1,6 @@
 """What route handlers may ask for: the authenticated caller and the parts of the service.
 
-`Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in `api.guard`,
+`Scrape`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself happens in `api.guard`,
 before a byte of the body is read; these dependencies only hand over its result. A route without one of
 them must be in `api.guard.OPEN_PATHS`, or the app does not start.
 
@@ -14,6 +14,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
+from api.heavy_work import HeavyWork
 from core.catalogue import Catalogue
 from core.db.session import Database
 from core.doorbell import Doorbell
@@ -25,7 +26,7 @@ from core.store.blobs import Blobs
 
 
 class Needs:
-    """A dependency that stands for "the caller, whose key has at least this scope"."""
+    """A dependency that stands for "the caller, whose key covers this scope"."""
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
@@ -61,6 +62,15 @@ async def _catalogue(request: Request) -> Catalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
+async def _export_work(request: Request) -> HeavyWork:
+    return request.app.state.export_work  # type: ignore[no-any-return]
+
+
+async def _shape_work(request: Request) -> HeavyWork:
+    return request.app.state.shape_work  # type: ignore[no-any-return]
+
+
+Scrape = Annotated[Actor, Depends(Needs("scrape"))]
 Read = Annotated[Actor, Depends(Needs("read"))]
 Write = Annotated[Actor, Depends(Needs("write"))]
 Admin = Annotated[Actor, Depends(Needs("admin"))]
@@ -69,6 +79,8 @@ ObjectStore = Annotated[Store, Depends(_store)]
 BlobStore = Annotated[Blobs, Depends(_blobs)]
 Config = Annotated[Settings, Depends(_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_catalogue)]
+ExportWork = Annotated[HeavyWork, Depends(_export_work)]
+ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
 Bell = Annotated[Doorbell, Depends(_doorbell)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]

@@ -1,6 +1,7 @@
 """Stored blobs as downloads: digests, conditional requests and one byte range (RFC 9110).
 
-A request for several ranges, or in another unit, is answered with the whole. Nothing is held in memory.
+A request for several ranges, or in another unit, is answered with the whole. Nothing is held in memory. What is damaged
+is a typed error, or cut off before its last bytes: no client gets all of it.
 """
 
 import base64
@@ -28,7 +29,7 @@ class Source(Protocol):
     """Where a download's bytes come from."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Chunks of the file of that digest, or of a range of it; a whole read is verified."""
+        """Chunks of the file of that digest, or of a range of it; verified before, or before its last chunk."""
         ...
 
 
@@ -80,11 +81,16 @@ def download(
     return StreamingResponse(source.read(sha256), headers=headers)
 
 
-def redirect(request: Request, store: Store, sha256: str, media_type: str, filename: str) -> Response | None:
+def redirect(
+    request: Request, store: Store, blobs: Blobs, sha256: str, media_type: str, filename: str
+) -> Response | None:
     """307 to a presigned URL, with the digest in its own headers; None where `download` is to answer.
 
     That is for a store without URLs, for HEAD (the signature covers GET alone), and for a client that has
-    the file.
+    the file. The blob is verified first: nobody sees what goes another way.
+
+    Raises:
+        StoreCorrupt: it is damaged.
     """
     if request.method != "GET" or _has(request.headers.get("if-none-match"), sha256):
         return None
@@ -98,6 +104,7 @@ def redirect(request: Request, store: Store, sha256: str, media_type: str, filen
     )
     if url is None:
         return None
+    blobs.require_sound(sha256)
     return RedirectResponse(url, 307, {**_digest_headers(sha256), "Cache-Control": "no-store"})
 
 

@@ -28,11 +28,12 @@ from core.errors import (
     NotFound,
     UnsupportedType,
 )
+from core.nearest import did_you_mean
 from core.requests.actor import Actor
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
 
 Hot = Callable[..., Awaitable[Response]]
@@ -59,7 +60,7 @@ def guard(route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate
     """
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
-        raise RuntimeError(f"{route.path} names no scope: give its handler a Read, Write or Admin.")
+        raise RuntimeError(f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin.")
     route.app = _Guarded(route, need, access, rate)
 
 
@@ -132,10 +133,13 @@ class _Guarded:
         seen: set[str] = set()
         for name, value in pairs:
             if name not in self.query:
-                known = ", ".join(sorted(self.query)) or "none"
+                known = sorted(self.query)
+                meant = did_you_mean(name, known)
                 raise Invalid(
-                    f"Unknown query parameter {name[:60]!r}; this call has: {known}.",
-                    fields=[{"field": name[:60], "message": "unknown query parameter"}],
+                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: {', '.join(known) or 'none'}.",
+                    fields=[
+                        {"field": name[:60], "message": f"unknown query parameter; {meant}".rstrip("; ")}
+                    ],
                 )
             if name in seen:
                 raise Invalid(

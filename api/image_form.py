@@ -1,12 +1,24 @@
 """Images in a multipart form: the body is in memory already and bounded, the parts are its slices."""
 
+from dataclasses import dataclass
+
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from core.errors import BodyTruncated, ImageInvalid, Invalid
 
 MAX_HEADERS = 16
-FIELDS = frozenset({"image", "images", "file", "files"})
+FIELDS = ("file", "files", "image", "images")
+MAX_NAME_CHARS = 200
+_SEND = "send each image as a part named file or image"
+
+
+@dataclass(frozen=True)
+class FormImage:
+    """A part's bytes, and its file name without unprintable characters, or None where it has none."""
+
+    name: str | None
+    data: bytes | memoryview
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -22,7 +34,7 @@ def boundary_of(content_type: str) -> bytes:
     return boundary
 
 
-def images_of(body: bytes, boundary: bytes, most: int) -> list[bytes]:
+def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormImage]:
     """The files of a form in order.
 
     Args:
@@ -54,20 +66,22 @@ def images_of(body: bytes, boundary: bytes, most: int) -> list[bytes]:
     if not form.ended:
         raise BodyTruncated("The multipart body ends before its closing boundary.")
     if not form.files:
-        raise ImageInvalid("The form has no image: send each as a part named `image`.")
+        raise ImageInvalid(f"The form has no image: {_SEND}.")
     return form.files
 
 
 class _Form:
     def __init__(self, most: int) -> None:
         self.most = most
-        self.files: list[bytes] = []
+        self.files: list[FormImage] = []
+        self.file_name: str | None = None
         self.ended = False
-        self.name, self.value, self.chunks = bytearray(), bytearray(), bytearray()
+        self.name, self.value = bytearray(), bytearray()
+        self.chunks: list[memoryview] = []
         self.headers: dict[bytes, bytes] = {}
 
     def begin(self) -> None:
-        self.headers, self.chunks = {}, bytearray()
+        self.headers, self.chunks = {}, []
         self.name, self.value = bytearray(), bytearray()
 
     def header_end(self) -> None:
@@ -81,17 +95,25 @@ class _Form:
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if kind != b"form-data" or name not in FIELDS:
             raise Invalid(
-                f"Unknown part {name[:60]!r}: send each image as a part named `image`.",
+                f"Unknown part {name[:60]!r}: {_SEND}.",
                 fields=[{"field": name[:60], "message": "unknown part"}],
             )
         if len(self.files) >= self.most:
             raise Invalid(f"At most {self.most} images can be sent at once.")
+        self.file_name = _shown(options.get(b"filename", b"").decode("utf-8", "replace"))
 
     def data(self, data: bytes, start: int, end: int) -> None:
-        self.chunks += data[start:end]
+        self.chunks.append(memoryview(data)[start:end])
 
     def end(self) -> None:
-        self.files.append(bytes(self.chunks))
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.files.append(FormImage(self.file_name, data))
 
     def all(self) -> None:
         self.ended = True
+
+
+def _shown(name: str) -> str | None:
+    """A file name as it may be repeated in an answer: bounded, one line, read in the order it is written."""
+    name = "".join(c if c.isprintable() else "\ufffd" for c in name)
+    return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

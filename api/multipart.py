@@ -8,6 +8,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from api.spool_file import SpoolFile
 from core.errors import BodyTooLarge, BodyTruncated, Invalid
+from core.nearest import did_you_mean
 
 MAX_FIELD_BYTES = 64 << 10
 
@@ -90,9 +91,10 @@ class MultipartFile:
             declared = self._headers.get(b"content-type")
             self._file.media_type = declared.decode("latin-1") if declared else None
         elif name not in self._allowed or name in self.values:
-            known = ", ".join(("file", *self._allowed))
+            known = ("file", *self._allowed)
+            meant = "" if name in known else did_you_mean(name, known)
             raise Invalid(
-                f"Unknown or repeated part {name[:60]!r}; there are: {known}.",
+                f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(known)}.",
                 fields=[{"field": name[:60], "message": "unknown or repeated"}],
             )
         self._name = name

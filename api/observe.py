@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -74,6 +74,20 @@ class _Gauges(Collector):
         for status, count in now.versions.items():
             versions.add_metric([status], count)
         yield versions
+        yield CounterMetricFamily(
+            "perennial_scrub_objects", "Stored objects that the scrub has hashed.", now.scrubbed_objects
+        )
+        yield CounterMetricFamily("perennial_scrub_bytes", "Their bytes.", now.scrubbed_bytes)
+        yield GaugeMetricFamily(
+            "perennial_scrub_ended_timestamp_seconds",
+            "When the scrub had last hashed everything; 0: never.",
+            now.scrubbed_at,
+        )
+        yield GaugeMetricFamily(
+            "perennial_damaged_objects",
+            "Stored objects that are missing or have another digest than their name.",
+            now.damaged,
+        )
         build = GaugeMetricFamily("perennial_build_info", "Which build answers.", labels=["version", "pid"])
         build.add_metric([self._version, str(os.getpid())], 1)
         yield build

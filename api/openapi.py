@@ -47,14 +47,16 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
     answers = operation["responses"]
-    statuses = {500, 503}
+    statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:
         operation["security"] = [{"key": []}]
         statuses |= {401, 403, 422, 429, 507}
     if "{" in path:
         statuses.add(404)
+    if "{model}" in path or any(one["name"] == "model" for one in operation.get("parameters", [])):
+        statuses.add(409)  # an administrator's name that several owners have
     if "requestBody" in operation:
-        statuses |= {400, 408, 413, 415}
+        statuses |= {408, 413, 415}
     elif "422" in answers and "HTTPValidationError" in str(answers["422"]):
         del answers["422"]
     if "HTTPValidationError" in str(answers.get("422")):

@@ -31,6 +31,7 @@ _HTTP_CODES = {
     416: "range-not-satisfiable",
     422: "invalid",
     429: "too-many-requests",
+    431: "head-too-large",
     500: "internal",
     503: "unavailable",
 }
@@ -74,7 +75,7 @@ def problem(
         "detail": detail,
         "errors": [dict(e) for e in errors],
     }
-    return hide_keys(json.dumps(body, ensure_ascii=True, default=str)).encode()
+    return hide_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(errors="backslashreplace")
 
 
 def of_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:

@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 import scipy.stats
 import torch
-import torch._dynamo  # the first optimizer of every child would import it
 from numpy.typing import NDArray
 from torch import Tensor
 

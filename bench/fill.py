@@ -2,10 +2,12 @@
 
 Each table is one `INSERT … SELECT` over a series of numbers, on both databases. Row n is task n // models + 1 of
 model n % models, so that the rows of one model lie far apart, as they do after years of service. Most jobs have
-succeeded; a few failed, were rejected or cancelled; the last ones of every tenth model wait in the queue. Half of
-the models share the backbone of an uploaded base: five blobs that a tenth of all parts name each.
+succeeded; a few failed, were rejected or cancelled; the last ones of every tenth model wait in the queue, and every
+tenth of those waits for a held version (`STOPPED`). In every fiftieth model production was put back by one version
+(`PINNED`). Half of the models share the backbone of an uploaded base: five blobs that a tenth of all parts name each.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     case,
     cast,
     column,
@@ -54,6 +57,11 @@ FIRST_OWNERS_MODELS = 60
 """The first owner has the first models, so that its pages are as full in a small database as in a large one."""
 BASES = 5
 SECONDS_APART = 30.0
+WAITING, STOPPED, PINNED = 7, 7, 9
+"""Models n with n % 10 = 7 have waiting jobs; with n % 100 = 7 these wait for a person; with n % 50 = 9 production is pinned."""
+KEPT_TASKS = 4
+"""The last tasks of each model have their training part."""
+DAYS = 7.0
 RECIPE = {
     "method": {"name": "der++", "buffer": 200, "alpha": 0.1, "beta": 0.5},
     "optimizer": {"name": "sgd", "lr": 0.03, "head_lr": None, "momentum": 0.9, "weight_decay": 0.0, "clip": None},
@@ -65,6 +73,9 @@ ENDS = ("succeeded", "failed", "rejected", "cancelled")
 CLASSES = {"cat": 500, "dog": 500}
 REPORT = {"rejected": [], "ignored": 0, "duplicates": 0, "notes": []}
 GATE = {"passed": True, "checks": []}
+FAILED_GATE = {
+    "passed": False, "checks": [{"name": "max_forgetting", "limit": 0.1, "value": 0.4, "passed": False}]
+}  # fmt: skip
 MANIFEST = {
     "format": 1, "scenario": "class", "architecture": {"name": "small-cnn"}, "classes": ["cat", "dog"], "heads": [],
     "image": {"size": 32, "channels": 3}, "network": {"family": "plain"}, "recipe": RECIPE, "threads": 1,
@@ -100,9 +111,17 @@ _series = Table(
     Column("number", Integer),
     Column("state", String(12)),
     Column("version", Integer),  # of jobs that succeeded
+    Column("standing", String(12)),
+    Column("parent", Integer),  # the newest version published before
+    Column("taught", Text),  # the tasks of that version, such as 1,2
     Column("at", Float(53)),
 )
 S = _series.c
+_HELD = ["held", "skipped"]
+"""Standings of tasks whose versions are held; below: of those whose versions are published."""
+_OF_PUBLISHED = ["learned", "rolled_back"]
+_PUBLISHED = S.standing.in_(_OF_PUBLISHED)
+_STOPS = case((S.standing == "held", literal(True)), else_=literal(False))
 _NUMBERS = {
     "sqlite": "WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < {last}) SELECT n FROM s",
     "postgresql": "SELECT n FROM generate_series(0, {last}) AS s(n)",
@@ -171,34 +190,43 @@ def _statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any
     counted = text(_NUMBERS[dialect].format(last=size.rows - 1)).columns(number).subquery()
     n = counted.c.n
     model, task = n % size.models, n // size.models + 1
+    waits_for = (model % 100 == STOPPED) & (task == size.tasks - 3)
     state = case(
         # In every tenth model the last three jobs wait; some others ended badly.
-        ((model % 10 == 7) & (task > size.tasks - 3), "queued"),
+        ((model % 10 == WAITING) & (task > size.tasks - 3), "queued"),
+        (waits_for, "succeeded"),
         (n % 97 == 1, "failed"),
         (n % 389 == 2, "rejected"),
         (n % 397 == 3, "cancelled"),
         else_="succeeded",
     )
-    drawn = (
-        select(n.label("n"), model.label("model"), task.label("number"), state.label("state")).subquery().c
+    standing = case(
+        (state == "queued", None),
+        (state != "succeeded", state),
+        (waits_for, "held"),
+        (n % 503 == 5, "skipped"),
+        ((model % 50 == PINNED) & (task == size.tasks), "rolled_back"),
+        else_="learned",
     )
+    columns = [n.label("n"), model.label("model"), task.label("number"), state.label("state")]
+    drawn = select(*columns, standing.label("standing")).subquery().c
     so_far = func.sum(case((drawn.state == "succeeded", 1), else_=0)).over(
         partition_by=drawn.model, order_by=drawn.number
     )
-    version = case((drawn.state == "succeeded", so_far))
-    at = now - (size.rows - drawn.n) * SECONDS_APART
+    numbered = select(*drawn, case((drawn.state == "succeeded", so_far)).label("version")).subquery().c
+    published = numbered.standing.in_(_OF_PUBLISHED)
+    before = {"partition_by": numbered.model, "order_by": numbered.number, "rows": (None, -1)}
+    parent = func.max(case((published, numbered.version))).over(**before)
+    taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(**before)
+    at = now - (size.rows - numbered.n) * SECONDS_APART
     yield "(series)", DDL("DROP TABLE IF EXISTS bench_series")
     yield "(series)", CreateTable(_series)
-    columns = ["n", "model", "number", "state", "version", "at"]
-    yield (
-        "(series)",
-        insert(_series).from_select(
-            columns, select(drawn.n, drawn.model, drawn.number, drawn.state, version, at)
-        ),
-    )
+    values = {**numbered, "parent": func.coalesce(parent, 0), "taught": taught, "at": at}
+    names = [one.name for one in S]
+    yield "(series)", insert(_series).from_select(names, select(*(values[name] for name in names)))
     yield from _people(size, now)
-    yield from _work(size)
-    yield from _learned(size, now)
+    yield from _work(size, now)
+    yield from _learned(size, now, dialect)
 
 
 def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
@@ -214,7 +242,15 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         hash=literal("0" * 64), scope=literal("write"), created_at=S.at,
     )  # fmt: skip
     newest = (
-        select(S.model, func.coalesce(func.max(S.version), 0).label("version")).group_by(S.model).subquery().c
+        select(
+            S.model,
+            func.coalesce(func.max(S.version), 0).label("version"),
+            func.coalesce(func.max(case((_PUBLISHED, S.version))), 0).label("latest"),
+            func.coalesce(func.max(case((S.standing == "learned", S.version))), 0).label("head"),
+        )
+        .group_by(S.model)
+        .subquery()
+        .c
     )
     yield _filled(
         Model, newest, None,
@@ -222,33 +258,39 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         name=_text("model-", newest.model), scenario=literal("class"), architecture=_json({"name": "small-cnn"}),
         image=_json({"size": 32, "channels": 3}), base=_json("random"), recipe=_json({"method": "der++"}),
         gate=_json({}), keep_training_data=literal(False), held_out=literal("keep"), warnings=_json([]),
+        training_data_days=literal(DAYS), on_held=literal("stop"), on_rejected=literal("continue"),
+        on_failed=literal("continue"), allow_lost_classes=literal(False), head=newest.head,
+        production_follows=newest.head == newest.latest,
         fence=literal(size.tasks), next_task=literal(size.tasks + 1), next_place=literal(size.tasks + 1),
         next_version=newest.version + 1, created_at=at,
     )  # fmt: skip
-    for name in ("latest", "production"):
+    for name, version in (("latest", newest.latest), ("production", newest.head)):
         yield _filled(
             Alias, newest, None,
-            model_id=_id("mdl", newest.model), name=literal(name), version=newest.version, updated_at=literal(now),
+            model_id=_id("mdl", newest.model), name=literal(name), version=version, updated_at=literal(now),
         )  # fmt: skip
 
 
-def _work(size: Size) -> Iterator[tuple[str, Any]]:
+def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     """Tasks, jobs, their events and what the audit trail says of them."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = _owner_id(_owner(S.model, size))
+    kept = S.number > size.tasks - KEPT_TASKS
+    settled = S.standing.in_(["learned", "rolled_back", "skipped"])
     yield _filled(
         Task, _series, None,
         id=_id("tsk", S.n), model_id=_id("mdl", S.model), number=S.number, name=_text("week ", S.number),
         sha256=_digest("a", S.n), bytes=literal(800_000), archive_key=case((waits, literal("archives/") + _id("tsk", S.n))),
         media_type=literal("zip"), classes=_json(CLASSES), n_train=case((~waits, 850)),
         n_held_out=case((~waits, 150)), report=_json(REPORT), train_sha256=case((~waits, _digest("b", S.n))),
-        held_out_sha256=case((~waits, _digest("c", S.n))), train_deleted_at=case((~waits, S.at + 20.0)),
-        warnings=_json([]), created_at=S.at,
+        held_out_sha256=case((~waits, _digest("c", S.n))), train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
+        train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)), standing=S.standing,
+        standing_at=case((~waits, S.at + 20.0)), stops=_STOPS, warnings=_json([]), created_at=S.at,
     )  # fmt: skip
     yield _filled(
         Job, _series, None,
         id=_id("job", S.n), model_id=_id("mdl", S.model), owner_id=owner, task_id=_id("tsk", S.n),
-        task_number=S.number, place=S.number, state=S.state, revision=case((waits, 1), else_=5),
+        task_number=S.number, place=S.number, again=literal(False), warnings=_json([]), state=S.state, revision=case((waits, 1), else_=5),
         recipe_override=_json({}), recipe=_json(RECIPE), gate=_json({}), attempt=case((waits, 0), else_=1),
         strikes=literal(0), progress=_json({"phase": "publish", "step": 270, "total_steps": 270}),
         error=case((S.state == "failed", _json({"kind": "code", "code": "job-code", "detail": "boom"}))),
@@ -272,21 +314,23 @@ def _work(size: Size) -> Iterator[tuple[str, Any]]:
         )  # fmt: skip
 
 
-def _learned(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
     """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some models."""
     done = S.version.is_not(None)
     model = _id("mdl", S.model)
     yield _filled(
         Version, _series, S.number == 1,
         id=literal("ver_1") + func.substr(_id("mdl", S.model), 6), model_id=model, number=literal(0),
-        status=literal("published"), gate=_json(GATE), manifest=_json({**MANIFEST, "classes": []}), bytes=literal(0),
-        bytes_new=literal(0), created_at=S.at,
+        status=literal("published"), gate=_json(GATE), manifest=_json({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
+        bytes_new=literal(0), warnings=_json([]), created_at=S.at,
     )  # fmt: skip
+    held = S.standing.in_(_HELD)
     yield _filled(
         Version, _series, done,
-        id=_id("ver", S.n), model_id=model, number=S.version, parent=S.version - 1, task_number=S.number,
-        job_id=_id("job", S.n), status=case((S.n % 503 == 5, "held"), else_="published"), gate=_json(GATE),
-        manifest=_json(MANIFEST), bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
+        id=_id("ver", S.n), model_id=model, number=S.version, parent=S.parent, task_number=S.number,
+        job_id=_id("job", S.n), status=case((held, "held"), else_="published"),
+        gate=case((held, _json(FAILED_GATE)), else_=_json(GATE)), warnings=_json([]), manifest=_manifest(dialect),
+        bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
     )  # fmt: skip
     shared = case((S.model % 2 == 0, _digest("d", S.model % BASES)), else_=_digest("e", S.n))
     for place, (name, digest, size_) in enumerate(
@@ -299,10 +343,15 @@ def _learned(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         )  # fmt: skip
     for name in ("latest", "production"):
         yield _filled(
-            AliasMove, _series, done,
-            model_id=model, alias=literal(name), version=S.version, previous=S.version - 1,
+            AliasMove, _series, _PUBLISHED,
+            model_id=model, alias=literal(name), version=S.version, previous=S.parent,
             cause=literal("publish"), at=S.at + 20.0,
         )  # fmt: skip
+    yield _filled(
+        AliasMove, _series, S.standing == "rolled_back",
+        model_id=model, alias=literal("production"), version=S.parent, previous=S.version,
+        cause=literal("rollback"), at=S.at + 25.0,
+    )  # fmt: skip
     other = _series.alias()
     yield _filled(
         Result, _series.join(other, other.c.model == S.model),
@@ -315,6 +364,13 @@ def _learned(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         version_id=_id("ver", S.n), format=literal("safetensors"), sha256=_digest("9", S.n), bytes=literal(990_000),
         created_at=literal(now),
     )  # fmt: skip
+
+
+def _manifest(dialect: str) -> Any:
+    """A version's manifest with the tasks that it was taught."""
+    start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
+    written = literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"
+    return cast(written, JSON) if dialect == "postgresql" else written  # for SQLite JSON is text
 
 
 def _filled(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:

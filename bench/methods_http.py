@@ -147,7 +147,7 @@ def remarks(client: Client, *, recipe: Json, usual: str | Json = "small-cnn") ->
     Raises:
         RuntimeError: an answer is not the expected one.
     """
-    weak = client.create_model("weak", scenario="class", recipe={**recipe, "method": "si"})
+    weak = client.create_model("weak", scenario="class", image=IMAGE, recipe={**recipe, "method": "si"})
     if not weak["warnings"]:
         raise RuntimeError("SI in the class scenario was accepted without a warning")
     body = {"name": "impossible", "scenario": "data", "recipe": {"method": "icarl"}}

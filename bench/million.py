@@ -46,6 +46,7 @@ from tools import service
 CLIENTS = 4
 GOAL = 1.2
 LEFT_OUT = {
+    "/": "says where to go, touches no database",
     "/healthz": "touches no database",
     "/v1/methods": "of the catalogue, a file",
     "/v1/methods/{name}": "of the catalogue, a file",
@@ -134,7 +135,7 @@ ASKS = (
     Ask("/v1/audit", "/v1/audit", "admin"),
     Ask("/v1/usage", "/v1/usage", "admin"),
     Ask("/v1/usage", "/v1/usage?by=owner", "admin"),
-    Ask("/metrics", "/metrics"),
+    Ask("/metrics", "/metrics", "admin"),
 )
 
 

@@ -67,7 +67,7 @@ def add_files(db: Database, store: Store, settings: Settings, size: Size) -> Non
                 sha256=described[0]["sha256"], bytes=described[0]["bytes"], created_at=version.created_at,
             )
         )  # fmt: skip
-        manifest = json.dumps({**MANIFEST, "parts": described}).encode()
+        manifest = json.dumps({**MANIFEST, "tasks": [1], "parts": described}).encode()
         key = f"anytime/{ANYTIME_JOB}/1-1/"
         store.put_bytes(f"{key}manifest.json", manifest)
         files["manifest.json"] = (hashlib.sha256(manifest).hexdigest(), len(manifest))

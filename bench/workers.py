@@ -147,7 +147,7 @@ def _submit(db: Database, settings: Settings, count: int) -> None:
                 Version(
                     id=new_id("ver"), model_id=model, number=0, status="published",
                     gate={"passed": True, "checks": []}, bytes=0, bytes_new=0, created_at=now,
-                    manifest={"version": 0, "init": {"kind": "random", "seed": 0}, "normalise": None},
+                    manifest={"version": 0, "tasks": [], "init": {"kind": "random", "seed": 0}, "normalise": None},
                 )
             )  # fmt: skip
             session.add(Alias(model_id=model, name="production", version=0, updated_at=now))

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from core import helper_process
 from core.errors import Unavailable
 from core.settings import Settings
 
@@ -58,6 +59,7 @@ def _write(path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "core.learn.catalogue", name],
             cwd=_ROOT,
+            env=helper_process.environment(),
             capture_output=True,
             text=True,
             timeout=WRITE_TIMEOUT_S,
@@ -79,6 +81,11 @@ class Catalogue:
         self._settings = settings
         self._lock = threading.Lock()
         self._value: dict[str, Any] | None = None
+
+    @property
+    def ready(self) -> dict[str, Any] | None:
+        """The catalogue where it has been loaded; None instead of waiting for it."""
+        return self._value
 
     def __call__(self) -> dict[str, Any]:
         """The catalogue.

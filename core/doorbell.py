@@ -103,7 +103,7 @@ class Doorbell:
         thread.join(timeout_s)
 
     def _run(self) -> None:
-        broker = _Broker(self._settings.broker_url)
+        broker = _Broker(self._settings.resolved_broker_url)
         self._look(broker)
         while True:
             try:

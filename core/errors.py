@@ -68,6 +68,12 @@ class NameTaken(PerennialError):
     code, title, status = "name-taken", "Name already taken", 409
 
 
+class NameAmbiguous(PerennialError):
+    """Several owners have an object of this name; `extra["models"]` lists id and owner of each."""
+
+    code, title, status = "name-ambiguous", "Name of several objects", 409
+
+
 class WrongState(PerennialError):
     """The object's current state does not allow the action; `extra["state"]` names it."""
 
@@ -84,6 +90,24 @@ class IdempotencyMismatch(PerennialError):
     """The idempotency key was used with another request."""
 
     code, title, status = "idempotency-mismatch", "Idempotency key reused", 422
+
+
+class BadRequest(PerennialError):
+    """What came is no HTTP request, or one that can be read in two ways."""
+
+    code, title, status = "bad-request", "Bad request", 400
+
+
+class HeadTooLarge(PerennialError):
+    """The head of a request, or what comes between the pieces of its body, exceeds the limit."""
+
+    code, title, status = "head-too-large", "Head of the request too large", 431
+
+
+class HeadTimeout(PerennialError):
+    """The head of a request was not complete in time."""
+
+    code, title, status = "head-timeout", "Head of the request too slow", 408
 
 
 class BodyTooLarge(PerennialError):
@@ -152,6 +176,12 @@ class LabelsInvalid(PerennialError):
     code, title, status = "labels-invalid", "Labels not allowed", 422
 
 
+class JobTooLarge(PerennialError):
+    """A network or a job beyond what the service takes; `extra` holds `needed` and `limit`."""
+
+    code, title, status = "job-too-large", "Job too large", 422
+
+
 class BaseInvalid(PerennialError):
     """An uploaded base whose header, names, shapes or dtypes do not fit the architecture."""
 
@@ -180,6 +210,12 @@ class Unavailable(PerennialError):
     """A part of the service (database, store, predict helper) does not answer; try again."""
 
     code, title, status = "unavailable", "Temporarily unavailable", 503
+
+
+class TooManyConnections(Unavailable):
+    """The service, or one address, has as many connections open as it may."""
+
+    code, title = "too-many-connections", "Too many connections"
 
 
 class NoSpace(Unavailable):

@@ -12,6 +12,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+"""For schemas, whose `$` is the end of the text; Python's is also before a last line break: ask `is_plain_name`."""
 
 
 def new_id(prefix: str) -> str:
@@ -28,6 +29,11 @@ def is_id(text: str, prefix: str | None = None) -> bool:
     return bool(_PATTERN.fullmatch(text)) and (prefix is None or text.startswith(f"{prefix}_"))
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether `text` has the form of names: lower-case ASCII, at most 63 characters."""
+    return bool(re.fullmatch(NAME_PATTERN, text))
+
+
 def is_name(text: str) -> bool:
-    """Whether `text` may name a model: lower case, at most 63 characters, never like an id."""
-    return bool(re.match(NAME_PATTERN, text)) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))
+    """Whether `text` may name a model or an alias: a plain name, never like an id."""
+    return is_plain_name(text) and not text.startswith(tuple(f"{p}_" for p in PREFIXES))

@@ -18,7 +18,7 @@ ClassCells = Mapping[tuple[int, int], Mapping[str, Sequence[int]]]
 
 DEFINITIONS = {
     "accuracy_matrix": "Row: version. Column: task. Share of the task's held-out images that the version "
-    "classifies correctly; null where the task is not among its ancestors, it cannot answer, or it was not "
+    "classifies correctly; null where it was not taught the task, cannot answer, or it was not "
     "measured. Ties go to the first class, so version 0, whose head is zero, answers its first class.",
     "acc": "ACC: mean over the learned tasks of the version's accuracy.",
     "pooled": "Accuracy over all held-out images of the learned tasks together.",
@@ -76,11 +76,15 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A version: its number, the task it learned (None for 0) and its parent (None for 0)."""
+    """A version: its number, the task it learned (None for 0), its parent (None for 0), and all tasks it was taught.
+
+    tasks: None where the versions along its parents say it.
+    """
 
     version: int
     task: int | None
     parent: int | None
+    tasks: tuple[int, ...] | None = None
 
 
 def accuracy_matrix(rows: Sequence[Row], columns: Sequence[int], cells: Cells) -> list[list[float | None]]:
@@ -128,8 +132,9 @@ class Stages:
         self.line = path(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
+        taught = self.line[-1].tasks
         for stage, row in enumerate(self.line):
-            if row.task is not None:
+            if row.task is not None and (taught is None or row.task in taught):
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
@@ -246,8 +251,13 @@ def degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[i
 def unmeasured(
     stages: Stages, per_class: ClassCells, classes: Mapping[int, Collection[str]]
 ) -> list[dict[str, Any]]:
-    """Learned classes of measured tasks that have no test image: {"task", "class"}, in order."""
+    """Learned classes that have no test image: {"task", "class"}, in order.
+
+    Of tasks that the version was measured on, and of those that no version ever was: they had no test image. A task
+    that was measured when learned, and whose test images are gone since, is not listed.
+    """
     version, heads = stages.line[-1].version, stages.scenario == "task"
+    ever = {task for (_, task), counts in per_class.items() if any(total for _, total in counts.values())}
     measured = {task: per_class[version, task] for task in stages.learned if (version, task) in per_class}
     tested = {
         (task if heads else None, label)
@@ -256,7 +266,7 @@ def unmeasured(
         if total
     }
     missing: dict[tuple[int | None, str], int] = {}
-    for task in measured:
+    for task in (task for task in stages.learned if task in measured or task not in ever):
         for label in sorted(classes.get(task, ())):
             key = (task if heads else None, label)
             if key not in tested:

@@ -22,9 +22,11 @@ def read_exactly(file: IO[bytes], count: int) -> bytes:
     return b"".join(chunks)
 
 
-def read_message(file: IO[bytes]) -> bytes:
-    """The next message. Raises EOFError at the end."""
+def read_message(file: IO[bytes], most: int | None = None) -> bytes:
+    """The next message. Raises EOFError at the end, and where the message has more than `most` bytes."""
     (length,) = _LENGTH.unpack(read_exactly(file, _LENGTH.size))
+    if most is not None and length > most:
+        raise EOFError("the other side does not keep to the protocol")
     return read_exactly(file, length)
 
 

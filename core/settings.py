@@ -4,12 +4,16 @@ Three URLs choose the size of the service: database, store, broker. With none se
 `PERENNIAL_DATA_DIR` on one machine.
 """
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from core.machine import memory_bytes
 
 GIB = 1 << 30
 
@@ -22,6 +26,8 @@ class Settings(BaseSettings):
     data_dir: Annotated[Path, NoDecode] = Path("perennial-data")
     database_url: str = ""
     """`sqlite:///FILE` or `postgresql+psycopg://…`; empty: SQLite in the data directory."""
+    database_password_file: Path | None = None
+    """Holds the password of the user in `database_url`, which then has none."""
     store_url: str = ""
     """`file:///DIR` or `s3://HOST:PORT/BUCKET[/PREFIX]?secure=0&region=…`; empty: a folder there."""
     store_access_key: str = ""
@@ -29,6 +35,8 @@ class Settings(BaseSettings):
     store_secret_key_file: Path | None = None
     broker_url: str = ""
     """`redis://…`; empty: no broker, the worker polls."""
+    broker_password_file: Path | None = None
+    """Holds the password of the broker in `broker_url`, which then has none."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -74,17 +82,97 @@ class Settings(BaseSettings):
     upload_min_rate: int = 1024
     """Bytes per second that an upload must reach on average after `upload_idle_s`."""
 
+    verified_s: float = Field(3600.0, ge=0)
+    """Seconds for which a process trusts a stored blob that it has hashed, unless somebody writes to it; 0: never."""
+    scrub_bytes_per_s: int = Field(16 << 20, ge=0)
+    """Bytes per second of the scrub, which hashes all stored objects again, of all workers together; 0: no scrub."""
+    scrub_hours: float = Field(24.0, ge=0)
+    """Hours between the begins of two whole scrubs; a store that takes longer is scrubbed without a pause."""
+    max_head_bytes: int = Field(64 << 10, ge=1024)
+    """Bytes of a request's line and headers; also of what stands between two pieces of its body."""
+    max_headers: int = Field(100, ge=1)
+    """Header fields of one request."""
+    max_pipelined: int = Field(8, ge=0)
+    """Requests of one connection that may wait while another one is answered, of `max_head_bytes` in all."""
+    head_s: float = Field(30.0, gt=0)
+    """How long a client may take from its first byte (on a new connection, from its coming) to the end of a head."""
+    keep_alive_s: float = Field(5.0, gt=0)
+    """How long a connection is kept after an answer until the next request begins."""
+    send_idle_s: float = Field(150.0, gt=0)
+    """How long an answer may wait for a client that takes nothing of it (see `api/delivery.py` before it is less)."""
+    send_min_rate: int = Field(512, ge=1)
+    """Bytes per second that a client must take in the long run of what waits for it."""
+    max_connections: int = Field(1000, ge=1)
+    """Connections of one API process; fewer where it may have too few file descriptors (two for each)."""
+    max_connections_per_address: int = Field(250, ge=1)
+    """Connections of one address (IPv6: of a /64 network), and at most half of all."""
+    reserved_descriptors: int = Field(64, ge=16)
+    """File descriptors of an API process that no connection takes, for databases, files and refusals."""
+    trusted_proxies: str = ""
+    """Addresses and networks of the reverse proxies before the API, separated by commas: not they are counted, but
+    the client that they name in X-Forwarded-For."""
+    predict_body_bytes: int = Field(64 << 20, ge=1)
+    """Bytes that the body of one prediction may have."""
+    predict_array_bytes: int = Field(16 << 20, ge=1)
+    """The same where images come as nested arrays in JSON, which take far longer to read than files."""
+    predict_requests: int = Field(256, ge=1)
+    """Predictions that one API process has under way at once."""
+    predict_bytes: int = Field(256 << 20, ge=1)
+    """Bytes of their bodies and answers that it keeps in memory at once."""
+    predict_owner_requests: int = Field(32, ge=1)
+    """The same of one owner: requests."""
+    predict_owner_bytes: int = Field(64 << 20, ge=1)
+    """The same of one owner: bytes. An owner who has them all leaves room for the others."""
+    predict_decoders: int = Field(2, ge=1)
+    """Processes that decode images for predictions; an owner has one of them at a time."""
+    predict_image_s: float = Field(5.0, gt=0)
+    """Seconds that decoding one image of a prediction may take; 16 million pixels of noise take one."""
+    predict_decode_s: float = Field(20.0, gt=0)
+    """Seconds that decoding all images of one prediction may take."""
+    predict_turn_s: float = Field(0.5, gt=0)
+    """Seconds after which a request lets other owners' requests pass, at its next image."""
+    predict_answer_s: float = Field(30.0, gt=0)
+    """A predict helper that takes longer for one turn, or to load a version, is ended."""
+    predict_max_top_k: int = Field(1000, ge=1)
+    """Labels that a prediction may ask for each image."""
+    predict_max_labels: int = Field(10_000, ge=1)
+    """Labels that one answer may hold, over all of its images."""
+    max_parameters: int = Field(1_000_000_000, ge=0)
+    """Of a model's network, those of all its tasks together; 0: no limit."""
+    job_memory_bytes: int | None = Field(None, ge=0)
+    """Memory that one learning job may take, the host's and the GPU's together; 0: no limit. None: three quarters of this
+    machine's memory. Where workers are elsewhere (a broker is set) None lets the API admit jobs of any size."""
+    max_job_s: float = Field(7 * 86_400.0, ge=0)
+    """How long a job may run, over all its attempts since it was last retried, without pauses; 0: no limit."""
+    shape_helpers: int = Field(2, ge=1)
+    """Processes at once that say for the API what an uploaded base must hold; one of each owner."""
+    export_builds: int = Field(2, ge=1)
+    """Downloads that one API process makes at once; one of each owner."""
+
     failed_days: float = 7.0
     export_days: float = 7.0
     event_days: float = 90.0
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        for part in filter(None, (part.strip() for part in value.split(","))):
+            ipaddress.ip_network(part, strict=False)  # says what is wrong with it
+        return value
+
     @property
     def resolved_database_url(self) -> str:
-        return self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
+        url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
+        return _with_password(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
         return self.store_url or f"file://{self.data_dir.absolute() / 'store'}"
+
+    @property
+    def resolved_broker_url(self) -> str:
+        """The broker's URL with its password; empty without a broker."""
+        return _with_password(self.broker_url, self.broker_password_file, "BROKER")
 
     @property
     def secret_key(self) -> str:
@@ -94,12 +182,42 @@ class Settings(BaseSettings):
         return self.store_secret_key.get_secret_value()
 
     @property
+    def job_bytes(self) -> int:
+        """What a worker here lets a job take; 0: no limit."""
+        return 3 * memory_bytes() // 4 if self.job_memory_bytes is None else self.job_memory_bytes
+
+    @property
+    def admitted_job_bytes(self) -> int:
+        """What the estimate of a job may be for it to be admitted; 0: no limit."""
+        return self.job_bytes if self.embedded or self.job_memory_bytes is not None else 0
+
+    @property
     def embedded(self) -> bool:
         """Whether the job queue has no broker: one machine, the worker polls."""
         return not self.broker_url
 
     def folder(self, name: str) -> Path:
-        """A folder under the data directory, made when missing (`spool`, `work`, `cache` …)."""
+        """A folder under the data directory, made when missing (`spool`, `work`, `cache` …), its user's alone."""
         path = self.data_dir.absolute() / name
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+
+def _with_password(url: str, file: Path | None, what: str) -> str:
+    """A URL with the password that a file holds, without the line break at its end.
+
+    Raises:
+        ValueError: the URL has a password already or names no host, or the file is empty; it never repeats either.
+    """
+    if file is None or not url:
+        return url
+    parts = urlsplit(url)
+    if not parts.hostname or parts.password is not None:
+        raise ValueError(
+            f"PERENNIAL_{what}_PASSWORD_FILE needs a PERENNIAL_{what}_URL with a host and without a password."
+        )
+    password = file.read_text().strip()
+    if not password:
+        raise ValueError(f"The file that PERENNIAL_{what}_PASSWORD_FILE names is empty.")
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()

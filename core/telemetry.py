@@ -24,6 +24,12 @@ HTTP_SECONDS = Histogram(
     buckets=_FAST_S,
     registry=_registry,
 )
+CONNECTIONS_REFUSED = Counter(
+    "perennial_connections_refused",
+    "Connections and requests that were refused, by the limit that was reached.",
+    ("limit",),
+    registry=_registry,
+)
 STORE_SECONDS = Histogram(
     "perennial_store_seconds",
     "Time of an operation of the store; of a read, until it is open.",

@@ -5,6 +5,7 @@ the store's folder or bucket. Called by `core.db.migrate` it uses the connection
 tree serves SQLite and PostgreSQL; the whole run is one transaction on both.
 """
 
+import os
 from logging.config import fileConfig
 
 from alembic import context
@@ -13,6 +14,7 @@ from sqlalchemy import Connection
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Table
+from core.private import UMASK
 from core.settings import Settings
 from core.store import open_store
 
@@ -33,6 +35,7 @@ def _from_the_command_line() -> None:
     if context.config.config_file_name is not None:
         fileConfig(context.config.config_file_name, disable_existing_loggers=False)
     settings = Settings()
+    os.umask(UMASK)  # SQLite's file and the store's folder may be made here
     db = Database(settings.resolved_database_url)
     try:
         with migrate.locked(db) as connection:

@@ -19,7 +19,9 @@ Other rules for all tests: settings of the developer's own service (`PERENNIAL_â
 """
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +58,9 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "services(*names): needs postgresql, redis or s3 (tests/conftest.py)")
+    if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
+        os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
     config.stash[_LEFT_OUT] = {}
     config.stash[_MISSING] = {}
 

@@ -1,9 +1,11 @@
 """The container files, judged without an engine: schemas, linters, and what must not change unseen."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -11,14 +13,21 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import redis
 import yaml
+from processes import await_port
+
+from core.doorbell import _Broker
+from core.settings import Settings
+from tools.service import free_port
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
 COMPOSE_FILES = [COMPOSE, ROOT / "tests" / "services" / "docker-compose.yml"]
-PASSWORDS = {"POSTGRES_PASSWORD": "one", "STORE_SECRET_KEY": "two"}
+SECRETS = {"postgres-password", "redis-password", "store-root-password", "store-secret-key"}
 
 
 def _run(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -48,22 +57,162 @@ def test_the_dockerfile_passes_its_linter() -> None:
 def test_docker_compose_reads_the_file_where_it_is_installed() -> None:
     if shutil.which("docker-compose") is None:
         return  # the schema above is the check that needs nothing installed
-    done = _run("docker-compose", "-f", "docker-compose.yml", "config", "-q", **PASSWORDS)
+    done = _run("docker-compose", "-f", "docker-compose.yml", "config", "-q")
     assert done.returncode == 0, done.stderr
 
 
-def test_compose_starts_nothing_without_passwords() -> None:
-    text = COMPOSE.read_text()
-    for name in PASSWORDS:
-        assert re.findall(rf"\$\{{{name}(.)", text), name
-        assert set(re.findall(rf"\$\{{{name}(.)", text)) == {":"}, f"{name} has a use without `:?`"
-        assert f"${{{name}:-" not in text
-        assert f"\n{name}=\n" in (ROOT / ".env.example").read_text()
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """The folder that `deploy/secrets.sh` makes."""
+    done = subprocess.run(["sh", ROOT / "deploy" / "secrets.sh"], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    return tmp_path / "secrets"
+
+
+def test_compose_has_no_password_but_in_files_that_one_command_makes(
+    compose: dict[str, Any], secrets: Path
+) -> None:
+    assert compose["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
+    made = {path.name: path.read_text() for path in secrets.iterdir()}
+    assert made.keys() == SECRETS and len(set(made.values())) == len(SECRETS)
+    assert all(re.fullmatch(r"[0-9a-f]{48}", text) for text in made.values())
+    assert stat.S_IMODE(secrets.stat().st_mode) == 0o700
+    # Users of the containers read them past the folder.
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets.iterdir()} == {0o644}
+    assert "/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    text = COMPOSE.read_text() + (ROOT / ".env.example").read_text()
+    named = re.findall(r"^(?!#)[^#\n]*?(\w*(?:PASSWORD|SECRET_KEY)\w*)[:=]", text, re.M)
+    assert named and all(name.endswith("_FILE") for name in named), named
+
+
+def test_making_passwords_again_changes_none(secrets: Path) -> None:
+    before = {path.name: path.read_text() for path in secrets.iterdir()}
+    subprocess.run(["sh", ROOT / "deploy" / "secrets.sh"], cwd=secrets.parent, check=True)
+    assert {path.name: path.read_text() for path in secrets.iterdir()} == before
+
+
+def test_each_container_sees_only_the_passwords_that_it_needs(compose: dict[str, Any]) -> None:
+    seen = {name: set(service.get("secrets", [])) for name, service in compose["services"].items()}
+    ours = {"postgres-password", "redis-password", "store-secret-key"}
+    assert seen == {
+        **dict.fromkeys(("migrate", "api", "worker", "worker-gpu"), ours),
+        "postgres": {"postgres-password"},
+        "redis": {"redis-password"},
+        "minio": {"store-root-password"},
+        "store-account": {"store-root-password", "store-secret-key"},
+    }
+
+
+def test_the_environment_of_our_containers_is_what_the_settings_read(
+    compose: dict[str, Any], secrets: Path
+) -> None:
+    given = compose["services"]["api"]["environment"]
+    own = {
+        name.removeprefix("PERENNIAL_").lower(): re.sub(
+            r"\$\{\w+:-(.*?)\}", r"\1", value.replace("/run/secrets", str(secrets))
+        )
+        for name, value in given.items()
+    }
+    assert own.keys() <= Settings.model_fields.keys()
+    settings = Settings(**own)
+    password = (secrets / "postgres-password").read_text()
+    assert (
+        settings.resolved_database_url == f"postgresql+psycopg://perennial:{password}@postgres:5432/perennial"
+    )
+    assert settings.resolved_broker_url == f"redis://:{(secrets / 'redis-password').read_text()}@redis:6379/0"
+    assert settings.secret_key == (secrets / "store-secret-key").read_text()
+
+
+@pytest.mark.services("redis")
+def test_redis_wants_its_password_which_no_command_line_shows(
+    compose: dict[str, Any], secrets: Path, tmp_path: Path
+) -> None:
+    """The container's own command and health check, beside a Redis of this machine."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server on the path")
+    service, port = compose["services"]["redis"], free_port()
+
+    def local(text: str) -> str:
+        return text.replace("$$", "$").replace("/run/secrets", str(secrets))
+
+    script = local(service["command"][-1]).replace("redis-server -", f"redis-server - --port {port}", 1)
+    process = subprocess.Popen([*service["command"][:-1], script], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        settings = Settings(
+            broker_url=f"redis://127.0.0.1:{port}/0", broker_password_file=secrets / "redis-password"
+        )
+        await_port(process, port, tmp_path / "none")
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port).ping()
+        assert redis.Redis.from_url(settings.resolved_broker_url).ping()
+        assert _Broker(settings.resolved_broker_url).send(), "a ring arrives"
+        kind, check = service["healthcheck"]["test"]
+        assert kind == "CMD-SHELL"
+        check = local(check).replace("redis-cli", f"redis-cli -p {port}")
+        assert subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode == 0
+        shown = " ".join(psutil.Process(process.pid).cmdline())
+        assert (secrets / "redis-password").read_text() not in shown
+        (secrets / "redis-password").write_text("wrong")
+        assert subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode != 0
+        assert psutil.Process(process.pid).name() == "redis-server", "it gets the signals itself"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_the_account_of_the_store_may_use_its_bucket_and_nothing_else(compose: dict[str, Any]) -> None:
+    policy = json.loads((ROOT / "deploy" / "store-policy.json").read_text())
+    bucket = compose["services"]["api"]["environment"]["PERENNIAL_STORE_URL"].split("/")[3].partition("?")[0]
+    resources = {resource for one in policy["Statement"] for resource in one["Resource"]}
+    assert resources == {f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"}
+    actions = {action for one in policy["Statement"] for action in one["Action"]}
+    assert not any("*" in action for action in actions)
+    assert actions == {
+        "s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload",
+        "s3:DeleteObject", "s3:GetObject", "s3:ListMultipartUploadParts", "s3:PutObject",
+    }  # fmt: skip
+    assert compose["services"]["minio"]["environment"]["MINIO_ROOT_USER"] != "perennial"
+
+
+FAKE_MC = """#!/bin/sh
+echo "$MC_HOST_root | $*" >>"{log}"
+case "$*" in
+"admin user add"*) cat >>"{log}" ;;
+"admin policy attach"*) echo "mc: <ERROR> {answer}" >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [("The specified policy change is already in effect.", 0), ("Unable to connect.", 1)],
+)
+def test_the_account_is_made_as_often_as_one_likes_and_its_key_is_on_no_command_line(
+    secrets: Path, tmp_path: Path, answer: str, status: int
+) -> None:
+    log, programs = tmp_path / "log", tmp_path / "bin"
+    programs.mkdir()
+    (programs / "mc").write_text(FAKE_MC.format(log=log, answer=answer))
+    (programs / "mc").chmod(0o755)
+    script = (ROOT / "deploy" / "store.sh").read_text().replace("/run/secrets", str(secrets))
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], env=environment, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == status, done.stderr
+    root, own = ((secrets / name).read_text() for name in ("store-root-password", "store-secret-key"))
+    lines = log.read_text().splitlines()
+    assert [line.partition(" | ")[2] for line in lines if " | " in line] == [
+        "mb --ignore-existing root/perennial",
+        "admin policy create root perennial /deploy/store-policy.json",
+        "admin user add root perennial",
+        "admin policy attach root perennial --user perennial",
+    ]
+    assert own in lines, "over standard input"
+    assert all(line.startswith(f"http://root:{root}@minio:9000 | ") for line in lines if " | " in line)
 
 
 def test_every_image_is_pinned_to_a_version(compose: dict[str, Any]) -> None:
     images = {name: service["image"] for name, service in compose["services"].items()}
-    for name in ("postgres", "redis", "minio"):
+    for name in ("postgres", "redis", "minio", "store-account"):
         tag = images[name].removesuffix("}").rpartition(":")[2]
         assert re.search(r"\d+\.\d+|RELEASE\.\d{4}-\d\d-\d\d", tag), images[name]
 
@@ -77,7 +226,7 @@ def test_the_python_of_the_image_has_the_tar_and_zip_fixes() -> None:
 
 def test_every_long_running_service_has_a_health_check_and_volumes(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
-        if name == "migrate":
+        if name in ("migrate", "store-account"):
             assert service["restart"] == "no"
             continue
         assert service["healthcheck"]["test"], name
@@ -111,7 +260,19 @@ def test_gpus_are_reserved_only_under_their_profile(compose: dict[str, Any]) -> 
 
 def test_redis_never_evicts_and_keeps_a_log(compose: dict[str, Any]) -> None:
     command = " ".join(compose["services"]["redis"]["command"])
+    assert compose["services"]["redis"]["user"] == "redis"
     assert "--maxmemory-policy noeviction" in command and "--appendonly yes" in command
+
+
+def test_no_container_takes_all_memory_of_its_machine(compose: dict[str, Any]) -> None:
+    assert {name for name, service in compose["services"].items() if "mem_limit" not in service} == set()
+
+
+def test_a_job_has_less_memory_than_its_workers_container(compose: dict[str, Any]) -> None:
+    limit = compose["services"]["worker"]["mem_limit"].removeprefix("${WORKER_MEMORY:-").rstrip("g}")
+    job = compose["services"]["api"]["environment"]["PERENNIAL_JOB_MEMORY_BYTES"]
+    assert job == compose["services"]["worker"]["environment"]["PERENNIAL_JOB_MEMORY_BYTES"]
+    assert int(job.removeprefix("${JOB_MEMORY_BYTES:-").rstrip("}")) <= (int(limit) << 30) - (1 << 30)
 
 
 def test_the_compose_file_fixes_no_project_name(compose: dict[str, Any]) -> None:

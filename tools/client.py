@@ -81,7 +81,10 @@ class Client:
                 if answer["is_terminal"]:
                     return answer
             time.sleep(0.1)
-        raise TimeoutError(f"Job {job} is still {answer.get('state')} after {timeout_s:.0f} s.")
+        why = (answer.get("waiting_for") or {}).get("detail", "")
+        raise TimeoutError(
+            f"Job {job} is still {answer.get('state')} after {timeout_s:.0f} s. {why}".rstrip()
+        )
 
     def download(self, model: str, version: int | str, to: Path) -> str:
         """Stream a version's zip to `to`; return its sha256 after comparing it with the ETag.

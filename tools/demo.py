@@ -41,16 +41,29 @@ def main() -> int:
     if options.method in ("er", "der++"):
         method["buffer"] = 200
 
+    try:
+        return run(method, options.seed)
+    except service.NotReady as error:  # what the service said, without the way to it
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        return 1
+
+
+def run(method: Json, seed: int) -> int:
+    """The demo itself, with a method and the seed of its recipe.
+
+    Raises:
+        tools.service.NotReady: the service does not start.
+    """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
     console.print(f"Starting Perennial with its data in {data_dir} …")
     with service.running(data_dir) as running:
         client = Client(running.url, running.key)
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
-        recipe = {"method": method, "seed": options.seed}
+        recipe = {"method": method, "seed": seed}
         model = client.create_model(name, scenario="class", recipe=recipe)
         console.print(
-            f"Model [b]{name}[/b]: {options.method}, five batches of two digits each, one after another."
+            f"Model [b]{name}[/b]: {method['name']}, five batches of two digits each, one after another."
         )
         learn(client, name)
         show(client.get(f"/v1/models/{name}/metrics"))
@@ -88,6 +101,9 @@ def learn(client: Client, model: str) -> None:
             end = client.wait(job, seen=seen)
             if end["state"] != "succeeded":
                 raise SystemExit(f"Job {job} of {name} ended {end['state']}: {end['error']}")
+            if end["outcome"] == "held":  # later batches would wait for a person
+                waits = client.get(f"/v1/models/{model}")["attention"]
+                raise SystemExit("\n".join(entry["detail"] for entry in waits))
 
 
 def show(metrics: Json) -> None:

@@ -7,14 +7,15 @@
 
 With the settings of the service (PERENNIAL_…). `sweep` does at once what every worker does each minute and,
 for blobs that nothing names, each day; `--dry-run` only tells it, with reason and bytes, and changes nothing.
-`check` compares database and store in both directions and ends with 1 when something differs; `--verify` also reads
-every object; `--repair` repairs what is safe (core/work/consistency.py) and tells what is left.
+`check` compares database and store in both directions, tells what the scrub found damaged, and ends with 1 when
+something differs; `--verify` also reads every object; `--repair` repairs what is safe (core/work/consistency.py) and tells what is left.
 `backup` and `restore` are for SQLite; PostgreSQL has pg_dump. `restore` wants a stopped service and an empty place.
 """
 
 import argparse
 import dataclasses
 import json
+import os
 import sqlite3
 import sys
 from collections import Counter
@@ -26,7 +27,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.db.migrate import require_current
 from core.db.session import Database, is_outage
+from core.db.tables import Scrub
 from core.errors import PerennialError
+from core.private import UMASK
+from core.requests.times import rfc3339
 from core.settings import Settings
 from core.store import Blobs, Store, open_store
 from core.work import consistency
@@ -39,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: done, and nothing differs; 1: something differs; 2: it could not be done, told in one sentence."""
     options = _parser().parse_args(arguments)
     settings = Settings()
+    os.umask(UMASK)
     try:
         if options.command == "backup":
             print(_told("backed up", backup.backup(settings, options.folder)))
@@ -83,8 +88,23 @@ def _check(db: Database, store: Store, settings: Settings, options: argparse.Nam
         if not options.json:
             print(f"{len(found)} found, {len(found) - len(left)} repaired.")
         found = left
+    if not options.json:
+        print(_scrubbed(db))
     _print(found, ("kind", "bytes", "object", "detail"), options.json)
     return 1 if found else 0
+
+
+def _scrubbed(db: Database) -> str:
+    """How far the scrub is, which hashes all objects while the service runs."""
+    with db.read() as session:
+        row = session.get(Scrub, 1)
+    if row is None:
+        return "The scrub has not begun yet."
+    ended = "never" if row.ended_at is None else rfc3339(row.ended_at)
+    return (
+        f"The scrub last hashed everything: {ended}; since ever {row.objects} objects, {row.bytes:,} bytes"
+        f"{f'; now at {row.cursor}' if row.cursor else ''}."
+    )
 
 
 def _print(found: Sequence[Removal | consistency.Drift], columns: Sequence[str], as_json: bool) -> None:

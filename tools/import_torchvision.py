@@ -1,10 +1,14 @@
 """Turns a torchvision checkpoint (a .pth state dict) into a base that POST /v1/bases accepts.
 
-    python tools/import_torchvision.py ARCH FILE.pth OUT.safetensors [--image-size 224]
+    python -m tools.import_torchvision ARCH FILE.pth OUT.safetensors [--image-size 224] [--stem STEM] [--patch N]
 
 ARCH is torchvision's name, as resnet18, vit_b_16 or convnext_tiny. Runs in a process of its own, by an operator
 who trusts the file; it is still read with `weights_only=True`, which executes nothing. The classifier is left
-out, floats become float32, and every name and shape is checked before OUT appears.
+out, floats become float32, and every name and shape is checked before OUT appears. At the end it prints the
+request that uploads OUT, and what a model that starts from it must say.
+
+A checkpoint for images of 224 pixels has a large stem (ResNet, ConvNeXt); with `--stem standard` it fits a model
+of small images. The positions of a vision transformer fix the image size: `--image-size` over `--patch` a side.
 """
 
 from __future__ import annotations
@@ -13,22 +17,26 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from core.learn.networks import ImageSpec, expected_base
+from core.requests.base_advice import advice, body, query
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
-def convert(name: str, state: object, image_size: int) -> dict[str, Tensor]:
+def convert(architecture: Mapping[str, Any], state: object, image_size: int) -> dict[str, Tensor]:
     """The backbone's tensors of a state dict. ValueError names what is missing, extra or of another shape."""
+    name = architecture["name"]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
-    expected = expected_base({"name": name}, ImageSpec(image_size, 3))
+    expected = expected_base(architecture, ImageSpec(image_size, 3))
     ignored = tuple(expected["ignored"])
     if not ignored:
         raise ValueError(f"{name} is not one of torchvision's architectures")
@@ -44,13 +52,48 @@ def convert(name: str, state: object, image_size: int) -> dict[str, Tensor]:
             raise ValueError(f"the file lacks the tensor {key}")
         tensor = state[key]
         if list(tensor.shape) != entry["shape"]:
-            raise ValueError(f"{key} has shape {list(tensor.shape)}, {name} has {entry['shape']}")
+            shapes = (_shape(tensor.shape), _shape(entry["shape"]))
+            what = f"{key} has shape {shapes[0]}, {name} for images of {image_size} pixels has {shapes[1]}"
+            raise ValueError(what + _options(architecture, image_size, state, expected))
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
         tensors[key] = (
             tensor.detach().to(_DTYPES[entry["dtype"]]).clone(memory_format=torch.contiguous_format)
         )
     return tensors
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "a single number"
+
+
+def _options(
+    architecture: Mapping[str, Any], image_size: int, state: Mapping[str, Tensor], expected: Mapping[str, Any]
+) -> str:
+    """The options with which the file would fit, as the end of a sentence; empty where there are none."""
+    ignored, wanted = tuple(expected["ignored"]), expected["tensors"]
+    found = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
+    shapes = {key: entry["shape"] for key, entry in wanted.items() if key in found}
+    fitting = advice(dict(architecture), {"size": image_size, "channels": 3}, found, shapes)
+    if fitting is None or fitting.image["channels"] != 3:
+        return ""
+    chosen = {"image-size": fitting.image["size"]}
+    chosen |= {key: fitting.architecture[key] for key in ("stem", "patch") if fitting.architecture.get(key)}
+    return "; it fits with " + " ".join(f"--{key} {value}" for key, value in chosen.items())
+
+
+def _read(file: Path) -> object:
+    """What a .pth holds. ValueError for a pickled model, which is code."""
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)  # noqa: TID251
+    except Exception as error:
+        if "weights only" not in str(error).lower():
+            raise
+        raise ValueError(
+            "it is no PyTorch file, or holds more than tensors (a whole pickled model, for example), which is never "
+            "read. Where you trust it, load it in Python and save its state dict: "
+            "torch.save(model.state_dict(), 'FILE.pth')"
+        ) from error
 
 
 def main(arguments: list[str]) -> None:
@@ -60,10 +103,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("file", type=Path, help="the state dict, .pth")
     parser.add_argument("out", type=Path, help="the base, .safetensors")
     parser.add_argument("--image-size", type=int, default=224, help="pixels a side (positions of a ViT)")
+    parser.add_argument("--stem", choices=("small", "standard"), help="of a ResNet or ConvNeXt; else by size")
+    parser.add_argument("--patch", type=int, help="pixels a side of a ViT's patch; else by size")
     chosen = parser.parse_args(arguments)
+    given = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
+    architecture = {key: value for key, value in given.items() if value is not None}
     try:
-        state = torch.load(chosen.file, map_location="cpu", weights_only=True)  # noqa: TID251
-        tensors = convert(chosen.arch, state, chosen.image_size)
+        tensors = convert(architecture, _read(chosen.file), chosen.image_size)
     except Exception as error:
         # Whatever is wrong with the operator's file ends as one sentence on stderr.
         raise SystemExit(f"cannot import {chosen.file}: {error}") from error
@@ -76,6 +122,9 @@ def main(arguments: list[str]) -> None:
         Path(temporary).unlink(missing_ok=True)
     size = sum(tensor.nbytes for tensor in tensors.values())
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
+    image = {"size": chosen.image_size, "channels": 3}
+    print(f"upload it: POST /v1/bases?{query(architecture, image)}")
+    print(f"a model that fits: {body(architecture, image)}")
 
 
 if __name__ == "__main__":

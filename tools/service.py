@@ -4,7 +4,9 @@ The demo, the end-to-end tests and the benchmarks all start the product this way
 `make serve` runs, on a free port, with its own data directory.
 """
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +22,11 @@ import httpx
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 60.0
 STOP_S = 40.0
+PORTS = range(20_000, 32_000)
+
+
+class NotReady(RuntimeError):
+    """The service did not get ready; the message holds the end of its log."""
 
 
 @dataclass
@@ -42,10 +49,11 @@ def running(data_dir: Path, environment: Mapping[str, str] | None = None) -> Ite
         environment: settings to add, such as `{"PERENNIAL_THREADS": "1"}`.
 
     Raises:
-        RuntimeError: it did not get ready; the message holds the end of its log.
+        NotReady: it did not.
     """
     port = free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
+    lend_catalogue(data_dir)
     log = data_dir / "service.log"
     settings = {
         **os.environ,
@@ -67,11 +75,26 @@ def running(data_dir: Path, environment: Mapping[str, str] | None = None) -> Ite
         _stop(process)
 
 
+def lend_catalogue(data_dir: Path) -> None:
+    """Let a new data directory use the catalogue of the learning code that `PERENNIAL_TEST_CATALOGUE` names.
+
+    To make it takes seconds, and a run of the tests starts a hundred services from the same sources.
+    """
+    lent, own = os.environ.get("PERENNIAL_TEST_CATALOGUE"), data_dir / "catalogue"
+    if lent and not own.exists():
+        own.symlink_to(lent)
+
+
 def free_port() -> int:
-    """A TCP port that was free a moment ago on the loopback address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port that was free a moment ago on the loopback address.
+
+    It is none of those that the system gives to outgoing connections: one of them could take it before it is used.
+    """
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"No port of 127.0.0.1 is free from {PORTS.start} to {PORTS.stop - 1}.")
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -86,7 +109,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
             pass  # not listening yet
         time.sleep(0.05)
     end = log.read_text(errors="replace")[-4000:]
-    raise RuntimeError(f"The service did not get ready at {url}. The end of its log:\n{end}")
+    raise NotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

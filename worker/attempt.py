@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import disk, telemetry
+from core import disk, machine, telemetry
 from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
@@ -24,7 +24,7 @@ from core.ingest.ingest import Stopped
 from core.kill_points import reached
 from core.settings import Settings
 from core.store import Store
-from core.work import anytime, progress, snapshots
+from core.work import anytime, duration, progress, snapshots
 from core.work import claim as claims
 from core.work.claim import Claim
 from core.work.prepare import prepare
@@ -32,6 +32,7 @@ from core.work.publish import publish
 from core.work.validate import validate
 from worker.child import Event, Zygote, ZygoteDied
 from worker.heartbeat import Heartbeat
+from worker.memory import MemoryWatch
 from worker.supervisor import Outcome, Periods, supervise
 
 log = structlog.get_logger(__name__)
@@ -43,6 +44,8 @@ PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 SAY_FIRST_S, SAY_LONGEST_S = 0.25, 4.0
 """Between attempts to say how it ended, during an outage of the database."""
 PROGRESS_S = 1.0
+SLACK_BYTES = 512 << 20
+"""Of addresses that a job process reserves and does not use; measured: 100 to 300 MB."""
 FATAL = frozenset({"data", "code", "non-finite"})
 """Kinds of error that another attempt would only repeat."""
 
@@ -137,13 +140,29 @@ class Attempt:
         if self._must_stop():
             self._stopped()
             return
-        child = tools.zygote().spawn(spec)
-        log.info("job process", pid=child.pid)
         settings = tools.settings
-        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s)
+        left_s = self._left_s()
+        bound = settings.job_bytes
+        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and _on_cpu(settings) else 0)
+        log.info("job process", pid=child.pid)
+        periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
         recorder = _Recorder(tools.db, tools.store, claim)
-        outcome = supervise(child, self._beat, recorder, periods, self._stop)
-        self._conclude(outcome)
+        with MemoryWatch(child, bound) as memory:
+            outcome = supervise(child, self._beat, recorder, periods, self._stop)
+        refused = outcome.event.get("kind") == "memory" and _on_cpu(settings)
+        if bound and (refused or (memory.exceeded and outcome.ending == "died")):
+            log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
+            self._fail("memory", _outgrown(bound))
+        else:
+            self._conclude(outcome)
+
+    def _left_s(self) -> float:
+        """Seconds that the job may still run."""
+        most, db = self._tools.settings.max_job_s, self._tools.db
+        if not most:
+            return float("inf")
+        with db.read() as session:
+            return most - duration.seconds(session, self._claim.job_id, db.now(session))
 
     def _validated(self) -> bool:
         """Decode the archive; False when a stop was asked for meanwhile."""
@@ -189,6 +208,8 @@ class Attempt:
             case "stalled":
                 seconds = self._tools.settings.stall_s
                 self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
+            case "overtime":
+                self._fail("time", _overtime(self._tools.settings.max_job_s))
             case "error":
                 message = str(event.get("message", ""))
                 kind = str(event.get("kind", "code"))
@@ -207,7 +228,7 @@ class Attempt:
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
-                version = publish(self._tools.db, self._tools.store, self._claim, result)
+                made = publish(self._tools.db, self._tools.store, self._claim, result)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_outage(error):
                     raise
@@ -221,8 +242,8 @@ class Attempt:
                         raise
                     time.sleep(0.1)
             else:
-                log.info("published", version=version)
-                _ended("published")
+                log.info(made.status, version=made.number)
+                _ended(made.status)
                 return
 
     def _stopped(self) -> None:
@@ -340,6 +361,29 @@ class _Recorder:
 
 def _ended(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
+
+
+def _on_cpu(settings: Settings) -> bool:
+    return settings.device == "cpu" or (settings.device == "auto" and not machine.with_cuda())
+
+
+def _outgrown(bound: int) -> str:
+    return (
+        f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
+        "(PERENNIAL_JOB_MEMORY_BYTES). Retry it with a smaller recipe.batch_size or another method, or start a model with "
+        "a smaller architecture or image."
+    )
+
+
+def _overtime(most_s: float) -> str:
+    return (
+        f"The job ran longer than the {_spoken(most_s)} that one job may have here (PERENNIAL_MAX_JOB_S; pauses do "
+        "not count). Retry it with fewer epochs, or send smaller batches."
+    )
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:g} seconds"
 
 
 def _death(status: int | None) -> str:

@@ -20,6 +20,7 @@ from core.db.session import Database
 from core.doorbell import QUEUE, TASK, Doorbell
 from core.errors import PerennialError
 from core.logging import configure
+from core.private import keep_private
 from core.settings import Settings
 from worker.loop import Worker, freeze_imports
 
@@ -29,7 +30,7 @@ KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPC
 """A connection that was cut without a word is noticed within a minute; the kernel's default is two hours."""
 
 settings = Settings()
-app = Celery("perennial", broker=settings.broker_url or None, set_as_current=True)
+app = Celery("perennial", broker=settings.resolved_broker_url or None, set_as_current=True)
 app.conf.update(
     task_acks_late=False,
     task_reject_on_worker_lost=False,
@@ -95,6 +96,9 @@ def _init(**_given: Any) -> None:
     """Start early: the zygote imports torch while Celery connects."""
     if not settings.broker_url:
         raise SystemExit("PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`.")
+    open_to_others = keep_private(settings.data_dir)
+    if open_to_others is not None:
+        log.warning("data directory open to others", advice=open_to_others)
     try:
         _worker()
     except (PerennialError, SQLAlchemyError) as error:

@@ -19,6 +19,8 @@ from typing import Any
 
 import structlog
 
+from core import helper_process
+
 log = structlog.get_logger(__name__)
 
 Event = dict[str, Any]
@@ -62,7 +64,7 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env={**os.environ, **MALLOC, "OPENBLAS_NUM_THREADS": "1"},
+                env=helper_process.environment(**MALLOC, OPENBLAS_NUM_THREADS="1"),
                 start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
             )
         self._socket = ours
@@ -89,8 +91,11 @@ class Zygote:
         """Whether the process still runs."""
         return self._process.poll() is None
 
-    def spawn(self, spec: Path) -> "Child":
+    def spawn(self, spec: Path, data_bytes: int = 0) -> "Child":
         """Fork a child that runs the job described by the file `spec`.
+
+        Args:
+            data_bytes: that it may allocate beyond what it is forked with (`RLIMIT_DATA`); 0: no limit.
 
         Raises:
             ZygoteDied: no child could be started.
@@ -99,7 +104,7 @@ class Zygote:
         event_read, event_write = os.pipe2(os.O_CLOEXEC)
         control_read, control_write = os.pipe2(os.O_CLOEXEC)
         try:
-            request = json.dumps({"spec": str(spec)}).encode()
+            request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
             socket.send_fds(self._socket, [request], [event_write, control_read])
             pid = self._started(time.monotonic() + SPAWN_S)
         except (OSError, ZygoteDied) as error:

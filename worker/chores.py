@@ -3,7 +3,7 @@
 The chores: take back jobs whose lease ran out, ring again for jobs that wait and nobody rang for in 5 s, and touch
 `worker-alive` in the data directory: the age of that file is the worker's health check, since a Celery worker that
 runs a job answers no ping. The sweeps, which may take long and so have a thread of their own: remove what nobody
-needs any more, and measure what owners have.
+needs any more, and measure what owners have. The scrub, which hashes all that is stored, has one too.
 """
 
 import threading
@@ -46,6 +46,10 @@ class Chores:
     def end(self) -> None:
         """Begin no other chore."""
         self._end.set()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait inside a chore that takes long; True: it is to end."""
+        return self._end.wait(seconds)
 
     def close(self) -> None:
         """End the thread after its present chore."""

@@ -210,6 +210,7 @@ def main() -> int:
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
+    os.umask(0o077)  # all parts inherit it; see core.private
     told = _prepare()
     if told is None:
         return 1
@@ -217,7 +218,10 @@ def main() -> int:
     host = f"[{told['host']}]" if ":" in told["host"] else told["host"]
     say(f"Perennial serves http://{host}:{port} (documentation: /docs). Data: {told['data_dir']}")
     if told["admin_key"]:
-        say(f"Admin key, shown only now: {told['admin_key']} (also in {told['data_dir']}/admin-key)")
+        file = f"{told['data_dir']}/admin-key"
+        # A terminal forgets; what goes to a file or a journal is read by others, and for years.
+        said = f"{told['admin_key']} (also in {file})" if sys.stderr.isatty() else f"in the file {file}"
+        say(f"Admin key: {said}")
     launcher = Launcher(parts(told, port), float(told["grace_s"]))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)

@@ -28,10 +28,12 @@ from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
 from core.kill_points import reached
 from core.logging import configure
+from core.private import keep_private
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import claim as claims
-from core.work import sweep
+from core.work import scrub, sweep
+from core.work.scrub import Scrubber
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
 from worker.chores import ALIVE, SWEEP_S, Chores
@@ -91,6 +93,8 @@ class Worker:
             },
         )
 
+        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._scrubbed})
+
     def start(self) -> None:
         """Check the schema, clear what dead workers left, and begin to import torch in the zygote.
 
@@ -103,9 +107,10 @@ class Worker:
         self.zygote()
 
     def start_chores(self) -> None:
-        """Begin with chores and sweeps."""
+        """Begin with chores, sweeps and the scrub."""
         self._chores.start()
         self._sweeps.start()
+        self._scrub.start()
 
     def _serve_figures(self) -> None:
         host, port = self.settings.host, self.settings.metrics_port
@@ -187,6 +192,9 @@ class Worker:
             reached("reap-committed")
         return found
 
+    def _scrubbed(self) -> None:
+        Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
+
     def rung(self) -> None:
         """Somebody rang: a running attempt looks at its job's state now."""
         attempt = self._attempt
@@ -196,8 +204,10 @@ class Worker:
     def close(self) -> None:
         """End chores, zygote and connections."""
         self._sweeps.end()  # while the chores end
+        self._scrub.end()
         self._chores.close()
         self._sweeps.close()
+        self._scrub.close()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -252,6 +262,9 @@ def main() -> int:
     """Run the embedded worker until TERM or INT; 0 after an orderly end."""
     configure("worker")
     settings = Settings()
+    open_to_others = keep_private(settings.data_dir)
+    if open_to_others is not None:
+        log.warning("data directory open to others", advice=open_to_others)
     stop = threading.Event()
 
     def ask_to_stop(_number: int, _frame: FrameType | None) -> None:

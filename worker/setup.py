@@ -1,4 +1,4 @@
-"""Everything that must be true before the service starts: schema, store, admin key, catalogue.
+"""Everything that must be true before the service starts: torch, schema, store, catalogue, admin key.
 
 Run by the launcher as a process of its own, `python -m worker.setup`, because the memory it takes is
 given back when it ends. Prints one JSON line: what the launcher needs to know.
@@ -13,9 +13,11 @@ from core.db.migrate import upgrade
 from core.db.session import Database
 from core.errors import PerennialError
 from core.logging import configure
+from core.private import keep_private
 from core.requests.keys import ensure_admin_key
 from core.settings import Settings
 from core.store import open_store
+from worker.torch_check import torch_checked
 
 
 def prepare(settings: Settings) -> dict[str, Any]:
@@ -26,17 +28,17 @@ def prepare(settings: Settings) -> dict[str, Any]:
         start, otherwise None.
 
     Raises:
-        PerennialError: database or store do not answer.
+        PerennialError: torch cannot be imported, or database or store do not answer.
     """
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     db = Database(settings.resolved_database_url)
     try:
-        upgrade(db)
-        open_store(settings).prepare()
-        secret = ensure_admin_key(db, settings.data_dir.absolute())
+        with torch_checked(settings):
+            upgrade(db)
+            open_store(settings).prepare()
+            load_catalogue(settings)  # made here once, so that the API serves from its first second
+        secret = ensure_admin_key(db, settings.data_dir.absolute())  # last: it is shown only once
     finally:
         db.close()
-    load_catalogue(settings)  # made here once, so that the API serves from its first second
     return {
         "host": settings.host,
         "port": settings.port,
@@ -51,8 +53,12 @@ def prepare(settings: Settings) -> dict[str, Any]:
 def main() -> int:
     """Prepare with the settings of the environment; 1 after a typed error, told in one sentence."""
     configure("setup", level="WARNING")
+    settings = Settings()
+    open_to_others = keep_private(settings.data_dir)
+    if open_to_others is not None:
+        print(open_to_others, file=sys.stderr)
     try:
-        told = prepare(Settings())
+        told = prepare(settings)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1

@@ -2,7 +2,8 @@
 
 Reads events and hands them on in batches, asks for a snapshot at every period and, where there is a better
 one, for the best state so far, and ends the child: at once on a lost lease or a cancel, in order (snapshot
-first) on a pause or a shutdown, by force when that takes longer than the grace, or after too long a silence.
+first) on a pause or a shutdown, by force when that takes longer than the grace, after too long a silence, or when
+its time is over.
 Knows no database: what to do with events is given to it.
 """
 
@@ -23,7 +24,7 @@ RECORD_S = 1.0
 """Events are recorded once in so many seconds, and when a phase begins."""
 TICK_S = 0.25
 
-Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled"]
+Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 
 
 class Recorder(Protocol):
@@ -53,12 +54,13 @@ class Beat(Protocol):
 
 @dataclass(frozen=True)
 class Periods:
-    """Seconds: between snapshots, between best states, of silence that end a child, of grace for a stop."""
+    """Seconds: between snapshots, between best states, of silence that end a child, of grace for a stop, in all."""
 
     snapshot_s: float
     anytime_s: float
     stall_s: float
     grace_s: float
+    left_s: float = float("inf")
 
 
 @dataclass
@@ -96,6 +98,7 @@ class _Watch:
         self._stop = stop
         now = time.monotonic()
         self._heard_at = now
+        self._end_at = now + periods.left_s
         self._recorded_at = 0.0
         self._snapshot_at = now + periods.snapshot_s
         self._anytime_at = now + periods.anytime_s
@@ -166,6 +169,9 @@ class _Watch:
         elif self._beat.asked is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.stop()
+        elif now > self._end_at:
+            log.warning("job process has had its time", pid=self._child.pid)
+            self._end("overtime")
         elif now - self._heard_at > self._periods.stall_s:
             log.warning("job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at))
             self._end("stalled")

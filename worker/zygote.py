@@ -2,8 +2,8 @@
 
 A child forked from it takes its first optimizer step in hundredths of a second instead of seconds.
 It runs no op and never opens CUDA, since neither survives a fork.
-The worker talks to it over one socket: a request is a JSON line with two descriptors (the write end of
-the event pipe, the read end of the control pipe); answers are JSON lines `{"ready"}`, `{"pid"}` and
+The worker talks to it over one socket: a request is a JSON line (`{"spec", "data_bytes"}`) with two
+descriptors (the write end of the event pipe, the read end of the control pipe); answers are JSON lines `{"ready"}`, `{"pid"}` and
 `{"pid", "status"}`. When the socket closes, the worker is gone and so is the zygote.
 
 Run as `python -m worker.zygote FD`.
@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -29,7 +30,7 @@ from core.kill_points import reached
 ChildMain = Callable[[str, int, int], int]
 """`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
 
-PRELOADED = ("torch", "torch._dynamo", "core.learn.job")
+PRELOADED = ("torch", "core.learn.job")
 REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's badness, so that a machine short of memory ends a job before a service."""
@@ -45,7 +46,7 @@ KILL_POINTS = {
 
 
 def preload() -> ChildMain:
-    """Import what every job needs; the first optimizer would import `torch._dynamo` in the child."""
+    """Import what every job needs."""
     for name in PRELOADED:
         importlib.import_module(name)
     from core.learn import job
@@ -89,13 +90,13 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_read, wake_write):
                     os.close(fd)
-                _child(server, child_main, str(json.loads(data)["spec"]), fds)
+                _child(server, child_main, json.loads(data), fds)
             for fd in fds:
                 os.close(fd)
             _say(server, {"pid": pid})
 
 
-def _child(server: socket.socket, child_main: ChildMain, spec: str, fds: list[int]) -> None:
+def _child(server: socket.socket, child_main: ChildMain, request: dict[str, Any], fds: list[int]) -> None:
     """Run one job in the forked process and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
@@ -104,9 +105,10 @@ def _child(server: socket.socket, child_main: ChildMain, spec: str, fds: list[in
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+        _bound(int(request.get("data_bytes") or 0))
         gc.enable()
         out_fd, control_fd = fds
-        status = child_main(spec, out_fd, control_fd)
+        status = child_main(str(request["spec"]), out_fd, control_fd)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:
@@ -117,6 +119,14 @@ def _child(server: socket.socket, child_main: ChildMain, spec: str, fds: list[in
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _bound(data_bytes: int) -> None:
+    """Let this process allocate no more than so much; what it could not have fails in it, with a sentence."""
+    if data_bytes:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack of what was forked
+        limit = pages * resource.getpagesize() + data_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _reap(server: socket.socket) -> None:

@@ -3,19 +3,22 @@
 from fastapi import APIRouter, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, Cursor, Db, Limit, Read, Write
+from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
 from api.problems import answers
-from api.schemas.common import ModelPath
+from api.schemas.common import Json, ModelPath
 from api.schemas.versions import AliasHistory, AliasIn, AliasOut, AliasPath, RollbackIn
 from core.requests import aliases
 
 router = APIRouter(tags=["aliases"])
 
 
-@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut)
-def set_alias(model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db) -> Response:
-    """Point an alias at a version."""
-    return json_answer(aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason))
+@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=answers(409))
+def set_alias(
+    model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
+) -> Response:
+    """Point an alias at a version. `production` on an older one stays there until it is told to follow."""
+    found = aliases.set_alias(db, actor, model, alias, version=body.version, reason=body.reason)
+    return _moved(found, bell)
 
 
 @router.get("/v1/models/{model}/aliases/{alias}/history", response_model=AliasHistory)
@@ -28,8 +31,22 @@ def history(
 
 @router.post("/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=answers(409))
 def rollback(
-    model: ModelPath, alias: AliasPath, actor: Write, db: Db, body: RollbackIn | None = None
+    model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
 ) -> Response:
-    """Point an alias at its previous target whose gate passed."""
-    reason = body.reason if body is not None else None
-    return json_answer(aliases.rollback(db, actor, model, alias, reason=reason))
+    """Point an alias at an earlier target; `production` stays there until it is told to follow."""
+    given = body or RollbackIn()
+    found = aliases.rollback(db, actor, model, alias, version=given.version, reason=given.reason)
+    return _moved(found, bell)
+
+
+@router.post("/v1/models/{model}/aliases/{alias}/follow", response_model=AliasOut)
+def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell) -> Response:
+    """Move `production` to the newest version of the line, and let it follow from now on."""
+    return _moved(aliases.follow(db, actor, model, alias), bell)
+
+
+def _moved(found: tuple[Json, str | None], bell: Bell) -> Response:
+    answer, job = found
+    if job is not None:
+        bell.ring(job)  # it may be its turn now
+    return json_answer(answer)

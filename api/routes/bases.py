@@ -7,14 +7,15 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import BlobStore, CatalogueOf, Config, Db, Read, Write
+from api.dependencies import BlobStore, CatalogueOf, Config, Db, Read, ShapeWork, Write
 from api.in_flight import InFlight, replayed, same_body
 from api.problems import answers
 from api.routes.models import IdempotencyKey
 from api.schemas.admin import BaseOut
 from api.uploads import Head, head, slot, spooled
-from core.errors import UnsupportedType
+from core.errors import BaseInvalid, UnsupportedType
 from core.requests import bases, idempotency, quota
+from core.requests.admission import Admission
 
 router = APIRouter(tags=["bases"])
 
@@ -38,13 +39,19 @@ async def create(
     request: Request,
     architecture: Annotated[
         str,
-        Query(description="A name, or a JSON object with hyper-parameters", min_length=1, max_length=4000),
+        Query(
+            description='A name (resnet18), or a JSON object with hyper-parameters: {"name": "resnet18", "stem": '
+            '"standard"} for a checkpoint of large images, {"name": "vit_b_16", "patch": 16}',
+            min_length=1,
+            max_length=4000,
+        ),
     ],
     actor: Write,
     db: Db,
     blobs: BlobStore,
     settings: Config,
     catalogue: CatalogueOf,
+    work: ShapeWork,
     image_size: Annotated[int | None, Query(ge=8, le=1024, description="Pixels a side; default 32")] = None,
     channels: Annotated[int | None, Query(ge=1, le=3, description="1 or 3; default 3")] = None,
     idempotency_key: IdempotencyKey = None,
@@ -52,24 +59,43 @@ async def create(
         str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
     ] = None,
 ) -> Response:
-    """Upload a base; its header is checked before anything else."""
+    """Upload a base; its header is checked before anything else.
+
+    A file that differs from the architecture in its stem, patches or channels alone is refused with `fits`: the query,
+    architecture and image that it fits.
+    """
     del content_digest  # read with the rest of the head
     limit = min(MAX_BYTES, settings.max_body_bytes)
     known = _head(request, settings, limit)
 
-    def wanted() -> tuple[dict[str, Any], dict[str, Any]]:
+    def wanted() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
         resolved, image = bases.parse_architecture(catalogue(), architecture, image_size, channels)
-        bases.expected_base(settings, resolved, image)  # an impossible one is refused before the upload
-        return resolved, image
+        Admission.of(settings).check_network(resolved, image)
+        if known.length == 0:
+            raise BaseInvalid("The body is empty; a base is a safetensors file.")
+        return resolved, image, bases.known_base(settings, resolved, image)
+
+    def expect() -> dict[str, Any]:
+        return bases.expected_base(settings, resolved, image)
 
     def keep(path: File, repeat: idempotency.Request | None) -> dict[str, Any]:
         return bases.create(
-            db, blobs, settings, actor, architecture=resolved, image=image, path=path, repeat=repeat
+            db,
+            blobs,
+            settings,
+            actor,
+            architecture=resolved,
+            image=image,
+            expected=expected,
+            path=path,
+            repeat=repeat,
         )
 
     key = idempotency.checked(idempotency_key)
     with slot(request, actor.owner_id, settings.max_uploads):
-        resolved, image = await to_thread.run_sync(wanted)
+        resolved, image, expected = await to_thread.run_sync(wanted)
+        if expected is None:  # an impossible architecture is refused before the upload
+            expected = await work.run(actor.owner_id, expect)
 
         def admit() -> None:
             quota.require_room(db, actor.owner_id, settings.max_owner_bytes, known.length)

@@ -4,8 +4,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.answers import json_answer
-from api.dependencies import LIMIT, Bell, CatalogueOf, Config, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.answers import json_answer, queued
+from api.dependencies import (
+    LIMIT,
+    Bell,
+    CatalogueOf,
+    Config,
+    Cursor,
+    Db,
+    ExportWork,
+    Limit,
+    ObjectStore,
+    Read,
+    Write,
+)
 from api.downloads import DOWNLOAD_HEADERS, described, download
 from api.event_stream import EVENT_STREAM, follow
 from api.guard import hot
@@ -15,8 +27,9 @@ from api.schemas.jobs import EventPage, JobOut, JobPage, LogPage, PointPage, Ret
 from core.db.hot import EventRow, HotReads, JobRow
 from core.db.states import Action, State
 from core.errors import Invalid
-from core.requests import jobs
+from core.requests import job_answer, jobs, retries
 from core.requests.actor import Actor
+from core.requests.admission import Admission
 from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import rfc3339
@@ -45,12 +58,13 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="G
 async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
     """One job; poll it with `If-None-Match`."""
     row = await _job(request, actor, job)
-    tag = jobs.etag(row)
+    aside = await _aside(request, row)
+    tag = job_answer.etag(row, aside)
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    return Response(jobs.encoded(row), 200, headers, "application/json")
+    return Response(job_answer.encoded(row, aside), 200, headers, "application/json")
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=answers(404))
@@ -70,8 +84,8 @@ def list_jobs(
 
 
 def _act(action: Action) -> Any:
-    def act(job: JobPath, actor: Write, db: Db, store: ObjectStore, bell: Bell) -> Response:
-        answer = jobs.act(db, store, actor, job, action)
+    def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
+        answer = jobs.act(db, actor, job, action)
         if action is not Action.PAUSE:
             bell.ring(answer["id"])  # the next job of the model, or this one again
         return json_answer(answer)
@@ -81,7 +95,7 @@ def _act(action: Action) -> Any:
 
 
 _DOCS = {
-    Action.CANCEL: "End the job for good; the model's next job follows.",
+    Action.CANCEL: "End the job; the model's next job follows. It can be retried while its data is kept.",
     Action.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
     Action.RESUME: "Let a paused job go on, from its newest snapshot.",
 }
@@ -106,13 +120,15 @@ def retry(
     settings: Config,
     body: Retry | None = None,
 ) -> Response:
-    """Learn the task again: after a failure the same job, after a held version a new one."""
+    """Learn the task again, at its place: a failed or cancelled job itself, after a held version a new one."""
     override = None if body is None else body.recipe
     most = settings.max_open_jobs
-    answer, fresh = jobs.retry(db, catalogue(), actor, job, override, max_open_jobs=most)
+    answer, fresh = retries.retry(
+        db, catalogue(), actor, job, override, max_open_jobs=most, admission=Admission.of(settings)
+    )
     if fresh:
         bell.ring(answer["id"])
-    return json_answer(answer, 202, {"Location": f"/v1/jobs/{answer['id']}", **RETRY_AFTER})
+    return queued(answer)
 
 
 @router.get(
@@ -198,11 +214,18 @@ async def metrics(
     return json_answer({"items": points[:limit], "next_cursor": following})
 
 
-def download_anytime(
-    request: Request, job: JobPath, actor: Read, db: Db, store: ObjectStore, settings: Config
+async def download_anytime(
+    request: Request,
+    job: JobPath,
+    actor: Read,
+    db: Db,
+    store: ObjectStore,
+    settings: Config,
+    work: ExportWork,
 ) -> Response:
     """The best validated state of a job that is not over yet, in the format of a version's download."""
-    file = anytime_file(db, store, actor, job, settings.folder("spool"))
+    spool = settings.folder("spool")
+    file = await work.run(actor.owner_id, lambda: anytime_file(db, store, actor, job, spool))
     return download(request, file, file.sha256, file.size, ZIP, file.filename)
 
 
@@ -256,6 +279,15 @@ def matches(if_none_match: str, tag: str) -> bool:
         return True
     names = [name.strip() for name in if_none_match.split(",")]
     return "*" in names or tag in names or f"W/{tag}" in names
+
+
+async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
+    """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
+    if row.stop_task is None:
+        return job_answer.Aside(row.outcome)
+    found = await _hot(request).stop(row.model_id, row.stop_task)
+    stop = None if found is None else job_answer.Stop(row.stop_task, *found)
+    return job_answer.Aside(row.outcome, stop)
 
 
 async def _job(request: Request, actor: Actor, job_id: str) -> JobRow:

@@ -5,11 +5,23 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, BlobStore, CatalogueOf, Cursor, Db, Limit, ObjectStore, Read, Write
+from api.dependencies import (
+    LIMIT,
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Cursor,
+    Db,
+    Limit,
+    ObjectStore,
+    Read,
+    Write,
+)
 from api.problems import answers
 from api.schemas.common import Json, ModelPath
 from api.schemas.models import ModelIn, ModelOut, ModelPage, ModelPatch
 from core.requests import idempotency, models
+from core.requests.admission import Admission
 
 router = APIRouter(tags=["models"])
 
@@ -32,15 +44,16 @@ def create(
     db: Db,
     blobs: BlobStore,
     catalogue: CatalogueOf,
+    settings: Config,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Create a model: a named lineage of versions."""
-    given = body.model_dump()
+    given = body.model_dump(exclude_unset=True)  # what the request says: `create` tells of a default
     repeat = None
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
-    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat)
+    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat, Admission.of(settings))
     return json_answer(answer, 201, {"Location": f"/v1/models/{answer['id']}"}, replay=replay)
 
 
@@ -59,10 +72,12 @@ def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Respo
 
 
 @router.patch("/v1/models/{model}", response_model=ModelOut)
-def change(model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf) -> Response:
+def change(
+    model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf, settings: Config
+) -> Response:
     """Change recipe or gate for later tasks."""
     patch: Json = body.model_dump(exclude_unset=True)
-    return json_answer(models.change(db, catalogue(), actor, model, patch))
+    return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.of(settings)))
 
 
 @router.delete("/v1/models/{model}", status_code=204)

@@ -1,8 +1,8 @@
-"""The page that Prometheus reads; any key may."""
+"""The page that Prometheus reads, with a key of scope scrape: its figures are of all owners."""
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import Db, Read
+from api.dependencies import Db, Scrape
 from api.observe import page
 from core.requests.queue import figures
 from core.telemetry import CONTENT_TYPE
@@ -15,7 +15,7 @@ router = APIRouter(tags=["operation"])
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(request: Request, actor: Read, db: Db) -> Response:
+def metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """Queue, jobs and versions from the database; latencies and failures of the API's processes."""
     del actor
     return Response(page(figures(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 import structlog
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import StringConstraints
 
-from api.answers import json_answer
+from api.answers import json_answer, queued
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -24,17 +23,20 @@ from api.dependencies import (
 from api.in_flight import InFlight, replayed, same_body
 from api.problems import answers
 from api.routes.models import IdempotencyKey
-from api.schemas.common import Json, ModelPath
-from api.schemas.tasks import Accepted, Report, TaskOut, TaskPage
+from api.schemas.common import FreeName, Json, ModelPath
+from api.schemas.jobs import JobOut, Retry
+from api.schemas.tasks import Accepted, Report, Settle, TaskOut, TaskPage
 from api.strict_json import parse
 from api.uploads import Received, head, slot, spooled
 from core.db.session import Database
 from core.errors import InvalidRecipe
+from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, sniff
-from core.requests import idempotency, tasks
+from core.requests import idempotency, settling, tasks
 from core.requests.actor import Actor
+from core.requests.admission import Admission
 from core.requests.recipe import MAX_RECIPE_BYTES
 
 router = APIRouter(tags=["tasks"])
@@ -45,9 +47,7 @@ _inspections = CapacityLimiter(2)
 """Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
 
 Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the task")]
-TaskName = Annotated[
-    str, StringConstraints(min_length=1, max_length=100), Query(description="Name of the batch")
-]
+TaskName = Annotated[FreeName, Query(description="Name of the batch")]
 _binary = {"schema": {"type": "string", "format": "binary"}}
 _upload: dict[str, Any] = {
     "requestBody": {
@@ -93,6 +93,10 @@ async def submit(
     catalogue: CatalogueOf,
     name: TaskName | None = None,
     validate: Annotated[Literal["only"] | None, Query(description="Check the batch, submit nothing")] = None,
+    duplicates_policy: Annotated[
+        DuplicatesPolicy,
+        Query(description="Equal images of one class: keep all of them, or drop all but the first"),
+    ] = "keep",
     idempotency_key: IdempotencyKey = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
@@ -121,9 +125,11 @@ async def submit(
                 request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
             )
             async with received as upload:
-                batch = await _batch(upload, name, override, limits)
+                batch = await _batch(upload, name, override, limits, duplicates_policy)
                 if validate == "only":
-                    report = await to_thread.run_sync(tasks.check, db, catalogue(), actor, model, batch)
+                    report = await to_thread.run_sync(
+                        tasks.check, db, catalogue(), actor, model, batch, Admission.of(settings)
+                    )
                     return json_answer(report)
                 answer, replay = await _submit(db, store, settings, catalogue, actor, model, batch, None)
         else:
@@ -149,7 +155,7 @@ async def submit(
                         if mark.replay.fingerprint != repeat.fingerprint:
                             raise idempotency.mismatch()
                         return replayed(mark.replay)
-                    batch = await _batch(upload, name, override, limits)
+                    batch = await _batch(upload, name, override, limits, duplicates_policy)
                     answer, replay = await _submit(
                         db, store, settings, catalogue, actor, model, batch, repeat
                     )
@@ -176,14 +182,29 @@ async def _submit(
         most = settings.max_owner_bytes
         jobs = settings.max_open_jobs
         return tasks.submit(
-            db, store, catalogue(), actor, model, batch, repeat, max_bytes=most, max_open_jobs=jobs
+            db,
+            store,
+            catalogue(),
+            actor,
+            model,
+            batch,
+            repeat,
+            max_bytes=most,
+            max_open_jobs=jobs,
+            admission=Admission.of(settings),
         )
 
     # Shielded by running to its end in a thread: a client that leaves now has submitted its batch.
     return await to_thread.run_sync(work)
 
 
-async def _batch(upload: Received, name: str | None, override: Json | None, limits: Limits) -> tasks.Batch:
+async def _batch(
+    upload: Received,
+    name: str | None,
+    override: Json | None,
+    limits: Limits,
+    duplicates: DuplicatesPolicy,
+) -> tasks.Batch:
     field = upload.fields.get("recipe")
     if field is not None:
         if override is not None:
@@ -193,7 +214,7 @@ async def _batch(upload: Received, name: str | None, override: Json | None, limi
         override = _recipe(field.encode())
     media_type = await to_thread.run_sync(_media_type, upload)
     directory = await to_thread.run_sync(inspect, upload.path, media_type, limits, limiter=_inspections)
-    return tasks.Batch(upload.path, upload.sha256, upload.size, directory, name, override or {})
+    return tasks.Batch(upload.path, upload.sha256, upload.size, directory, name, override or {}, duplicates)
 
 
 def _media_type(upload: Received) -> str:
@@ -226,6 +247,56 @@ def list_tasks(
 def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     """One batch: digest, classes, counts, report, job, version and accuracy."""
     return json_answer(tasks.read(db, actor, model, n))
+
+
+@router.post("/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=answers(409))
+def go_on(
+    model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
+) -> Response:
+    """Let the line go on without a task whose version is held; the version stays, the task is skipped."""
+    return _settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
+
+
+@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=answers(409))
+def discard(
+    model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
+) -> Response:
+    """Give a task up: no version must have been taught it, and nothing waits for it."""
+    return _settled(settling.discard(db, actor, model, n, None if body is None else body.reason), bell)
+
+
+@router.post(
+    "/v1/models/{model}/tasks/{n}/relearn",
+    status_code=202,
+    response_model=JobOut,
+    responses=answers(409, 429),
+)
+def relearn(
+    model: ModelPath,
+    n: Number,
+    actor: Write,
+    db: Db,
+    bell: Bell,
+    catalogue: CatalogueOf,
+    settings: Config,
+    body: Retry | None = None,
+) -> Response:
+    """Learn a task again that the line lacks, before all waiting ones."""
+    override = None if body is None else body.recipe
+    most = settings.max_open_jobs
+    answer, fresh = settling.relearn(
+        db, catalogue(), actor, model, n, override, max_open_jobs=most, admission=Admission.of(settings)
+    )
+    if fresh:
+        bell.ring(answer["id"])
+    return queued(answer)
+
+
+def _settled(found: tuple[Json, str | None], bell: Bell) -> Response:
+    answer, job = found
+    if job is not None:
+        bell.ring(job)  # it may be its turn now
+    return json_answer(answer)
 
 
 @router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=answers(409))

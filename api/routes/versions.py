@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, BlobStore, Config, Cursor, Db, Limit, ObjectStore, Read
+from api.dependencies import LIMIT, BlobStore, Config, Cursor, Db, ExportWork, Limit, ObjectStore, Read
 from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
 from api.schemas.common import ModelPath
 from api.schemas.versions import FileList, VersionOut, VersionPage, VersionPath
@@ -34,7 +35,7 @@ def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> 
     return json_answer(versions.get_version(db, actor, model, version))
 
 
-def download_version(
+async def download_version(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -43,18 +44,35 @@ def download_version(
     store: ObjectStore,
     blobs: BlobStore,
     settings: Config,
+    work: ExportWork,
     format: Format = "safetensors",
     redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
 ) -> Response:
     """One zip: weights, configuration, and a model card with code that loads them."""
-    with files_of(db, actor, model):
-        file = exports.export(db, blobs, actor, model, version, format=format, spool=settings.folder("spool"))
-        elsewhere = _elsewhere(request, store, file.sha256, file.filename) if redirect else None
-        return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
+
+    def stored() -> exports.ExportFile | None:
+        with files_of(db, actor, model):
+            return exports.stored(db, blobs, actor, model, version, format=format)
+
+    def built() -> exports.ExportFile:
+        with files_of(db, actor, model):
+            spool = settings.folder("spool")
+            return exports.export(db, blobs, actor, model, version, format=format, spool=spool)
+
+    file = await to_thread.run_sync(stored) or await work.run(actor.owner_id, built)
+
+    def answer() -> Response:  # what is given out is hashed first
+        with files_of(db, actor, model):
+            elsewhere = _elsewhere(request, store, blobs, file) if redirect else None
+            return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
+
+    return await to_thread.run_sync(answer)
 
 
-def _elsewhere(request: Request, store: ObjectStore, sha256: str, filename: str) -> Response | None:
-    return redirect(request, store, sha256, ZIP, filename)
+def _elsewhere(
+    request: Request, store: ObjectStore, blobs: BlobStore, file: exports.ExportFile
+) -> Response | None:
+    return redirect(request, store, blobs, file.sha256, ZIP, file.filename)
 
 
 router.get(

@@ -1,11 +1,12 @@
 """Shapes of bases, keys, the audit trail and usage."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import StringConstraints
 
-from api.schemas.common import Body, Json, Shape
+from api.schemas.common import Body, FreeName, Json, Shape
 from core.ids import NAME_PATTERN
+from core.requests.actor import Scope
 
 
 class BaseOut(Shape):
@@ -20,11 +21,14 @@ class BaseOut(Shape):
 
 
 class KeyIn(Body):
-    """A new key. Without `owner` it belongs to the caller's owner; a new name makes a new owner."""
+    """A new key. Without `owner` it belongs to the caller's owner; a new name makes a new owner.
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    `scope`: each covers those before it, except `scrape`, which opens `/metrics` alone.
+    """
+
+    name: FreeName
     owner: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
-    scope: Literal["read", "write", "admin"] = "write"
+    scope: Scope = "write"
     expires_at: Annotated[str, StringConstraints(max_length=40)] | None = None
 
 

@@ -3,12 +3,26 @@
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+
+from core import characters
 
 Json = dict[str, Any]
 
 ModelPath = Annotated[str, Path(description="Id or name of the model", max_length=63)]
 JobPath = Annotated[str, Path(description="Id of the job", max_length=40)]
+
+
+FreeName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
+    AfterValidator(characters.name),
+]
+"""A name that a person chose, in any script (`core.characters`)."""
+Reason = Annotated[
+    str, StringConstraints(max_length=characters.MAX_PROSE_CHARS), AfterValidator(characters.prose)
+]
+"""Why somebody does something, in any script and of several lines."""
 
 
 class Body(BaseModel):

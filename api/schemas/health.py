@@ -1,4 +1,4 @@
-"""Shapes of the health checks."""
+"""Shapes of what needs no key: the health checks and the way in."""
 
 from typing import Literal
 
@@ -18,3 +18,18 @@ class Ready(Shape):
     database: Literal["up", "down"]
     store: Literal["up", "down", "full"]
     broker: Literal["up", "down", "none"]
+
+
+class Start(Shape):
+    """Where to go: paths of this service, and what else is needed at first."""
+
+    name: str
+    version: str
+    docs: str
+    openapi: str
+    health: str
+    ready: str
+    models: str
+    methods: str
+    key: str
+    readme: str

@@ -17,8 +17,21 @@ class Progress(Shape):
     eta_s: float | None
 
 
+class WaitingFor(Shape):
+    """A task that stops the line of the job's model. `kind`: held, failed or rejected."""
+
+    kind: str
+    version: int | None
+    task: int
+    detail: str
+
+
 class JobOut(Shape):
-    """The work of learning one task."""
+    """The work of learning one task.
+
+    `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
+    `warnings`: tasks that its version will lack, and what to do.
+    """
 
     id: str
     model: str
@@ -29,6 +42,9 @@ class JobOut(Shape):
     progress: Progress
     error: Json | None
     version: int | None
+    outcome: str | None
+    waiting_for: WaitingFor | None
+    warnings: list[str]
     recipe: Json
     retry_of: str | None
     created_at: str
@@ -44,7 +60,7 @@ class JobPage(Shape):
 
 
 class Retry(Body):
-    """A retry may bring another recipe override."""
+    """A retry or relearning may bring another recipe override; `{}`: the model's recipe, null: the one it had."""
 
     recipe: RecipeIn | None = None
 

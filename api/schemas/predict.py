@@ -1,19 +1,36 @@
 """Shapes of predictions."""
 
+from pydantic import Field
+
 from api.schemas.common import Shape
 
 
 class Prediction(Shape):
-    """The most probable label of one image, and all probabilities (they sum to 1)."""
+    """The most probable label of one image, and the `top_k` most probable ones, the greatest first."""
 
+    name: str | None = Field(description="File name of the part; null for arrays and for parts without one")
     label: str
     probability: float
     probabilities: dict[str, float]
 
 
+class ImageError(Shape):
+    """Why an image has no prediction: `code` is that of a problem, `/problems/<code>`."""
+
+    code: str
+    detail: str
+
+
+class Unusable(Shape):
+    """An image that cannot be used; the others of its request are answered all the same."""
+
+    name: str | None
+    error: ImageError
+
+
 class PredictOut(Shape):
-    """One prediction per image, in order."""
+    """One item per image, in the order sent."""
 
     version: int
     task: int | None
-    predictions: list[Prediction]
+    predictions: list[Prediction | Unusable]

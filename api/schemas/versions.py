@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from api.schemas.common import Body, Json, Shape
+from api.schemas.common import Body, Json, Reason, Shape
 
 VersionPath = Annotated[str, Path(description="Number or alias of the version", max_length=63)]
 AliasPath = Annotated[str, Path(description="Name of the alias", max_length=63)]
-Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class PartOut(Shape):
@@ -27,15 +26,21 @@ class PartOut(Shape):
 
 
 class VersionOut(Shape):
-    """An immutable version; `accuracy` is its row of the accuracy matrix."""
+    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was taught, in order.
+
+    `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
+    is settled.
+    """
 
     id: str
     number: int
     parent: int | None
     task: int | None
     job: str | None
+    tasks: list[int]
     status: str
     gate: Json
+    warnings: list[str]
     parts: list[PartOut]
     bytes: int
     bytes_new: int
@@ -75,21 +80,41 @@ class AliasIn(Body):
 
 
 class RollbackIn(Body):
-    """Why an alias is rolled back."""
+    """Where an alias goes back to (null: its previous target whose gate passed), and why."""
 
+    version: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     reason: Reason | None = None
 
 
+class LostTask(Shape):
+    """A task that production was taught before a move of it and is not now.
+
+    `training_data_until`: until when it can be learned again, while `can_relearn`.
+    """
+
+    task: int
+    name: str | None
+    classes: list[str]
+    lost_classes: list[str]
+    standing: str
+    training_data_until: str | None
+    can_relearn: bool
+
+
 class AliasOut(Shape):
-    """An alias."""
+    """An alias. Of `production` also whether it follows the line, and what its move has cost."""
 
     name: str
     version: int
     updated_at: str
+    follows: bool | None
+    line_head: int | None
+    lost_tasks: list[LostTask]
+    warnings: list[str]
 
 
 class AliasMoveOut(Shape):
-    """One move of an alias; `cause` is create, publish, set or rollback, `key` null for a worker."""
+    """One move of an alias; `cause` is create, publish, set, rollback or follow, `key` null for a worker."""
 
     id: int
     version: int
@@ -108,7 +133,10 @@ class AliasHistory(Shape):
 
 
 class MetricsOut(Shape):
-    """The accuracy matrix, and figures along the ancestors of `version`; undefined is null."""
+    """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
+
+    A row is a version `{version, task, parent, status}`, held ones among them; a column a task `{task, name, classes, n}`.
+    """
 
     version: int
     rows: list[Json]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-import torch._dynamo  # the first optimizer of every child would import it
 
 from bench.experiment.data import Files
 from bench.experiment.figures import draw

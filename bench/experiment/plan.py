@@ -16,7 +16,7 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,39}$")]
 Depth = Annotated[int, Field(ge=1, le=5)]
 Scenario = Literal["data", "task", "class"]
 Patch = dict[str, Any]
-_RANGE = re.compile(r"^(\d+)(?:-(\d+))?$")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class PlanError(ValueError):
@@ -57,7 +57,7 @@ class Images(Strict):
     @model_validator(mode="after")
     def _classes_are_ranges(self) -> Self:
         for part in [] if self.classes is None else self.classes.split(","):
-            found = _RANGE.match(part.strip())
+            found = _RANGE.fullmatch(part.strip())
             if found is None or int(found[2] or found[1]) < int(found[1]):
                 raise ValueError(f'classes: {part!r} is not a number or a range: write "0-4,7"')
         return self

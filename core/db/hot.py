@@ -16,6 +16,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from core.db.patience import PatientAsyncConnection
+from core.db.states import UNFINISHED
 from core.errors import Unavailable
 
 TIMEOUT_S = 5.0
@@ -23,10 +24,21 @@ CONNECTIONS = 4
 _BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
 
 _JOB = (
-    "SELECT id, owner_id, model_id, task_id, task_number, state, revision, attempt, progress, error,"
-    " version, recipe, retry_of, created_at, started_at, finished_at FROM jobs WHERE id = {}"
+    "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
+    " j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, j.started_at, j.finished_at,"
+    " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
+    " CASE WHEN j.state = 'queued' AND NOT j.again THEN"
+    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END"
+    " FROM jobs j WHERE j.id = {mark}"
 )
-_JOB_JSON = (8, 9, 11)  # progress, error, recipe
+_JOB_JSON = (8, 9, 11, 13)  # progress, error, recipe, warnings
+_UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
+_STOP = (
+    "SELECT t.standing, (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"  # noqa: S608 - constants
+    " EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = t.number AND"
+    " j.state IN (" + _UNFINISHED + "))"
+    " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
+)
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
 _KEY = (
     "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
@@ -36,7 +48,10 @@ _KEY = (
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as its clients see it; `revision` makes the ETag."""
+    """A job as its clients see it; `revision`, `outcome` and `stop_task` make the ETag.
+
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued.
+    """
 
     id: str
     owner_id: str
@@ -51,9 +66,12 @@ class JobRow:
     version: int | None
     recipe: dict[str, Any]
     retry_of: str | None
+    warnings: list[str]
     created_at: float
     started_at: float | None
     finished_at: float | None
+    outcome: str | None
+    stop_task: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +127,7 @@ class HotReads:
 
     async def job(self, job_id: str) -> JobRow | None:
         """The job of that id, whoever owns it. Raises: Unavailable."""
-        rows = await self._reader.fetch(_JOB.format(self._mark), (job_id,))
+        rows = await self._reader.fetch(_JOB.format(mark=self._mark, stops=self._reader.stops), (job_id,))
         if not rows:
             return None
         row = rows[0]
@@ -118,6 +136,16 @@ class HotReads:
         for column in _JOB_JSON:
             values[column] = loads(values[column])
         return JobRow(*values)
+
+    async def stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
+        """Of a task that stops its model's line: standing, newest version, and whether it is being learned again.
+
+        None: it stops the line no more. Raises: Unavailable.
+        """
+        rows = await self._reader.fetch(
+            _STOP.format(mark=self._mark, stops=self._reader.stops), (model_id, task)
+        )
+        return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
 
     async def events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
@@ -142,6 +170,7 @@ class _Sqlite:
     """One read-only connection; its statement cache keeps the statements prepared."""
 
     mark = "?"
+    stops = "t.stops = 1"  # as its partial index says it
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -177,6 +206,7 @@ class _Postgresql:
     """A few connections, each used by one read at a time; a broken one is replaced."""
 
     mark = "%s"
+    stops = "t.stops"
 
     def __init__(self, dsn: str, connections: int, timeout_s: float) -> None:
         self._dsn = dsn

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
+from core.db import job_log
 from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
 from core.db.tables import Event, Job
 
@@ -31,9 +32,10 @@ def locked(session: Session, job_id: str) -> Job | None:
 
 
 def move(session: Session, job: Job, action: Action, now: float, data: dict[str, Any] | None = None) -> State:
-    """Apply `action` to a held job and record the event; return the state that follows.
+    """Apply `action` to a held job and record the event and its log line; return the state that follows.
 
-    A state that stays as it is writes nothing. `data` is added to the event.
+    A state that stays as it is writes nothing. `data` is added to the event. The line comes first: whoever follows
+    a job's events stops at the one that ends it.
 
     Raises:
         WrongState: the action is not allowed in the job's state.
@@ -50,5 +52,8 @@ def move(session: Session, job: Job, action: Action, now: float, data: dict[str,
         job.finished_at = now
     elif state == State.QUEUED:
         job.finished_at = job.rung_at = None
+    line = job_log.of_change(job, before, action, data or {})
+    if line is not None:
+        job_log.add(session, job.id, line, now)
     session.add(Event(job_id=job.id, type="state", data={"state": job.state, **(data or {})}, at=now))
     return state

@@ -67,3 +67,12 @@ def used(session: Session, digests: list[str]) -> set[str]:
     return set(
         session.execute(select(asked.c.sha256).where(or_(*(one.is_not(None) for one in first)))).scalars()
     )
+
+
+def after(session: Session, digest: str, limit: int) -> list[str]:
+    """The next digests in use after `digest`, in order; each of the indexes is read from there on."""
+    found: set[str] = set()
+    for query in _uses():
+        column_ = query.selected_columns[0]
+        found.update(session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit)))
+    return sorted(found)[:limit]

@@ -76,6 +76,7 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.PAUSED, A.RESUME): S.QUEUED,
     (S.PAUSED, A.CANCEL): S.CANCELLED,
     (S.FAILED, A.RETRY): S.QUEUED,
+    (S.CANCELLED, A.RETRY): S.QUEUED,
 }
 
 # Asking again for what already is (or is under way) changes nothing and is no error.

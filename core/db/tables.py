@@ -31,9 +31,9 @@ _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
 _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
-    """An index of the few rows that `where` leaves."""
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+def _partial(name: str, *columns: str, where: str, sqlite: str | None = None) -> Index:
+    """An index of the few rows that `where` leaves; `sqlite`: the same as SQLite is asked, which compares the words."""
+    return Index(name, *columns, sqlite_where=text(sqlite or where), postgresql_where=text(where))
 
 
 class Table(DeclarativeBase):
@@ -67,6 +67,7 @@ class Owner(Table):
     bytes_at: Mapped[float | None]  # when they were measured
     usage: Mapped[Json | None]  # rows and bytes, see core.db.usage
     usage_at: Mapped[float | None]  # when a worker last began to measure it
+    claimed_at: Mapped[float | None]  # when a worker last claimed one of his jobs, see core.work.turns
     created_at: Mapped[float]
 
 
@@ -79,7 +80,7 @@ class Key(Table):
     name: Mapped[str] = mapped_column(String(100))
     prefix: Mapped[str] = mapped_column(String(16), unique=True)  # public part of the secret
     hash: Mapped[str] = mapped_column(String(64))
-    scope: Mapped[str] = mapped_column(String(8))  # read, write, admin
+    scope: Mapped[str] = mapped_column(String(8))  # scrape, read, write, admin
     expires_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
@@ -113,7 +114,15 @@ class Model(Table):
     recipe: Mapped[Json]  # as given; resolved per job
     gate: Mapped[Json]
     keep_training_data: Mapped[bool]
+    training_data_days: Mapped[float] = mapped_column(default=7.0)  # after a task's version is published
     held_out: Mapped[str] = mapped_column(String(8))  # keep, counts
+    # What the line does after a task whose version is held, whose batch is rejected, whose job fails: stop, continue.
+    on_held: Mapped[str] = mapped_column(String(8), default="stop")
+    on_rejected: Mapped[str] = mapped_column(String(8), default="continue")
+    on_failed: Mapped[str] = mapped_column(String(8), default="continue")
+    allow_lost_classes: Mapped[bool] = mapped_column(default=False)  # the gate's check lost_tasks is off
+    head: Mapped[int] = mapped_column(default=0)  # the version that the next task starts from, see core.line
+    production_follows: Mapped[bool] = mapped_column(default=True)  # then production names the head
     warnings: Mapped[list[Any]]
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim of one of its jobs
     next_task: Mapped[int] = mapped_column(default=1)
@@ -156,14 +165,36 @@ class Task(Table):
     report: Mapped[Json]
     train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
     held_out_sha256: Mapped[str | None] = mapped_column(String(64))
+    train_until: Mapped[
+        float | None
+    ]  # when the training part may go; null: not settled, see core.work.retention
     train_deleted_at: Mapped[float | None]
     held_out_deleted_at: Mapped[float | None]
     data_deleted_at: Mapped[float | None]  # by request: DELETE …/tasks/{n}/data
+    standing: Mapped[str | None] = mapped_column(
+        String(12)
+    )  # see core.line.standing; null: its first job is open
+    standing_at: Mapped[float | None]
+    stops: Mapped[bool] = mapped_column(
+        default=False
+    )  # later jobs of the model wait until a person settles it
     warnings: Mapped[list[Any]]
     created_at: Mapped[float]
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
+        Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
+        _partial("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
+        _partial(
+            "ix_tasks_train_undated",
+            "model_id",
+            where="train_until IS NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        _partial(
+            "ix_tasks_train_until",
+            "train_until",
+            where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
         # Whether a blob or an archive is still in use is asked for each that is deleted.
         _partial("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
         _partial(
@@ -203,7 +234,12 @@ class Job(Table):
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), index=True)
     task_number: Mapped[int]
-    place: Mapped[int]  # in the line of its model
+    place: Mapped[
+        int
+    ]  # rises with each job and retry of its model: of a task's jobs the newest has the highest
+    again: Mapped[bool] = mapped_column(
+        default=False
+    )  # of a task that was settled before: runs before all others
     state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
     recipe_override: Mapped[Json]
@@ -222,6 +258,7 @@ class Job(Table):
     anytime: Mapped[Json | None]  # the best validated state so far: {"key", "files", "step", …}
     progress: Mapped[Json]
     error: Mapped[Json | None]  # {"kind", "code", "detail"}
+    warnings: Mapped[list[Any]] = mapped_column(default=list)  # what its version will lack, and what to do
     version: Mapped[int | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
@@ -236,11 +273,11 @@ class Job(Table):
             sqlite_where=text(_LEASED_SQL),
             postgresql_where=text(_LEASED_SQL),
         ),
-        Index("ix_jobs_state_created_at", "state", "created_at"),
+        Index("ix_jobs_state_created_at_id", "state", "created_at", "id"),
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
         Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
         Index("ix_jobs_state_id", "state", "id"),
-        _partial("ix_jobs_unfinished", "model_id", "place", where=_UNFINISHED_SQL),
+        _partial("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
         _partial("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
         _partial("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
         Index("ix_jobs_model_id_id", "model_id", "id"),
@@ -271,7 +308,8 @@ class Version(Table):
     task_number: Mapped[int | None]
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
     status: Mapped[str] = mapped_column(String(12))  # published, held
-    gate: Mapped[Json]  # {"passed", "checks": […]}
+    gate: Mapped[Json]  # {"passed", "checks": […]}, and "overruled" where a person promoted it
+    warnings: Mapped[list[Any]] = mapped_column(default=list)  # which tasks it was not taught, and why
     manifest: Mapped[Json]
     bytes: Mapped[int]
     bytes_new: Mapped[int]
@@ -280,6 +318,7 @@ class Version(Table):
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_status", "status"),
         Index("ix_versions_model_id_number_id", "model_id", "number", "id"),
+        Index("ix_versions_model_id_task_number", "model_id", "task_number"),
     )
 
 
@@ -308,6 +347,33 @@ class Export(Table):
     created_at: Mapped[float] = mapped_column(index=True)
 
 
+class Damage(Table):
+    """A stored object that was found missing or with another digest than it is named by, see core.damage."""
+
+    __tablename__ = "damage"
+    key: Mapped[str] = mapped_column(String(512), primary_key=True)  # in the store
+    kind: Mapped[str] = mapped_column(String(8))  # missing, digest
+    tag: Mapped[str] = mapped_column(String(200))  # of the object as it was read: with another look again
+    found_at: Mapped[float]
+
+
+class Scrub(Table):
+    """How far the scrub of all stored objects is, see core.work.scrub: one row, under a lease."""
+
+    __tablename__ = "scrub"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # 1
+    worker: Mapped[str | None] = mapped_column(String(120))
+    fence: Mapped[int] = mapped_column(default=0)  # rises whenever a worker takes it
+    lease_until: Mapped[float] = mapped_column(default=0.0)
+    cursor: Mapped[str] = mapped_column(
+        String(512), default=""
+    )  # key of the last object that was hashed; empty: begin
+    began_at: Mapped[float | None]  # the pass under way, or the last one
+    ended_at: Mapped[float | None]  # the last whole pass
+    objects: Mapped[int] = mapped_column(default=0)  # hashed, in all passes
+    bytes: Mapped[int] = mapped_column(default=0)
+
+
 class Alias(Table):
     """A movable name for a version."""
 
@@ -327,7 +393,7 @@ class AliasMove(Table):
     alias: Mapped[str] = mapped_column(String(63))
     version: Mapped[int]
     previous: Mapped[int | None]
-    cause: Mapped[str] = mapped_column(String(12))  # create, publish, set, rollback
+    cause: Mapped[str] = mapped_column(String(12))  # create, publish, set, rollback, follow
     actor: Mapped[str | None] = mapped_column(String(40))  # key id
     reason: Mapped[str | None] = mapped_column(Text)
     at: Mapped[float]

@@ -20,7 +20,7 @@ from core.ingest import images
 from core.ingest.members import Damaged, LyingSize, read
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING = range(5)
-REASON_BYTES = 112
+REASON_BYTES = 128
 DIGEST_BYTES = 16
 CELL_BYTES = 16
 """The row in work plus one (uint64), and CPU seconds spent so far (float64)."""

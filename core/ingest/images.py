@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import (
+    AvifImagePlugin,
     BmpImagePlugin,
+    GifImagePlugin,
     Image,
     ImageFile,
     JpegImagePlugin,
@@ -24,6 +26,7 @@ from PIL import (
 )
 
 from core.errors import ImageInvalid
+from core.ingest import gif, heif, png
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,10 +35,14 @@ if TYPE_CHECKING:
     Pixels = npt.NDArray[np.uint8]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
-_PLUGINS = (BmpImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
+"""Told apart by Pillow; GIF, AVIF and HEIC are told apart here."""
+_PLUGINS = (AvifImagePlugin, BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin,
+            WebPImagePlugin)  # fmt: skip
 MAX_SCANS = 100
 """Scans of a JPEG (libtiff's own bound for those it holds): each passes over the whole image, and some 33 bytes
 are one. Progressive files have about ten."""
+MAX_RLE_BYTES = 8 << 20
+"""Bytes of a BMP in run-length encoding, which Pillow unpacks in Python: a second for so many."""
 _ORIENTATION = 0x0112
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -69,22 +76,14 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int) -> tuple
     if not data:
         raise ImageInvalid("the file is empty")
     try:
-        file = io.BytesIO(data)
-        image: Image.Image = (
-            # What Image.open would find, without its search: a fifth of the time of a 32-pixel image.
-            PngImagePlugin.PngImageFile(file)
-            if data.startswith(b"\x89PNG\r\n\x1a\n")
-            else Image.open(file, formats=FORMATS)
-        )
+        image, frames = _open(data, max_pixels)
         width, height = image.size
         if width * height > max_pixels:
             raise ImageInvalid(f"{width}×{height} pixels, more than {max_pixels}")
-        frames = bool(getattr(image, "is_animated", False))
-        if image.format == "JPEG":
-            # The decoder can halve the image while decoding; twice the wanted size keeps the quality.
-            if data.count(b"\xff\xda") > MAX_SCANS:
-                raise ImageInvalid(f"more than {MAX_SCANS} scans")
-            image.draft(None, (2 * _resized(size), 2 * _resized(size)))
+        frames = frames or bool(getattr(image, "is_animated", False))
+        _bound_work(image, data)
+        # A JPEG's decoder can halve the image while decoding; twice the wanted size keeps the quality. Others ignore it.
+        image.draft(None, (2 * _resized(size), 2 * _resized(size)))
         image.load()
         turn = _orientation(image)
         return _square(image if turn is None else image.transpose(turn), size, channels), frames
@@ -95,8 +94,42 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int) -> tuple
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise ImageInvalid(f"more than {max_pixels} pixels") from error
     except UnidentifiedImageError as error:
-        raise ImageInvalid("not a PNG, JPEG, WebP, BMP or TIFF image") from error
+        raise ImageInvalid("not a PNG, JPEG, WebP, GIF, AVIF, BMP or TIFF image") from error
     except Exception as error:  # decoders of damaged files raise nearly every type there is
+        raise ImageInvalid("damaged or cut off") from error
+
+
+def _bound_work(image: Image.Image, data: bytes) -> None:
+    """Refuse what its decoder would spend far more time on than its bytes and pixels excuse. Raises ImageInvalid."""
+    # By its class: an MPO, which is several JPEGs, is decoded as the first of them and named otherwise.
+    if isinstance(image, JpegImagePlugin.JpegImageFile) and data.count(b"\xff\xda") > MAX_SCANS:
+        raise ImageInvalid(f"more than {MAX_SCANS} scans")
+    packed = isinstance(image, BmpImagePlugin.BmpImageFile) and any(
+        tile.codec_name == "bmp_rle" for tile in image.tile
+    )
+    if packed and len(data) > MAX_RLE_BYTES:
+        raise ImageInvalid(f"an RLE-packed BMP of more than {MAX_RLE_BYTES} bytes; save it unpacked")
+
+
+def _open(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
+    """The image with its header read, and whether frames of it were left away."""
+    if data.startswith(png.SIGNATURE):
+        png.check_chunks(data)
+        # What Image.open would find, without its search: a fifth of the time of a 32-pixel image.
+        return PngImagePlugin.PngImageFile(io.BytesIO(data)), False
+    if gif.is_gif(data):
+        data, frames = gif.first_frame(data, max_pixels)
+        return _known(data, "GIF"), frames
+    if kind := heif.kind_of(data):
+        return _known(data, heif.format_of(kind)), False
+    return Image.open(io.BytesIO(data), formats=FORMATS), False
+
+
+def _known(data: bytes, name: str) -> Image.Image:
+    """Open a file that begins as its format does: what cannot be opened then is damaged."""
+    try:
+        return Image.open(io.BytesIO(data), formats=(name,))
+    except UnidentifiedImageError as error:
         raise ImageInvalid("damaged or cut off") from error
 
 
@@ -119,6 +152,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     warnings.simplefilter("ignore")  # of odd metadata: the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     ImageFile.LOAD_TRUNCATED_IMAGES = False
+    heif.reads_heic()  # its libraries are loaded before memory is limited
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)

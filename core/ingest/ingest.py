@@ -19,6 +19,7 @@ import numpy.typing as npt
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, write_dataset
 from core.ingest.decoding import Decoding
+from core.ingest.equal_images import DuplicatesPolicy, conflict_warning
 from core.ingest.inspect import examine, opened
 from core.ingest.limits import Limits
 from core.ingest.names import show
@@ -58,6 +59,7 @@ def ingest(
     allowed_classes: list[str] | None = None,
     held_out_share: float = 0.15,
     seed: int = 0,
+    duplicates: DuplicatesPolicy = "keep",
     processes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
@@ -66,10 +68,13 @@ def ingest(
 
     media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; allowed_classes: the only
     labels allowed, whose order the datasets' labels then index (else the batch's sorted labels);
-    held_out_share: of each class, when the archive has no test part; processes: decoders, default cores − 1;
-    progress(done, total) in images; stop(): True ends the ingest with Stopped.
+    held_out_share: of each class, when the archive has no test part; duplicates: what becomes of equal images, before
+    any are held out; processes: decoders, default cores − 1; progress(done, total) in images; stop(): True ends the
+    ingest with Stopped.
 
-    The report is {"rejected": [{"path", "reason"}], "rejected_count", "ignored", "duplicates", "notes"}.
+    The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
+    "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
+    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes"}; its lists are bounded, its counts are whole.
     Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
     LabelsInvalid; nothing is left in `out_dir` then.
     """
@@ -96,12 +101,13 @@ def ingest(
             _check_allowed(classes, class_list)
             decoding = Decoding(scratch, image_size, channels, limits, pool, progress, stop)
             decoded = decoding.run(fd, source, contents)
-        report, good = judge(decoded, contents.layout)
+        report, good = judge(decoded, contents.layout, duplicates)
         number_of = {label: number for number, label in enumerate(class_list)}
         numbers = np.array([number_of[label] for label in classes], np.int64)
         present = set(classes)
         labels = numbers[decoded.labels]
-        warnings: list[str] = []
+        conflict = conflict_warning(report)
+        warnings: list[str] = [conflict] if conflict else []
         if decoded.test.any():
             held = decoded.test
             warn_leak(decoded, good, warnings)

@@ -24,7 +24,8 @@ class Directory:
     """What an archive claims to hold.
 
     classes: label → images, sorted by label; n_train, n_test: images of the archive's own parts;
-    ignored: files left out; layout: `split`, `folders`, `csv` or `npz`; notes: remarks for a person.
+    ignored: files left out; layout: `split`, `folders`, `csv` or `npz`; notes: remarks for a person;
+    ignored_files: the first files left out, {"path", "reason"}; warnings: what a person should look at.
     """
 
     classes: dict[str, int]
@@ -35,6 +36,8 @@ class Directory:
     layout: str
     has_test: bool
     notes: tuple[str, ...] = ()
+    ignored_files: tuple[dict[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,16 @@ def inspect(path: Path, media_type: str, limits: Limits) -> Directory:
     layout = contents.layout
     classes, n_train, n_test = layout.counts()
     return Directory(
-        classes, n_train, n_test, layout.ignored, media_type, layout.kind, n_test > 0, tuple(layout.notes)
+        classes,
+        n_train,
+        n_test,
+        layout.ignored,
+        media_type,
+        layout.kind,
+        n_test > 0,
+        tuple(layout.notes),
+        tuple(layout.ignored_files),
+        tuple(layout.warnings),
     )
 
 

@@ -12,6 +12,8 @@ from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
 from core.ingest.names import label_of, path_of, show
 
 _COLUMNS = (["path", "label"], ["path", "label", "split"])
+_EXAMPLE = "“path,label” or “path,label,split” and then a line for each image, such as “images/1.jpg,cat”"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SPLITS = {"": False, "train": False, "test": True}
 
 
@@ -32,6 +34,8 @@ def parse(data: bytes, limits: Limits, name: str) -> list[Row]:
     """
     if len(data) > MAX_CSV_BYTES:
         raise ArchiveTooLarge(f"{name} is larger than {MAX_CSV_BYTES} bytes.")
+    if data.startswith(_UTF16):
+        raise LabelsInvalid(f"{name} is not UTF-8 but UTF-16; save it as “CSV UTF-8”.")
     # Decoded line by line: one rare character would make a whole text four times its bytes.
     lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
     reader = csv.reader(lines, strict=True)
@@ -44,9 +48,7 @@ def parse(data: bytes, limits: Limits, name: str) -> list[Row]:
             if number == 0:
                 header = [cell.strip().lower() for cell in cells]
                 if header not in _COLUMNS:
-                    raise LabelsInvalid(
-                        f"The first line of {name} must be “path,label” or “path,label,split”."
-                    )
+                    raise LabelsInvalid(_wrong_header(cells, header, name))
                 wide = len(header) == 3
                 continue
             if not cells:
@@ -60,7 +62,7 @@ def parse(data: bytes, limits: Limits, name: str) -> list[Row]:
             split = cells[2].strip().lower() if wide else ""
             if split not in _SPLITS:
                 raise LabelsInvalid(
-                    f"Line {line} of {name} has the split {show(split)}; it must be train or test."
+                    f"Line {line} of {name} has the split {show(split)}; it must be train, test or empty."
                 )
             if cells[1] not in cache:
                 cache[cells[1]] = label_of(cells[1], f"line {line} of {name}")
@@ -72,6 +74,27 @@ def parse(data: bytes, limits: Limits, name: str) -> list[Row]:
     if not rows:
         raise LabelsInvalid(f"{name} lists no files.")
     return rows
+
+
+def _wrong_header(cells: list[str], header: list[str], name: str) -> str:
+    """What the first line is, what it must be, and what would make it so; `header`: the cells in small letters."""
+    found = show(",".join(cells)) if any(header) else "empty"
+    return f"The first line of {name} is {found}; it must be {_EXAMPLE}. {_remedy(header)}"
+
+
+def _remedy(header: list[str]) -> str:
+    for character, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and character in header[0]:
+            return f"Its columns are parted by {called}: save it with commas."
+    missing = [column for column in ("path", "label") if column not in header]
+    if not missing:
+        fitting = set(header) <= {"path", "label", "split"}
+        return "Put the columns in this order, once each." if fitting else "Leave out the other columns."
+    if len(header) > 1 and "." in header[0]:
+        return "It has no header: put one above the first image."
+    if len(header) == 2:
+        return "Rename the columns: path is the file within the archive, label its class."
+    return f"There is no column {' and no column '.join(missing)}."
 
 
 def _path(cell: str, line: int, name: str) -> str:

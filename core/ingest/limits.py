@@ -24,6 +24,10 @@ RATIO_FLOOR_BYTES = 256 << 10
 """Entries smaller than this may be packed tighter than the ratio: blank pictures are honest."""
 REPORT_ROWS = 1000
 """Most rejected files that a report lists; the count is always whole."""
+REPORT_FILES = 100
+"""Most ignored files, duplicates and contradicting labels that a report lists each; their counts are always whole."""
+PREDICT_IMAGES = 256
+"""Most images of one prediction."""
 BAD_SHARE = 0.05
 """A batch with a larger share of unusable files is rejected as a whole."""
 

@@ -7,14 +7,27 @@ shown in reports, and a path that climbs out of its folder shows what the sender
 import re
 import unicodedata
 
+from core import characters
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
 
 _SHOWN_CHARS = 120
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Also what turns the direction of text around: a name that reads as another one deceives whoever sees it."""
+"""Of paths. Also what turns the direction of text around: a name that reads as another one deceives whoever sees it.
+
+What is merely invisible stays allowed here, since cameras and browsers write it into file names; labels are stricter.
+"""
 _JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
+_IMAGE_SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif",
+)  # fmt: skip
+_OTHER_SUFFIXES = (
+    ".txt", ".md", ".rst", ".log", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg",
+    ".html", ".htm", ".css", ".js", ".py", ".ipynb", ".sh", ".bat", ".url", ".pdf", ".rtf", ".doc", ".docx", ".xls",
+    ".xlsx", ".ppt", ".pptx", ".odt", ".db", ".sqlite", ".mp3", ".wav", ".mp4", ".mov", ".avi", ".mkv", ".aae", ".xmp",
+)  # fmt: skip
+"""What lies beside pictures and is none: notes, lists, films, and what cameras and tools write of their own."""
 ARCHIVE_SUFFIXES = (
     ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab", ".iso",
 )  # fmt: skip
@@ -80,11 +93,21 @@ def is_junk(path: str) -> bool:
     return any(part in _JUNK for part in path.split("/"))
 
 
+def is_image(path: str) -> bool:
+    """Whether a path ends like an image that can be read."""
+    return path.lower().endswith(_IMAGE_SUFFIXES)
+
+
+def is_no_image(path: str) -> bool:
+    """Whether a path ends like something that is plainly no image; other endings say nothing."""
+    return path.lower().endswith(_OTHER_SUFFIXES)
+
+
 def label_of(text: str, where: str) -> str:
     """The label in NFC, its case kept, without surrounding blanks.
 
     `where` names the place in a message. Raises LabelsInvalid when the label is empty, longer than 100
-    characters or holds control characters.
+    characters, or has a character that names may not have (`core.characters`).
     """
     label = unicodedata.normalize("NFC", text).strip()
     if not label:
@@ -93,6 +116,10 @@ def label_of(text: str, where: str) -> str:
         raise LabelsInvalid(
             f"The label {show(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
         )
-    if _CONTROL.search(label):
-        raise LabelsInvalid(f"The label {show(label)} of {where} has a control character.")
+    wrong = characters.wrong_in_name(label)
+    if wrong is not None:
+        raise LabelsInvalid(
+            f"The label {show(label)} of {where} has {wrong}, which cannot be seen or changes how the rest is read:"
+            " rename it without."
+        )
     return label

@@ -27,6 +27,7 @@ _HEADER = re.compile(
     r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\),? ?\}\s*"
 )
 _KNOWN = ("images", "labels", "test_images", "test_labels", "classes")
+_NOT_READ = f"no array that is read: these are {', '.join(_KNOWN[:-1])} and {_KNOWN[-1]}"
 _MAX_LABEL_BYTES = 32 << 20
 """Largest array of labels: 64 KiB could unpack to it, since labels are exempt from the ratio."""
 _MAX_SIDE = 1 << 15
@@ -62,12 +63,14 @@ def read_npz(fd: int, members: Members, limits: Limits) -> Npz:
     ArchiveTooLarge, LabelsInvalid.
     """
     arrays: dict[str, NpyArray] = {}
-    ignored = 0
+    layout = Layout("npz", of=array("l", bytes(0)))
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
         header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
         if stem == name or stem not in _KNOWN:
-            ignored += 1
+            layout.ignored += 1
+            if layout.ignored <= bounds.REPORT_FILES:
+                layout.ignored_files.append({"path": name, "reason": _NOT_READ})
             continue
         if header is None:
             raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
@@ -86,7 +89,6 @@ def read_npz(fd: int, members: Members, limits: Limits) -> Npz:
     if total > limits.entries:
         raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
     names = _texts(_vector(fd, members, arrays["classes"], limits)) if "classes" in arrays else None
-    layout = Layout("npz", of=array("l", bytes(0)), ignored=ignored)
     numbers: dict[str, int] = {}
     for part, pictures in (("labels", images), ("test_labels", test)):
         if pictures is not None:

@@ -29,7 +29,6 @@ MAX_DEADLY = 50
 BATCH_CPU_S, IMAGE_CPU_S = 300.0, 1.0
 """CPU seconds that a batch may take to decode: so many, and so many more for each image. Sixteen million pixels
 take half of one; without a bound on the sum, images of just under `IMAGE_S` each would hold a worker for months."""
-ROOT = Path(__file__).resolve().parents[2]
 _TICK_S = 0.2
 Range = tuple[int, int]
 
@@ -49,12 +48,6 @@ class TooSlow(Exception):
 def default_processes() -> int:
     """One decoder per core but one, at least one."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
-
-
-def environment() -> dict[str, str]:
-    """What a decoder inherits: nothing that it does not need, least of all keys."""
-    kept = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
-    return kept | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -100,8 +93,8 @@ class Pool:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=ROOT,
-                env=environment(),
+                cwd=helper_process.ROOT,
+                env=helper_process.environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
                 process_group=0,
             )
         self._workers.append(_Worker(process, cell, time.monotonic()))

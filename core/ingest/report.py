@@ -1,6 +1,6 @@
 """What decoding showed: the report of a batch, and whether the batch is usable at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ArchiveHostile, Rejected
+from core.ingest import equal_images
 from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, LYING, REASON_BYTES
+from core.ingest.equal_images import DuplicatesPolicy
+from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import show
@@ -29,8 +32,10 @@ class Decoded:
     pixels: Path
 
 
-def judge(decoded: Decoded, layout: Layout) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
-    """The report, and True for every usable image; raises Rejected, ArchiveHostile."""
+def judge(
+    decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep"
+) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
+    """The report, and True for every image that is taken; raises Rejected, ArchiveHostile."""
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
         raise ArchiveHostile(
@@ -50,13 +55,13 @@ def judge(decoded: Decoded, layout: Layout) -> tuple[dict[str, Any], npt.NDArray
         notes.append(
             f"{frames} image{'s have' if frames > 1 else ' has'} several frames; the first was taken"
         )
-    distinct = len({digest.tobytes() for digest in decoded.digests[good]})
+    equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
+    dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report = {
-        "rejected": rejected,
-        "rejected_count": len(bad),
-        "ignored": layout.ignored,
-        "duplicates": int(good.sum()) - distinct,
-        "notes": notes,
+        **_report(rejected, len(bad), layout, notes),
+        **equal_images.reported(equal, decoded.names, layout.classes, decoded.labels),
+        "duplicates_policy": policy,
+        "duplicates_dropped": int(dropped.sum()),
     }
     files, extra = len(good), {"report": report}
     if len(bad) == files:
@@ -71,7 +76,7 @@ def judge(decoded: Decoded, layout: Layout) -> tuple[dict[str, Any], npt.NDArray
     if not trained.all():
         label = layout.classes[int(np.argmin(trained))]
         raise Rejected(f"No training image of the class {show(label)} could be decoded.", extra=extra)
-    return report, good
+    return report, good & ~dropped
 
 
 def too_many_deadly(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
@@ -92,12 +97,17 @@ def too_slow(deadly: list[int], names: Callable[[int], str], layout: Layout) -> 
 
 
 def _stopped(deadly: list[int], names: Callable[[int], str], layout: Layout, why: str) -> dict[str, Any]:
-    return {
-        "rejected": [{"path": names(row), "reason": DEADLY} for row in deadly],
-        "rejected_count": len(deadly),
-        "ignored": layout.ignored,
-        "duplicates": 0,
-        "notes": [f"decoding stopped before the end: {why}"],
+    rejected = [{"path": names(row), "reason": DEADLY} for row in deadly]
+    return _report(rejected, len(deadly), layout, [f"decoding stopped before the end: {why}"])
+
+
+def _report(
+    rejected: list[dict[str, str]], count: int, layout: Layout, notes: Sequence[str]
+) -> dict[str, Any]:
+    return first_report(layout.ignored, layout.ignored_files, notes, "keep") | {
+        "checked": IMAGES,
+        "rejected": rejected,
+        "rejected_count": count,
     }
 
 

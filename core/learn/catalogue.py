@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
             "task_only": list(accepts.task_only),
             "refused": {scenario: dict(values) for scenario, values in accepts.refused.items()},
         },
+        "footprint": asdict(method.footprint),
         "family": method.family,
         "structure": list(method.structure),
         "advice": dict(method.advice),

@@ -19,6 +19,8 @@ from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs
 
 BATCH = 256
+PIXELS = 1 << 22
+"""Of a batch's images in one channel: of large images fewer are in a batch, or a pass would take gigabytes."""
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]
 Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
@@ -53,9 +55,15 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
     wanted = data.units(network.classes_of(head))
     total = torch.zeros((), dtype=torch.float64)
     with in_eval(network), torch.inference_mode():
-        for x, y in zip(data.images.split(BATCH), wanted.split(BATCH), strict=True):  # type: ignore[no-untyped-call]
+        size = batch_size(data.images)
+        for x, y in zip(data.images.split(size), wanted.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
     return float(total) / len(data) if len(data) else float("nan")
+
+
+def batch_size(images: Tensor) -> int:
+    """How many of these images [N, S, S, C] are measured in one pass."""
+    return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
 def counted(data: Dataset, right: Tensor) -> Result:
@@ -76,6 +84,6 @@ def hits(
     """
     found: list[Tensor] = []
     with in_eval(network), torch.inference_mode():
-        for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+        for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
             found.append(predict(network, inputs(part), head).argmax(1).cpu())
     return torch.cat(found) == wanted if found else torch.zeros(0, dtype=torch.bool)

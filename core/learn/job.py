@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learn import methods
+from core.learn import log_lines, methods
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.comparison import update_norm
@@ -104,7 +104,9 @@ class Job:
             self._warnings = list(snapshot.json["warnings"])
             self._numbers = itertools.count(snapshot.json["number"] + 1)
         else:
-            self._emit({"event": "phase", "phase": "measure"})
+            self._phase("measure")
+            if spec["task"].get("held_out"):
+                self._say(log_lines.measuring(int(spec["parent"]["version"])))
             self._measuring.before(network)
         if spec["scenario"] == "data" and int(spec["parent"]["version"]) == 0:
             # Version 0 answers by zero rows; training starts from rows of the recipe's init.
@@ -123,7 +125,7 @@ class Job:
             data,
             self._emit,
             self._control,
-            save=self._write_snapshot,
+            save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
             test=lambda: self._measuring.during(network, method),
         )
@@ -148,7 +150,8 @@ class Job:
                 self._warn(
                     "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
                 )
-        self._emit({"event": "phase", "phase": "train"})
+        self._phase("train")
+        self._say(log_lines.training(ctx, loop))
         try:
             loop.train()
         except Stopped:
@@ -161,10 +164,13 @@ class Job:
             raise NonFinite(
                 f"the forecast of what earlier tasks lose is {predicted}: lower lr or set optimizer.clip"
             )
-        self._emit({"event": "phase", "phase": "consolidate"})
+        self._phase("consolidate")
+        self._say(log_lines.CONSOLIDATING)
         loop.consolidate()
-        self._emit({"event": "phase", "phase": "evaluate"})
+        self._phase("evaluate")
+        self._say(log_lines.EVALUATING)
         compared = {"update_norm": moved, **self._measuring.after(network, method)}
+        self._say(log_lines.measured(self._measuring.rows, self._number))
         if predicted is not None:
             compared["forecast"] = self._measuring.rise(network, method, predicted, by_task)
         if self._judge is not None:
@@ -184,7 +190,7 @@ class Job:
         if version != 0 and network.family != method.family:
             raise DataError(
                 f"version {version} is a {network.family} network, and {method.name} trains {method.family} ones: "
-                "use a method of that family, or move production to version 0, which every family can start from"
+                "use a method of that family, or start a new model"
             )
 
     def _grow(self, network: Network) -> None:
@@ -269,7 +275,7 @@ class Job:
             raise ValueError("the snapshot belongs to another task or recipe")
         return snapshot
 
-    def _write_snapshot(self, snapshot: Snapshot) -> None:
+    def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
         facts = {
             "task": self._number,
             "recipe": self._recipe.model_dump(by_alias=True),
@@ -278,15 +284,8 @@ class Job:
         }
         path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
         position = snapshot.json["position"]
-        self._emit(
-            {
-                "event": "snapshot",
-                "path": str(path),
-                "stage": position["stage"],
-                "epoch": position["epoch"],
-                "step": position["step"],
-            }
-        )
+        where = {"stage": position["stage"], "epoch": epoch, "step": position["step"]}
+        self._emit({"event": "snapshot", "path": str(path), **where})
 
     def _write_result(
         self, network: Network, method: Method, loop: Loop, ctx: Context, compared: Mapping[str, Any]
@@ -341,7 +340,13 @@ class Job:
         if message in self._warnings:  # of a run that goes on
             return
         self._warnings.append(message)
-        self._emit({"event": "log", "level": "warning", "message": message})
+        self._say(message, "warning")
+
+    def _say(self, message: str, level: str = "info") -> None:
+        self._emit({"event": "log", "level": level, "message": message})
+
+    def _phase(self, name: str) -> None:
+        self._emit({"event": "phase", "phase": name})
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -107,7 +107,8 @@ class Loop:
         self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
         self._stages = method.stages(ctx)
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
-        self.total_steps = self._per_epoch * sum(self._epochs)
+        self.epochs = sum(self._epochs)
+        self.total_steps = self._per_epoch * self.epochs
         images, wanted = data.images.index_select(0, held), self._feed.labels[held]
         self.validation = Validation(ctx, method, images, wanted, self.total_steps, emit, test)
         self._carried: dict[str, Tensor] = {}
@@ -116,6 +117,11 @@ class Loop:
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
         self._select(recipe.depth)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way: from 1, counted on from stage to stage, as progress and snapshots are told."""
+        return sum(self._epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
 
@@ -205,7 +211,7 @@ class Loop:
         ctx, method, position, optimizer = self.ctx, self.method, self.position, self._optimizer
         assert optimizer is not None
         recipe = ctx.recipe
-        number = sum(self._epochs[:stage]) + position.epoch
+        number = self.epoch - 1
         ctx.epoch, ctx.step = number, position.step
         table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel(), ctx.augment.columns)
         order = self._batches(number, table[:, 0])
@@ -274,7 +280,8 @@ class Loop:
             {
                 "event": "progress",
                 "phase": "train",
-                "epoch": self.ctx.epoch + 1,
+                "epoch": self.epoch,
+                "epochs": self.epochs,
                 "step": self.position.step,
                 "total_steps": self.total_steps,
                 "images": self.position.images,

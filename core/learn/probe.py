@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import BATCH
+from core.learn.evaluate import batch_size
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 
@@ -64,7 +64,7 @@ def features(network: Network, images: Tensor, inputs: Inputs, head: int | None 
     network.eval()
     try:
         with torch.inference_mode():
-            parts = images.split(BATCH)  # type: ignore[no-untyped-call]
+            parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
             return torch.cat([network.features(inputs(part), head).float() for part in parts])
     finally:
         for module, mode in modes.items():

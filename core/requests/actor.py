@@ -12,14 +12,23 @@ from typing import Literal
 from sqlalchemy import ColumnElement, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from core import damage
 from core.db.session import Database
-from core.db.tables import Model
-from core.errors import NotFound, StoreCorrupt
+from core.db.tables import Model, Owner
+from core.errors import NameAmbiguous, NotFound, StoreCorrupt
 from core.ids import is_id
 
-Scope = Literal["read", "write", "admin"]
-RANKS: dict[str, int] = {"read": 0, "write": 1, "admin": 2}
-"""A scope includes those below it."""
+Scope = Literal["scrape", "read", "write", "admin"]
+COVERS: dict[str, frozenset[str]] = {
+    "scrape": frozenset({"scrape"}),
+    "read": frozenset({"read"}),
+    "write": frozenset({"read", "write"}),
+    "admin": frozenset({"scrape", "read", "write", "admin"}),
+}
+"""What the holder of a key of each scope may do. `scrape` opens the figures of the whole service, and nothing else."""
+
+MOST = 20
+"""Models of one name that a refusal lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class Actor:
 
     def may(self, scope: str) -> bool:
         """Whether the key's scope covers `scope`."""
-        return RANKS.get(self.scope, -1) >= RANKS[scope]
+        return scope in COVERS.get(self.scope, ())
 
     def sees(self, owner_id: str) -> bool:
         """Whether objects of that owner exist for this caller."""
@@ -50,25 +59,48 @@ class Actor:
 def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False) -> Model:
     """The model of that id or name that the caller sees.
 
-    A name is looked up among the caller's own models first; an administrator then sees the oldest of that
-    name of any owner.
+    A name is looked up among the caller's own models first; an administrator then sees the one of that name of any
+    other owner.
 
     Args:
         lock: take the row for writing (PostgreSQL; SQLite's writers are alone anyway).
 
     Raises:
         NotFound: no such model, a deleted one, or another owner's.
+        NameAmbiguous: several other owners have a model of that name.
     """
     query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     else:
-        query = query.where(Model.name == model)
-        query = query.order_by((Model.owner_id != actor.owner_id), Model.id).limit(1)
+        query = query.where(Model.name == model, Model.owner_id == _owner_meant(session, actor, model))
     row = session.scalars(query.with_for_update() if lock else query).first()
     if row is None:
         raise NotFound(f"There is no model {model!r}.")
     return row
+
+
+def _owner_meant(session: Session, actor: Actor, name: str) -> str:
+    """Whose model of that name a caller means."""
+    if not actor.is_admin:
+        return actor.owner_id
+    query = select(Model.owner_id).where(Model.name == name, Model.deleted_at.is_(None))
+    query = query.order_by(Model.owner_id != actor.owner_id, Model.id).limit(2)
+    owners = session.scalars(query).all()
+    if len(owners) > 1 and owners[0] != actor.owner_id:
+        raise _ambiguous(session, name)
+    return owners[0] if owners else actor.owner_id
+
+
+def _ambiguous(session: Session, name: str) -> NameAmbiguous:
+    query = select(Model.id, Owner.name).join(Owner, Owner.id == Model.owner_id)
+    query = query.where(Model.name == name, Model.deleted_at.is_(None)).order_by(Model.id).limit(MOST)
+    models = [{"id": row[0], "owner": row[1]} for row in session.execute(query)]
+    listed = ", ".join(f"{model['id']} of {model['owner']}" for model in models)
+    return NameAmbiguous(
+        f"Several owners have a model {name!r}: {listed}. Name the one you mean by its id.",
+        extra={"models": models},
+    )
 
 
 @contextmanager
@@ -77,10 +109,10 @@ def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
 
     Raises:
         NotFound: in place of `StoreCorrupt`, when the model is gone by now.
+        StoreCorrupt: otherwise it says which part of the model is damaged, and what to do.
     """
     try:
         yield
-    except StoreCorrupt:
+    except StoreCorrupt as error:
         with db.read() as session:
-            find_model(session, actor, model)
-        raise
+            raise damage.explained(session, find_model(session, actor, model).id, error) from error

@@ -1,69 +1,90 @@
 """Aliases: movable names for versions, with a history that is only ever added to.
 
-`production` and `latest` follow every publish; `latest` cannot be moved by hand. A rollback goes back to
-the previous target whose gate passed, and a second one goes further back, never forward again.
+`latest` follows every publish and cannot be moved by hand. What a move of `production` means for the line of the model
+(`core.line`) is in its answer: whether it follows later versions, and which tasks and classes it does not answer now. A
+rollback goes back to the previous target whose gate passed, and a second one goes further back, never forward again.
 """
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Alias, AliasMove, Model, Version
+from core.db.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_name
+from core.line import line, words
+from core.line.coverage import taught
+from core.line.line import PRODUCTION, Mover
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.pages import page
 from core.requests.times import rfc3339
 from core.requests.versions import LATEST
 
-PRODUCTION = "production"
+Json = dict[str, Any]
 MAX_ALIASES = 1000
+_TARGETS = 20
+"""Targets that a refusal names."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
 def set_alias(
     db: Database, actor: Actor, model: str, alias: str, *, version: int, reason: str | None
-) -> dict[str, Any]:
+) -> tuple[Json, str | None]:
     """Point an alias at a version; made when new. The same target again changes nothing.
+
+    Returns:
+        The alias, and a job of the model that may run next.
 
     Raises:
         Invalid: a name that no alias may have, an unknown version, or `production` moved to a held version
             without a reason.
+        WrongState: `production` moved to a version that was taught nothing.
     """
     _check_name(alias)
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        target = _version(session, row, version)
+        target = line.version_of(session, row, version)
         if target is None:
             raise Invalid(
                 f"Model {row.name!r} has no version {version}.",
                 fields=[{"field": "version", "message": "no such version"}],
             )
-        if alias == PRODUCTION and not _passed(target) and not (reason or "").strip():
-            raise Invalid(
-                f"Version {version} did not pass its gate. To put it in production all the same, give a reason.",
-                fields=[{"field": "reason", "message": "needed for a held version"}],
-            )
         current = session.get(Alias, (row.id, alias))
+        if alias == PRODUCTION:
+            return _set_production(session, db, actor, row, target, reason)
         if current is not None and current.version == version:
-            return _show(current)
+            return _show(current), None
         if current is None:
             count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
-        return _show(_move(session, db, actor, row, alias, current, version, "set", reason))
+        mover = Mover("set", actor.key_id, reason)
+        moved = line.point(session, row, alias, version, db.now(session), mover)
+        previous = None if current is None else current.version
+        _record(session, db, actor, row, moved, previous, mover)
+        return _show(moved), None
 
 
-def rollback(db: Database, actor: Actor, model: str, alias: str, *, reason: str | None) -> dict[str, Any]:
-    """Point an alias at its previous target whose gate passed.
+def rollback(
+    db: Database, actor: Actor, model: str, alias: str, *, version: int | None = None, reason: str | None
+) -> tuple[Json, str | None]:
+    """Point an alias at an earlier target: the one named, else the previous one whose gate passed.
+
+    Production stays there until it is moved or told to follow.
+
+    Returns:
+        The alias, and a job of the model that may run next.
 
     Raises:
         NotFound: no such alias.
-        WrongState: it never had another target whose gate passed.
+        Invalid: no such version.
+        WrongState: it never had another target whose gate passed, or the one named cannot answer, was held, or is
+            where the alias stands; `extra["targets"]` has those that can be named.
     """
     _check_name(alias)
     with db.write() as session:
@@ -71,19 +92,39 @@ def rollback(db: Database, actor: Actor, model: str, alias: str, *, reason: str 
         current = session.get(Alias, (row.id, alias))
         if current is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
-        moves = session.scalars(
-            select(AliasMove)
-            .where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-            .order_by(AliasMove.id)
-        ).all()
-        for number in reversed(earlier_targets(list(moves))):
-            target = _version(session, row, number)
-            if number != current.version and target is not None and _passed(target):
-                return _show(_move(session, db, actor, row, alias, current, number, "rollback", reason))
-        raise WrongState(
-            f"There is no earlier version to roll {alias!r} back to.",
-            extra={"state": {"alias": alias, "version": current.version}},
-        )
+        if version is None:
+            target = _previous(session, row, current)
+        else:
+            target = _named(session, row, current, version)
+        mover = Mover("rollback", actor.key_id, reason)
+        if alias == PRODUCTION:
+            return _move_production(session, db, actor, row, target, mover)
+        before = current.version
+        moved = line.point(session, row, alias, target.number, db.now(session), mover)
+        _record(session, db, actor, row, moved, before, mover)
+        return _show(moved), None
+
+
+def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[Json, str | None]:
+    """Let `production` move to the newest version of the line, and follow it from now on. Again: nothing changes.
+
+    Raises:
+        NotFound: no such alias.
+        Invalid: an alias that follows nothing.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        if alias != PRODUCTION:
+            if session.get(Alias, (row.id, alias)) is None:
+                raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+            raise Invalid(f"Only 'production' can follow the line; {alias!r} is moved by hand.")
+        before = session.get_one(Alias, (row.id, PRODUCTION)).version
+        if not row.production_follows:
+            mover = Mover("follow", actor.key_id)
+            line.follow(session, row, mover, db.now(session))
+            _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), before, mover)
+        moved = session.get_one(Alias, (row.id, PRODUCTION))
+        return _show_production(session, row, moved, []), line.waiting_job(session, row)
 
 
 def history(
@@ -120,6 +161,100 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
     return stack[:-1]
 
 
+def _set_production(
+    session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
+) -> tuple[Json, str | None]:
+    current = session.get_one(Alias, (model.id, PRODUCTION))
+    if target.status == "held" and not (reason or "").strip():
+        raise Invalid(
+            f"{words.held(target.number, target.gate)} To put it in production all the same, give a reason: "
+            f'{{"version": {target.number}, "reason": "…"}}.',
+            fields=[{"field": "reason", "message": "needed for a held version"}],
+        )
+    if target.number == current.version and (model.production_follows or target.number != model.head):
+        return _show_production(session, model, current, []), None
+    if target.number != current.version:
+        _require_answering(session, model, current, target)
+    return _move_production(session, db, actor, model, target, Mover("set", actor.key_id, reason))
+
+
+def _move_production(
+    session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
+) -> tuple[Json, str | None]:
+    current = session.get_one(Alias, (model.id, PRODUCTION))
+    before, now = current.version, db.now(session)
+    gone = line.promote(session, model, target, mover, now)
+    _record(session, db, actor, model, current, before, mover, lost_tasks=[task.number for task in gone])
+    answer = _show_production(session, model, current, gone)
+    passed = line.judge_again(session, model, now)
+    if passed:  # what held it is settled by this move
+        answer = _show_production(session, model, current, gone)
+        answer["warnings"] += [words.passes_now(number) for number in passed]
+    return answer, line.waiting_job(session, model)
+
+
+def _previous(session: Session, model: Model, current: Alias) -> Version:
+    """The newest earlier target that answers and whose gate passed."""
+    moves = session.scalars(
+        select(AliasMove)
+        .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
+        .order_by(AliasMove.id)
+    ).all()
+    for number in reversed(earlier_targets(list(moves))):
+        target = line.version_of(session, model, number)
+        if number == current.version or target is None or not target.gate.get("passed", True):
+            continue
+        if current.name != PRODUCTION or taught(target.manifest):
+            return target
+    raise _no_target(
+        session, model, current, f"There is no earlier version to roll {current.name!r} back to."
+    )
+
+
+def _named(session: Session, model: Model, current: Alias, number: int) -> Version:
+    target = line.version_of(session, model, number)
+    if target is None:
+        raise Invalid(
+            f"Model {model.name!r} has no version {number}.",
+            fields=[{"field": "version", "message": "no such version"}],
+        )
+    if number >= current.version:
+        raise _no_target(
+            session,
+            model,
+            current,
+            f"A rollback goes back: {current.name!r} is on version {current.version}, and {number} is not older.",
+        )
+    if target.status == "held":
+        raise _no_target(session, model, current, words.held(number, target.gate))
+    if current.name == PRODUCTION:
+        _require_answering(session, model, current, target)
+    return target
+
+
+def _require_answering(session: Session, model: Model, current: Alias, target: Version) -> None:
+    if not taught(target.manifest):
+        text = f"Version {target.number} was taught no task and cannot answer."
+        raise _no_target(session, model, current, text)
+
+
+def _no_target(session: Session, model: Model, current: Alias, why: str) -> WrongState:
+    """A refusal that names the versions which an alias can be put on."""
+    query = select(Version.number).where(
+        Version.model_id == model.id,
+        Version.status == "published",
+        Version.number > 0,
+        Version.number != current.version,
+    )
+    targets = sorted(session.scalars(query.order_by(Version.number.desc()).limit(_TARGETS)))
+    can = ""
+    if targets:
+        named = words.listed([str(number) for number in targets], _TARGETS, "or")
+        can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
+    state = {"alias": current.name, "version": current.version}
+    return WrongState(f"{why}{can}", extra={"state": state, "targets": targets})
+
+
 def _check_name(alias: str) -> None:
     if alias == LATEST:
         raise Invalid("The alias 'latest' follows the newest published version and cannot be moved by hand.")
@@ -131,56 +266,64 @@ def _check_name(alias: str) -> None:
         )
 
 
-def _version(session: Session, model: Model, number: int) -> Version | None:
-    query = select(Version).where(Version.model_id == model.id, Version.number == number)
-    return session.scalars(query).one_or_none()
-
-
-def _passed(version: Version) -> bool:
-    return version.status == "published" and bool(version.gate.get("passed", True))
-
-
-def _move(
+def _record(
     session: Session,
     db: Database,
     actor: Actor,
     model: Model,
-    alias: str,
-    current: Alias | None,
-    version: int,
-    cause: str,
-    reason: str | None,
-) -> Alias:
-    now = db.now(session)
-    previous = None if current is None else current.version
-    if current is None:
-        current = Alias(model_id=model.id, name=alias, version=version, updated_at=now)
-        session.add(current)
-    else:
-        current.version = version
-        current.updated_at = now
-    session.add(
-        AliasMove(
-            model_id=model.id,
-            alias=alias,
-            version=version,
-            previous=previous,
-            cause=cause,
-            actor=actor.key_id,
-            reason=reason,
-            at=now,
-        )
-    )
-    data = {"alias": alias, "version": version, "previous": previous, "reason": reason}
-    record(session, actor, f"alias.{cause}", model.id, data, now=now)
-    return current
+    alias: Alias,
+    previous: int | None,
+    mover: Mover,
+    **more: Any,
+) -> None:
+    data = {"alias": alias.name, "version": alias.version, "previous": previous, "reason": mover.reason}
+    record(session, actor, f"alias.{mover.cause}", model.id, data | more, now=db.now(session))
 
 
-def _show(alias: Alias) -> dict[str, Any]:
-    return {"name": alias.name, "version": alias.version, "updated_at": rfc3339(alias.updated_at)}
+def _show_production(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> Json:
+    """Production, and what its move has cost, with what brings it back."""
+    kept: set[str] = set()
+    if gone and model.scenario != "task":
+        production = line.version_of(session, model, alias.version)
+        covered = taught(production.manifest) if production is not None else []
+        query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
+        kept = {label for classes in session.scalars(query) for label in classes}
+    warnings = [words.lost_by_move(model, task, alias.version) for task in gone]
+    if not model.production_follows:
+        warnings.append(words.pinned(model, alias.version))
+    return {
+        **_show(alias),
+        "follows": model.production_follows,
+        "line_head": model.head,
+        "lost_tasks": [
+            {
+                "task": task.number,
+                "name": task.name,
+                "classes": sorted(task.classes),
+                "lost_classes": sorted(set(task.classes) - kept),
+                "standing": task.standing,
+                "training_data_until": rfc3339(words.kept_until(model, task)),
+                "can_relearn": words.can_relearn(task),
+            }
+            for task in gone
+        ],
+        "warnings": warnings,
+    }
 
 
-def _show_move(move: AliasMove) -> dict[str, Any]:
+def _show(alias: Alias) -> Json:
+    return {
+        "name": alias.name,
+        "version": alias.version,
+        "updated_at": rfc3339(alias.updated_at),
+        "follows": None,
+        "line_head": None,
+        "lost_tasks": [],
+        "warnings": [],
+    }
+
+
+def _show_move(move: AliasMove) -> Json:
     return {
         "id": move.id,
         "version": move.version,

@@ -23,7 +23,7 @@ from core.requests.exports import write_zip
 from core.requests.jobs import missing
 from core.requests.versions import answering_types
 from core.store import Store
-from core.store.blobs import verified
+from core.store.blobs import Damaged, require_digest, verified
 
 SOON_S = 5
 """When to ask again for the first state of a job."""
@@ -47,9 +47,20 @@ class AnytimeFile:
     filename: str
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Chunks of the file, as `Blobs.read` gives them. Raises Unavailable when it has just been replaced."""
-        chunks = _read(self.store, self.key, offset, length)
-        return verified(chunks, sha256) if offset == 0 and length is None else chunks
+        """Chunks of the file, as `Blobs.read` gives them; a damaged one goes, so that the next request makes another.
+
+        Raises:
+            StoreCorrupt: it is damaged.
+            Unavailable: it has just been replaced.
+        """
+        try:
+            require_digest(self.store, self.key, sha256)
+        except Damaged:
+            self.store.delete(self.key)
+            raise
+        except StoreCorrupt:
+            raise _replaced() from None
+        return _read(self.store, self.key, offset, length)
 
 
 def anytime_file(db: Database, store: Store, actor: Actor, job_id: str, spool: Path) -> AnytimeFile:
@@ -117,30 +128,31 @@ def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
 def _build(store: Store, state: dict[str, Any], filename: str, spool: Path) -> AnytimeFile:
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
-    parts: list[tuple[str, Path]] = []
+    parts: list[tuple[str, Path, str]] = []
     try:
         _fetch(store, state, _MANIFEST, copy)
         manifest = json.loads(copy.read_text())
         for part in manifest["parts"]:
             if part["type"] in answering_types(manifest):
-                parts.append((part["name"], spool / f"{stem}-{part['name']}"))
-                _fetch(store, state, f"{part['name']}.safetensors", parts[-1][1])
+                name = f"{part['name']}.safetensors"
+                parts.append((part["name"], spool / f"{stem}-{part['name']}", state["files"][name][0]))
+                _fetch(store, state, name, parts[-1][1])
         write_zip(target, manifest, parts)
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         key, size = f"{state['key']}{sha256}.zip", target.stat().st_size
         store.put_file(key, target, move=True)
     finally:
-        for path in (target, copy, *(path for _, path in parts)):
+        for path in (target, copy, *(path for _, path, _ in parts)):
             path.unlink(missing_ok=True)
     return AnytimeFile(store, key, sha256, size, filename)
 
 
 def _fetch(store: Store, state: dict[str, Any], name: str, target: Path) -> None:
     """Copy a file of the state. Raises StoreCorrupt when it is damaged."""
-    sha256, _ = state["files"][name]
+    key, (sha256, _) = state["key"] + name, state["files"][name]
     with target.open("wb") as file:
-        for chunk in verified(_read(store, state["key"] + name), sha256):
+        for chunk in verified(_read(store, key), key, sha256):
             file.write(chunk)
 
 
@@ -148,6 +160,8 @@ def _read(store: Store, key: str, offset: int = 0, length: int | None = None) ->
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # it is not there
-        raise Unavailable(
-            "A better state has just taken the place of this one; ask again.", retry_after_s=1
-        ) from None
+        raise _replaced() from None
+
+
+def _replaced() -> Unavailable:
+    return Unavailable("A better state has just taken the place of this one; ask again.", retry_after_s=1)

@@ -1,9 +1,9 @@
 """Whether a model's next task can be learned with a recipe, given what it will start from.
 
 That is the version which the last unfinished job will leave (one that is being cancelled leaves none), else the
-one that `production` names. Its network family is fixed, and so are the hyper-parameters that shaped the network;
+line head. Its network family is fixed, and so are the hyper-parameters that shaped the network;
 version 0 is plain, and every family can start from it. Another method of the same family takes over the memory
-that it can use, and for the rest there is a warning. The learning code checks the family again, since an alias
+that it can use, and for the rest there is a warning. The learning code checks the family again, since the head
 may move before the job runs.
 """
 
@@ -15,8 +15,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.states import UNFINISHED, State
-from core.db.tables import Alias, Job, Model, Part, Version
+from core.db.tables import Job, Model, Part
 from core.errors import InvalidRecipe
+from core.line import line
 
 Json = dict[str, Any]
 _PLAIN = "plain"
@@ -33,11 +34,11 @@ _MEMORY = {
 class _Start:
     """What the next task starts from: the method's block, its network's family and types of memory.
 
-    `name` is for people, and so is `instead`: what they can do to start from something else.
+    `name` is for people, and so is `instead`: what they can do in this model to start from something else, if anything.
     """
 
     name: str
-    instead: str
+    instead: str | None
     method: Mapping[str, Any]
     family: str
     memory: frozenset[str]
@@ -65,7 +66,7 @@ def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Jso
             "recipe.method.name",
             f"{method['name']} trains a {family} network, but the next task starts from {start.name}, a "
             f"{start.family} network: a model keeps its family. Use one of {', '.join(fitting) or 'none'}, "
-            f"start a new model, or {start.instead}",
+            f"{f'{start.instead}, ' if start.instead else ''}or start a new model",
         )
     for name in entry.get("structure", []):
         if name in start.method and start.method[name] != method[name]:
@@ -81,7 +82,7 @@ def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
     last = session.scalars(
         select(Job)
         .where(Job.model_id == model.id, Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})))
-        .order_by(Job.place.desc())
+        .order_by(Job.again, Job.task_number.desc())
         .limit(1)
     ).one_or_none()
     if last is not None:
@@ -90,20 +91,15 @@ def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
         memory = frozenset(entry.get("takes", []))  # what it keeps is not known before it has run
         name, family = f"the result of task {last.task_number}", entry.get("family", _PLAIN)
         return _Start(name, f"cancel job {last.id}", method, family, memory)
-    version = session.scalars(
-        select(Version)
-        .join(Alias, (Alias.model_id == Version.model_id) & (Alias.version == Version.number))
-        .where(Version.model_id == model.id, Alias.name == "production")
-    ).one_or_none()
-    if version is None or version.number == 0:
+    version = line.head_of(session, model)
+    if version.number == 0:
         return None
     network = version.manifest.get("network") or {}
     kept = select(Part.type).where(Part.version_id == version.id, Part.deleted_at.is_(None))
     types = set(session.scalars(kept))
     method = (version.manifest.get("recipe") or {}).get("method") or {}
     memory = frozenset(types & _MEMORY.keys())
-    name, instead = f"version {version.number}", "move production back to version 0"
-    return _Start(name, instead, method, network.get("family", _PLAIN), memory)
+    return _Start(f"version {version.number}", None, method, network.get("family", _PLAIN), memory)
 
 
 def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """The audit trail: one row for every change that somebody asked for, in the same transaction."""
 
+import json
 from typing import Any
 
 from sqlalchemy import select
@@ -10,6 +11,9 @@ from core.db.tables import Audit
 from core.requests.actor import Actor
 from core.requests.pages import page
 from core.requests.times import rfc3339
+
+MAX_DATA_BYTES = 16 << 10
+"""Of what a row keeps of a change, in UTF-8: of more, only the fields' names and the size."""
 
 
 def record(
@@ -23,6 +27,9 @@ def record(
         data: what is worth keeping of the change; never a secret.
         now: seconds since 1970 by the database's clock.
     """
+    size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
+    if size > MAX_DATA_BYTES:
+        data = {"left_out": sorted(data)[:20], "bytes": size}
     session.add(
         Audit(at=now, owner_id=actor.owner_id, actor=actor.key_id, action=action, object=object, data=data)
     )

@@ -9,10 +9,11 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from core import helper_process
 from core.catalogue import code_version
 from core.db import references
 from core.db.session import Database
@@ -22,8 +23,9 @@ from core.ids import new_id
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
+from core.requests.base_advice import advice, refuse_pickle
 from core.requests.recipe import architecture as complete
-from core.requests.tensors import check_expected, check_finite, read_header
+from core.requests.tensors import Tensor, check_expected, check_finite, read_header
 from core.requests.times import rfc3339
 from core.settings import Settings
 from core.store.blobs import Blobs
@@ -55,6 +57,18 @@ def parse_architecture(
     return complete(dict(catalogue), "class", asked, image), image
 
 
+def known_base(
+    settings: Settings, architecture: dict[str, Any], image: dict[str, Any]
+) -> dict[str, Any] | None:
+    """What a base of this architecture must hold, where it was asked for before; None: it takes a process to say."""
+    path, _ = _kept(settings, architecture, image)
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
 def expected_base(settings: Settings, architecture: dict[str, Any], image: dict[str, Any]) -> dict[str, Any]:
     """What a base of this architecture must hold: `tensors`, `optional`, `ignored`.
 
@@ -62,23 +76,25 @@ def expected_base(settings: Settings, architecture: dict[str, Any], image: dict[
         Invalid: the architecture cannot be built for this image.
         Unavailable: the learning code does not answer.
     """
-    request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
-    name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
-    folder = settings.folder("catalogue")
-    path = folder / f"expected-{name}.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+    found = known_base(settings, architecture, image)
+    if found is not None:
         return found
-    except FileNotFoundError:
-        pass
+    path, request = _kept(settings, architecture, image)
     answer = _ask(request)
-    kept = sorted(folder.glob("expected-*.json"), key=lambda p: p.name)
+    kept = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     if len(kept) >= CACHED_ARCHITECTURES:
         kept[0].unlink(missing_ok=True)
     temporary = path.with_suffix(f".{new_id('bas')}")
     temporary.write_text(json.dumps(answer))
     temporary.replace(path)
     return answer
+
+
+def _kept(settings: Settings, architecture: dict[str, Any], image: dict[str, Any]) -> tuple[Path, str]:
+    """Where the answer is kept, and the question."""
+    request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
+    name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
+    return settings.folder("catalogue") / f"expected-{name}.json", request
 
 
 def create(
@@ -89,26 +105,27 @@ def create(
     *,
     architecture: dict[str, Any],
     image: dict[str, Any],
+    expected: dict[str, Any],
     path: Path,
     repeat: idempotency.Request | None = None,
 ) -> dict[str, Any]:
     """Check an uploaded file and keep it; `path` is moved into the store.
 
+    Args:
+        expected: what a base of this architecture must hold, see `expected_base`.
+
     Raises:
         BaseInvalid: not a safetensors file, not one of this architecture, or with NaN or infinity in it.
         StorageFull: the owner has no room for it.
     """
-    tensors = read_header(path)
+    try:
+        tensors = read_header(path)
+    except BaseInvalid:
+        refuse_pickle(path, architecture)
+        raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
-    expected = expected_base(settings, architecture, image)
-    ignored = tuple(expected["ignored"])
-    optional = set(expected["optional"])
-    present = {t.name for t in tensors}
-    check_expected(
-        [t for t in tensors if t.name in expected["tensors"] or not (ignored and t.name.startswith(ignored))],
-        {n: want for n, want in expected["tensors"].items() if n in present or n not in optional},
-    )
+    _check_fit(tensors, expected, architecture, image)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     check_finite(path, tensors)
@@ -150,11 +167,31 @@ def get(db: Database, actor: Actor, base_id: str) -> dict[str, Any]:
         return _show(row)
 
 
+def _check_fit(
+    tensors: Sequence[Tensor], expected: dict[str, Any], architecture: dict[str, Any], image: dict[str, Any]
+) -> None:
+    """Raises BaseInvalid for a file that is not one of this architecture, with what it would fit."""
+    ignored = tuple(expected["ignored"])
+    optional = set(expected["optional"])
+    present = {t.name for t in tensors}
+    wanted = {n: want for n, want in expected["tensors"].items() if n in present or n not in optional}
+    own = [t for t in tensors if t.name in wanted or not (ignored and t.name.startswith(ignored))]
+    try:
+        check_expected(own, wanted)
+    except BaseInvalid as error:
+        shapes = {t.name: t.shape for t in own}
+        found = advice(architecture, image, shapes, {n: want["shape"] for n, want in wanted.items()})
+        if found is None:
+            raise
+        raise found.error(error.fields) from None
+
+
 def _ask(request: str) -> dict[str, Any]:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "core.learn.networks.expected", request],
             cwd=_ROOT,
+            env=helper_process.environment(),
             capture_output=True,
             text=True,
             timeout=EXPECT_TIMEOUT_S,

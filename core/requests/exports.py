@@ -2,12 +2,12 @@
 
 The file is a pure function of the manifest (stored entries, fixed order, fixed times), so it is built once,
 on first request, kept as a blob and swept after some days: built again it has the same digest. Parts are
-merged by arithmetic on their headers, in constant memory and without torch.
+merged by arithmetic on their headers, in constant memory and without torch, and hashed while they are merged: nothing is
+made of damaged ones.
 """
 
 import json
 import secrets
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
+from core import damage
 from core.db import references
 from core.db.session import Database
 from core.db.tables import Export, Part
@@ -24,7 +25,7 @@ from core.errors import BaseInvalid, ExportUnavailable, StoreCorrupt, Unavailabl
 from core.requests import model_card
 from core.requests.actor import Actor, find_model
 from core.requests.loading_code import classifier_prefixes
-from core.requests.tensors import Merged
+from core.requests.tensors import DamagedPart, Merged
 from core.requests.versions import answering_types, find_version
 from core.store.blobs import Blobs
 
@@ -32,8 +33,6 @@ FORMATS = ("safetensors",)
 BASE_PART = "base"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ZIP64_BYTES = 1 << 31
-# One build at a time per process: it is disk-bound, and the same file is often asked for twice at once.
-_building = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class _Source:
 def export(
     db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str, spool: Path
 ) -> ExportFile:
-    """The download of a version, built when it is not stored.
+    """The download of a version, built when it is not stored: call it where few builds run at once.
 
     Args:
         spool: folder for the unfinished file.
@@ -65,28 +64,40 @@ def export(
         ExportUnavailable: an unknown format, or a version without stored weights.
         StoreCorrupt: a part is damaged or missing.
     """
-    if format not in FORMATS:
-        raise ExportUnavailable(f"There is no export format {format!r}; use {' or '.join(FORMATS)}.")
-    source = _source(db, actor, model, version)
-    found = _stored(db, blobs, source, format)
-    if found is None:
-        with _building:
-            found = _stored(db, blobs, source, format) or _build(db, blobs, source, format, spool)
-    return found
+    source = _source(db, actor, model, version, format)
+    return _stored(db, blobs, source, format) or _build(db, blobs, source, format, spool)
 
 
-def write_zip(target: Path, manifest: dict[str, Any], parts: list[tuple[str, Path]]) -> None:
+def stored(
+    db: Database, blobs: Blobs, actor: Actor, model: str, version: str, *, format: str
+) -> ExportFile | None:
+    """The download of a version if it is stored.
+
+    Raises:
+        ExportUnavailable: as `export`.
+    """
+    return _stored(db, blobs, _source(db, actor, model, version, format), format)
+
+
+def write_zip(target: Path, manifest: dict[str, Any], parts: list[tuple[str, Path, str]]) -> None:
     """Write the download of a manifest whose exported parts lie at these paths.
+
+    Args:
+        parts: name, path and sha256 of each.
 
     Raises:
         StoreCorrupt: a part is no sound safetensors file, or two hold the same tensor.
+        DamagedPart: a part has another digest; the file is to be thrown away.
     """
     try:
-        merged = Merged([(path, _renamer(name, manifest)) for name, path in parts])
+        merged = Merged([(path, sha256, _renamer(name, manifest)) for name, path, sha256 in parts])
     except (BaseInvalid, ValueError) as error:
         raise StoreCorrupt(f"The version's parts do not fit together: {error}") from error
     config = json.dumps(
-        model_card.config(manifest, [name for name, _ in parts]), ensure_ascii=False, indent=2, sort_keys=True
+        model_card.config(manifest, [name for name, _, _ in parts]),
+        ensure_ascii=False,
+        indent=2,
+        sort_keys=True,
     )
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "model.safetensors", merged.size, merged.chunks())
@@ -95,7 +106,9 @@ def write_zip(target: Path, manifest: dict[str, Any], parts: list[tuple[str, Pat
             _add(archive, name, len(data), [data])
 
 
-def _source(db: Database, actor: Actor, model: str, version: str) -> _Source:
+def _source(db: Database, actor: Actor, model: str, version: str, format: str) -> _Source:
+    if format not in FORMATS:
+        raise ExportUnavailable(f"There is no export format {format!r}; use {' or '.join(FORMATS)}.")
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
@@ -107,13 +120,14 @@ def _source(db: Database, actor: Actor, model: str, version: str) -> _Source:
                 f"Version {row.number} has no stored weights: it is the random start that its manifest "
                 "describes. Download a later version."
             )
+        damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in parts})
         return _Source(row.id, f"{owner.name}-v{row.number}.zip", row.manifest, parts)
 
 
 def _stored(db: Database, blobs: Blobs, source: _Source, format: str) -> ExportFile | None:
     with db.read() as session:
         row = session.get(Export, (source.version_id, format))
-    if row is None or blobs.size(row.sha256) != row.bytes:
+    if row is None or blobs.size(row.sha256) != row.bytes or not blobs.seems_sound(row.sha256):
         return None
     return ExportFile(row.sha256, row.bytes, source.filename)
 
@@ -121,7 +135,7 @@ def _stored(db: Database, blobs: Blobs, source: _Source, format: str) -> ExportF
 def _build(db: Database, blobs: Blobs, source: _Source, format: str, spool: Path) -> ExportFile:
     target = spool / f"export-{secrets.token_hex(8)}.zip"
     try:
-        write_zip(target, source.manifest, [(name, blobs.fetch(sha256)) for name, sha256 in source.parts])
+        _merge(blobs, source, target)
         sha256, size = blobs.put_file(target, move=True)
     finally:
         target.unlink(missing_ok=True)
@@ -145,6 +159,15 @@ def _build(db: Database, blobs: Blobs, source: _Source, format: str, spool: Path
     except IntegrityError:
         pass  # another process has written the same row
     return ExportFile(sha256, size, source.filename)
+
+
+def _merge(blobs: Blobs, source: _Source, target: Path) -> None:
+    parts = [(name, blobs.fetch(sha256), sha256) for name, sha256 in source.parts]
+    try:
+        write_zip(target, source.manifest, parts)
+    except DamagedPart as error:
+        damaged = next(sha256 for _, path, sha256 in parts if path == error.path)
+        raise blobs.damaged_file(damaged) from error
 
 
 def _renamer(part: str, manifest: dict[str, Any]) -> "_Rename":

@@ -14,6 +14,7 @@ from core.db.tables import Alias, AliasMove, Base, Model, Part, Version
 from core.errors import Invalid
 from core.ids import new_id
 from core.requests.actor import Actor, find_model
+from core.requests.base_advice import body, other_model, words
 from core.store import Blobs
 
 Json = dict[str, Any]
@@ -34,9 +35,11 @@ def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, 
     manifest = {
         "format": 1,
         "model": model.id,
+        "name": model.name,
         "version": 0,
         "parent": None,
         "task": None,
+        "tasks": [],
         "scenario": model.scenario,
         "architecture": model.architecture,
         "image": model.image,
@@ -95,10 +98,7 @@ def _base_parts(
         if row is None:
             raise _bad_base(f"There is no base {model.base!r}.")
         if row.architecture != {**model.architecture, "image": model.image}:
-            raise _bad_base(
-                f"The base was uploaded for {row.architecture}, the model has {model.architecture} with images "
-                f"of {model.image}. Upload it for these (?architecture=&image_size=&channels=)."
-            )
+            raise _bad_base(other_model(row.architecture, model.architecture, model.image))
         parts: list[Json] = [{"name": "base", "type": "base", "sha256": row.sha256, "bytes": row.bytes}]
         origin: Json = {"base": {"id": row.id, "sha256": row.sha256}}
     else:
@@ -108,7 +108,11 @@ def _base_parts(
         if found is None:
             raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
         if source.architecture != model.architecture or source.image != model.image:
-            raise _bad_base("The base must have the model's architecture and image.")
+            raise _bad_base(
+                f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
+                f"{words(model.architecture, model.image)}. Create the model with "
+                f"{body(source.architecture, source.image)}."
+            )
         if (found.manifest.get("network") or {}).get("family") == "linearised":
             raise _bad_base(
                 f"Version {number} of {model.base['model']!r} is linearised: its backbone is edited and does not fit "

@@ -19,13 +19,13 @@ from sqlalchemy.orm import Session
 from core.db.session import Database
 from core.db.tables import Key, Owner
 from core.errors import Invalid, NotFound, WrongState
-from core.ids import NAME_PATTERN, new_id
-from core.requests.actor import Actor
+from core.ids import NAME_PATTERN, is_plain_name, new_id
+from core.requests.actor import COVERS, Actor
 from core.requests.audit import record
 from core.requests.pages import page
 from core.requests.times import rfc3339, seconds
 
-SCOPES = ("read", "write", "admin")
+SCOPES = tuple(COVERS)
 ADMIN_OWNER = "admin"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _PREFIX_LENGTH = 12
@@ -66,7 +66,7 @@ def create(
     """
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
-    if owner is not None and not re.match(NAME_PATTERN, owner):
+    if owner is not None and not is_plain_name(owner):
         raise Invalid(
             f"An owner's name must match {NAME_PATTERN}.", fields=[{"field": "owner", "message": "bad name"}]
         )

@@ -78,7 +78,20 @@ class Backbone(nn.Module):
         return x.mean((2, 3))
 """
 
-_RESNET = """from torchvision import models
+_TORCHVISION = """try:
+    from torchvision import models
+except RuntimeError:  # its compiled operators do not fit this build of torch, and no network here needs one
+    import sys
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    operators = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        operators.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    from torchvision import models
+"""
+
+_RESNET = """
 
 
 def Backbone(tensors):
@@ -94,7 +107,7 @@ def Backbone(tensors):
     return net
 """
 
-_VIT = """from torchvision import models
+_VIT = """
 
 
 class Backbone(nn.Module):
@@ -120,7 +133,7 @@ class Backbone(nn.Module):
         return self.encoder(tokens)[:, 0]
 """
 
-_CONVNEXT = """from torchvision import models
+_CONVNEXT = """
 
 
 def Backbone(tensors):
@@ -249,8 +262,8 @@ BACKBONES = {
     "small-cnn": _SMALL_CNN,
     "resnet20": _SMALL_RESNET,
     "slim-resnet18": _SMALL_RESNET,
-    "resnet": _RESNET,
-    "vit": _VIT,
+    "resnet": _TORCHVISION + _RESNET,
+    "vit": _TORCHVISION + _VIT,
     "dne": _DNE,
-    "convnext": _CONVNEXT,
+    "convnext": _TORCHVISION + _CONVNEXT,
 }

@@ -159,9 +159,9 @@ _END = '''
 
 def normalise(pixels):
     """uint8 [B, size, size, channels] to the network's input."""
-    mean = torch.tensor(config["normalise"]["mean"]).view(1, -1, 1, 1)
-    std = torch.tensor(config["normalise"]["std"]).view(1, -1, 1, 1)
-    return (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+    shift = torch.tensor([255 * mean for mean in config["normalise"]["mean"]])
+    scale = torch.tensor([1 / (255 * std) for std in config["normalise"]["std"]])
+    return ((pixels.float() - shift) * scale).permute(0, 3, 1, 2)
 
 
 tensors = load_file("model.safetensors")

@@ -111,7 +111,9 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     for part, _ in stored:
         part.deleted_at = now
     versions = {number for _, number in stored}
-    keys = [key for job in held if job.parent_version in versions for key in _restarted(session, job, now)]
+    # One that is retried has no parent yet, but perhaps a snapshot of before.
+    affected = versions | {None}
+    keys = [key for job in held if job.parent_version in affected for key in _restarted(session, job, now)]
     data = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record(session, actor, "memory.delete", row.id, data, now=now)
     return keys, digests

@@ -8,6 +8,7 @@ from core import matrix
 from core.db.session import Database
 from core.db.tables import Job, Result, Task, Version
 from core.errors import NotFound
+from core.line.coverage import taught
 from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 
@@ -30,7 +31,8 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
             .where(Version.model_id == owner.id)
             .order_by(Version.number)
         ).all()
-        rows = [matrix.Row(v.number, v.task_number, v.parent) for v, _, _ in found]
+        rows = [matrix.Row(v.number, v.task_number, v.parent, tuple(taught(v.manifest))) for v, _, _ in found]
+        statuses = {v.number: v.status for v, _, _ in found}
         manifests = {v.number: v.manifest for v, _, _ in found}
         costs = {v.number: (v.bytes, _seconds(start, end)) for v, start, end in found}
         learned = sorted({row.task for row in rows if row.task is not None})
@@ -63,7 +65,10 @@ def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> di
         raise NotFound(f"Version {asked} has an ancestor that is not there: {error}.") from error
     return {
         "version": asked,
-        "rows": [{"version": r.version, "task": r.task, "parent": r.parent} for r in rows],
+        "rows": [
+            {"version": r.version, "task": r.task, "parent": r.parent, "status": statuses[r.version]}
+            for r in rows
+        ],
         "columns": columns,
         "accuracy_matrix": matrix.accuracy_matrix(rows, learned, cells),
         "summary": figures,

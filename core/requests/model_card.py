@@ -8,32 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.requests.loading_code import family, loading_code
+from core.requests.loading_images import READ_IMAGES
 
 SHOWN_CLASSES = 50
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
 SMALL_SIDE = 96
 """Images up to this side are resized to it exactly; larger ones keep the usual 256:224 margin."""
-
-_PREDICT = '''import numpy
-from PIL import Image, ImageOps
-
-
-def read(path):
-    """An image file as uint8 [size, size, channels]: shorter side resized, centre cropped."""
-    size = config["image"]["size"]
-    side = size if size <= {small} else round(size * 256 / 224)
-    image = ImageOps.exif_transpose(Image.open(path)).convert("RGB" if config["image"]["channels"] == 3 else "L")
-    scale = side / min(image.size)
-    image = image.resize([max(side, round(n * scale)) for n in image.size], Image.Resampling.BILINEAR)
-    left, top = (image.width - size) // 2, (image.height - size) // 2
-    pixels = numpy.asarray(image.crop((left, top, left + size, top + size)))
-    return torch.from_numpy(pixels.reshape(size, size, -1).copy())
-
+_PREDICT = """
 
 with torch.inference_mode():
     probabilities = network(normalise(torch.stack([read("cat.png")])){task}).softmax(1)
 print({classes}[int(probabilities[0].argmax())])
-'''
+"""
 
 _ATTENTION_HEADS = {"vit_b_16": 12, "vit_b_32": 12, "vit_l_16": 16}
 _KEPT = [
@@ -56,7 +42,7 @@ def config(manifest: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
         "heads": manifest.get("heads") or [],
         "parts": [p for p in manifest.get("parts") or [] if p["name"] in set(parts)],
     }
-    answer |= {key: manifest[key] for key in ("network", "anytime") if manifest.get(key) is not None}
+    answer |= {key: manifest[key] for key in ("name", "network", "anytime") if manifest.get(key) is not None}
     if family(manifest) == "vit":
         architecture = manifest["architecture"]
         answer["attention_heads"] = architecture.get("heads") or _ATTENTION_HEADS.get(architecture["name"], 3)
@@ -69,6 +55,7 @@ def card(manifest: Mapping[str, Any]) -> str:
     method = (manifest.get("method") or {}).get("name")
     image = manifest["image"]
     facts = {
+        "model": manifest.get("model"),
         "scenario": manifest["scenario"],
         "architecture": manifest["architecture"],
         "input": f"{image['size']} x {image['size']} pixels, {image['channels']} channels",
@@ -90,7 +77,8 @@ def card(manifest: Mapping[str, Any]) -> str:
     by_task = manifest["scenario"] == "task"
     number = manifest["heads"][0]["task"] if by_task and manifest.get("heads") else 1
     predict = (
-        _PREDICT.replace("{small}", str(SMALL_SIDE))
+        (READ_IMAGES + _PREDICT)
+        .replace("{small}", str(SMALL_SIDE))
         .replace("{task}", f", task={number}" if by_task else "")
         .replace("{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]')
     )
@@ -100,7 +88,11 @@ def card(manifest: Mapping[str, Any]) -> str:
         f"Unpack the archive; in its folder, with {needs} and safetensors installed:",
         "",
     ]
-    lines += ["```python", code.rstrip(), "```", "", "## Predict", "", "Needs pillow as well:", ""]
+    lines += ["```python", code.rstrip(), "```", ""]
+    if manifest.get("version") == 0:
+        lines += ["No class was learned yet: the network gives features.", ""]
+        return "\n".join(lines)
+    lines += ["## Predict", "", "Needs pillow and numpy as well:", ""]
     lines += ["```python", predict.rstrip(), "```", ""]
     return "\n".join(lines)
 
@@ -108,12 +100,13 @@ def card(manifest: Mapping[str, Any]) -> str:
 def _occasion(manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Title and first sentence: a version, or what there is of one while it is learned."""
     state = manifest.get("anytime")
+    name = manifest.get("name") or manifest.get("model")  # manifests of before have only the id
     if state is None:
-        title = f"{manifest.get('model')} version {manifest.get('version')}"
+        title = f"{name} version {manifest.get('version')}"
         return title, "A version of an image classifier, exported by Perennial."
     job, step = state["job"], int(state["step"])
     correct, total = int(state["validation"]["correct"]), int(state["validation"]["total"])
-    return f"{manifest.get('model')}, {job} at step {step}", (
+    return f"{name}, {job} at step {step}", (
         f"An unfinished state of {_inline(job)}, exported by Perennial while the job runs: its network after step "
         f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} ({correct} of "
         f"{total} images held back from training). It is not a version: no gate has judged it, and the next "

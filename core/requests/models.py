@@ -18,17 +18,27 @@ from core.db.tables import Alias, Export, Job, Model, Part, Task, Version
 from core.errors import Invalid, NameTaken, NotFound
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
-from core.requests import first_version, idempotency
+from core.line import line, words
+from core.requests import attention, first_version, idempotency
 from core.requests.actor import Actor, find_model
+from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import page
-from core.requests.recipe import architecture, completed, merge_recipe, resolve
+from core.requests.recipe import architecture, completed, resolve, stored
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
 Json = dict[str, Any]
+LINE: Json = {
+    "on_held": "stop",
+    "on_rejected": "continue",
+    "on_failed": "continue",
+    "training_data_days": 7.0,
+    "allow_lost_classes": False,
+}
+"""Fields that say what the line does when something goes wrong, and how long that can be mended; with their defaults."""
 GATE = ("max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise")
 IMAGE: Json = {"size": 32, "channels": 3}
 MIN_SIZE, MAX_SIZE = 8, 1024
@@ -41,6 +51,7 @@ def create(
     actor: Actor,
     given: Json,
     repeat: idempotency.Request | None = None,
+    admission: Admission = ANY,
 ) -> tuple[Json, bool]:
     """Create a model; returns its JSON form, and whether it is a replay of an earlier answer.
 
@@ -50,6 +61,7 @@ def create(
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
+        JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
@@ -62,8 +74,9 @@ def create(
         )
     image = {**IMAGE, **{k: v for k, v in (given.get("image") or {}).items() if v is not None}}
     resolved_architecture = architecture(catalogue, scenario, given.get("architecture") or "small-cnn", image)
-    recipe = given.get("recipe") or {}
+    recipe = stored(given.get("recipe") or {})
     resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
+    admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
     gate = _gate({}, given.get("gate") or {})
     classes = _classes(scenario, given.get("classes"))
     try:
@@ -87,7 +100,8 @@ def create(
                 gate=gate,
                 keep_training_data=bool(given.get("keep_training_data", False)),
                 held_out=given.get("held_out") or "keep",
-                warnings=resolved.warnings,
+                **{name: given[name] for name in LINE if given.get(name) is not None},
+                warnings=[*_default_size(given.get("image") or {}), *_kept_data(given), *resolved.warnings],
                 fence=0,
                 next_task=1,
                 next_place=1,
@@ -99,7 +113,7 @@ def create(
             session.flush()
             first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
-            answer = show(catalogue, model, {"production": 0, "latest": 0})
+            answer = show(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 idempotency.remember(session, actor, repeat, 201, location, answer, now)
@@ -122,7 +136,8 @@ def list_models(db: Database, catalogue: Json, actor: Actor, limit: int, cursor:
 
         result = page(session, query, Model.id, limit, cursor, keep)
         named = aliases_of(session, [m.id for m in models])
-        result["items"] = [show(catalogue, m, named.get(m.id, {})) for m in models]
+        waits = attention.of_models(session, models)
+        result["items"] = [show(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])) for m in models]
         return result
 
 
@@ -133,32 +148,48 @@ def read(db: Database, catalogue: Json, actor: Actor, model: str) -> Json:
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        row = find_model(session, actor, model)
-        return show(catalogue, row, aliases_of(session, [row.id]).get(row.id, {}))
+        return _shown(session, catalogue, find_model(session, actor, model))
 
 
-def change(db: Database, catalogue: Json, actor: Actor, model: str, patch: Json) -> Json:
-    """Change recipe or gate for later tasks; both are merge patches (RFC 7396), null resets.
+def change(
+    db: Database,
+    catalogue: Json,
+    actor: Actor,
+    model: str,
+    patch: Json,
+    admission: Admission = ANY,
+) -> Json:
+    """Change recipe or gate for later tasks (merge patches, RFC 7396, null resets), or what the line does from now on.
 
     The answer also warns of memory that the next task would lose to a change of method.
 
     Raises:
         NotFound: the caller sees no such model.
         Invalid, InvalidRecipe: the result cannot be used; nothing was changed.
+        JobTooLarge: a job by this recipe is beyond what `admission` takes.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
         remarks: list[str] = []
         if "recipe" in patch:
-            recipe = {} if patch["recipe"] is None else merge_recipe(row.recipe, patch["recipe"])
+            recipe = {} if patch["recipe"] is None else stored(patch["recipe"], row.recipe)
             resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
             remarks = check_next_task(session, catalogue, row, resolved.recipe)
+            work = work_of(session, row, row.next_task)
+            admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
             row.recipe, row.warnings = recipe, resolved.warnings
         if "gate" in patch:
             row.gate = _gate({} if patch["gate"] is None else row.gate, patch["gate"] or {})
-        record(session, actor, "model.change", row.id, patch, now=db.now(session))
+        for name in LINE.keys() & patch.keys():
+            setattr(row, name, LINE[name] if patch[name] is None else patch[name])
+        if "training_data_days" in patch:  # decided now: what was said of the default at creation is over
+            row.warnings = [text for text in row.warnings if text not in _kept_data({})]
+        now = db.now(session)
+        if "allow_lost_classes" in patch:
+            line.judge_again(session, row, now)
+        record(session, actor, "model.change", row.id, patch, now=now)
         session.flush()
-        answer = show(catalogue, row, aliases_of(session, [row.id]).get(row.id, {}))
+        answer = _shown(session, catalogue, row)
         answer["warnings"] += remarks
         return answer
 
@@ -237,8 +268,19 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
     return named
 
 
-def show(catalogue: Json, model: Model, named: dict[str, int]) -> Json:
-    """A model in the contract's shape; the recipe is shown resolved."""
+def _shown(session: Session, catalogue: Json, model: Model) -> Json:
+    named = aliases_of(session, [model.id]).get(model.id, {})
+    return show(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
+
+
+def show(catalogue: Json, model: Model, named: dict[str, int], waits: list[Json]) -> Json:
+    """A model in the contract's shape; the recipe is shown resolved.
+
+    waits: what waits for a person, see `core.requests.attention`.
+    """
+    warnings = list(model.warnings)
+    if not model.production_follows:
+        warnings.append(words.pinned(model, named[line.PRODUCTION]))
     return {
         "id": model.id,
         "name": model.name,
@@ -251,15 +293,41 @@ def show(catalogue: Json, model: Model, named: dict[str, int]) -> Json:
         "gate": {key: model.gate.get(key) for key in GATE},
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
+        **{name: getattr(model, name) for name in LINE},
         "aliases": named,
+        "line_head": model.head,
+        "production_follows": model.production_follows,
+        "attention": waits,
         "created_at": rfc3339(model.created_at),
-        "warnings": list(model.warnings),
+        "warnings": warnings,
     }
+
+
+def _kept_data(given: Json) -> list[str]:
+    """Said at creation, where the request left it open: images of people may not be kept by accident."""
+    if given.get("training_data_days") is not None or given.get("keep_training_data"):
+        return []
+    return [
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version is published, "
+        "so that it can be learned again after a rollback; training_data_days says how long (0: not at all)."
+    ]
 
 
 def _gate(before: Json, patch: Json) -> Json:
     gate = {**{key: None for key in GATE}, **before, **patch}
     return gate
+
+
+def _default_size(asked: Json) -> list[str]:
+    """Said at creation, where nothing is learned yet that another size would throw away."""
+    if asked.get("size") is not None:
+        return []
+    size = IMAGE["size"]
+    return [
+        f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where more"
+        ' pixels matter, create the model with "image": {"size": 64}, or another size from'
+        f" {MIN_SIZE} to {MAX_SIZE}."
+    ]
 
 
 def _classes(scenario: str, classes: list[str] | None) -> list[str] | None:

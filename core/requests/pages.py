@@ -1,7 +1,7 @@
 """Lists in pages: `{"items": […], "next_cursor": …}`, stable while rows are added.
 
 A page is ordered by one unique column, and its cursor is the last value seen, encoded so that clients
-treat it as opaque.
+treat it as opaque. It ends early where its rows hold many bytes: the rows are weighed before any is read.
 """
 
 import base64
@@ -10,13 +10,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select
+from sqlalchemy import JSON, ColumnElement, Row, Select, Text, cast, func
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import Invalid
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+MAX_PAGE_BYTES = 4 << 20
+"""Bytes that the rows of a page may hold in columns of any length; one row is always shown."""
 _MAX_INT = 2**63 - 1
 
 
@@ -83,7 +85,7 @@ def page(
     Args:
         column: unique; orders the list and carries the cursor. It must be the first entity's or one that
             `query` selects.
-        limit: rows at most, 1 to `MAX_LIMIT`.
+        limit: rows at most, 1 to `MAX_LIMIT`; fewer where they hold more than `MAX_PAGE_BYTES`.
         show: turns a row (always a `Row`, so `row[0]` is its first entity) into its JSON form.
 
     Raises:
@@ -93,16 +95,39 @@ def page(
     if cursor is not None:
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
-    ordered = query.add_columns(column.label("page_key")).order_by(
-        column.desc() if descending else column.asc()
-    )
-    rows = session.execute(ordered.limit(limit + 1)).all()
-    more = len(rows) > limit
-    rows = rows[:limit]
+    order = column.desc() if descending else column.asc()
+    fitting = _fitting(session, query.order_by(order), column, limit)
+    ordered = query.add_columns(column.label("page_key")).order_by(order)
+    rows = session.execute(ordered.limit(fitting + 1)).all()
+    more = len(rows) > fitting
+    rows = rows[:fitting]
     return {
         "items": [show(row) for row in rows],
         "next_cursor": encode_cursor(rows[-1].page_key) if more else None,
     }
+
+
+def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int) -> int:
+    """How many of the first `limit` rows hold no more than a page may, at least one; none of them is loaded."""
+    weight = _weight(column)
+    if weight is None:
+        return limit
+    held = 0
+    for count, (weight_of_row,) in enumerate(session.execute(ordered.with_only_columns(weight).limit(limit))):
+        held += weight_of_row
+        if held > MAX_PAGE_BYTES and count:
+            return count
+    return limit
+
+
+def _weight(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
+    """The bytes of a row in columns of any length (JSON is stored as ASCII); None for a table without such."""
+    sizes = [
+        func.coalesce(func.length(cast(one, Text)), 0)
+        for one in column.class_.__table__.columns
+        if isinstance(one.type, JSON | Text)
+    ]
+    return sum(sizes[1:], sizes[0]) if sizes else None
 
 
 def _check_limit(limit: int) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 from sqlalchemy import select
 
+from core import damage
 from core.db.session import Database
-from core.db.tables import Part
-from core.errors import Invalid, WrongState
+from core.db.tables import Part, Version
+from core.errors import Invalid, StoreCorrupt, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.versions import answering_types, find_version
 from core.store.blobs import Blobs
@@ -30,6 +31,12 @@ class Predictable:
         """
         return {name: str(blobs.fetch(sha256)) for name, sha256 in self.parts}
 
+    def classes(self, task: int | None) -> int:
+        """How many classes it tells apart, or its head of a task does."""
+        heads = self.manifest.get("heads") or []
+        own = [head["classes"] for head in heads if task is not None and int(head["task"]) == task]
+        return len(own[0] if own else self.manifest.get("classes") or [])
+
 
 def predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
     """The version to predict with, after checking that the question makes sense.
@@ -41,6 +48,7 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         NotFound: no such model or version.
         Invalid: `task` is missing, unknown to the version, or given where no task is named.
         WrongState: the version knows no classes yet.
+        StoreCorrupt: a part is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
@@ -49,6 +57,7 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         manifest = row.manifest
         types = answering_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
+        damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in used})
         number, scenario, version_id = row.number, owner.scenario, row.id
     if scenario == "task":
         tasks = [int(head["task"]) for head in manifest.get("heads") or []]
@@ -67,6 +76,12 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         if not manifest.get("classes") or number == 0:
             raise _untaught(number)
     return Predictable(version_id, number, manifest, used)
+
+
+def explained(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCorrupt:
+    """The error about a stored object in the words of the version that was asked."""
+    with db.read() as session:
+        return damage.explained(session, session.get_one(Version, found.id).model_id, error)
 
 
 def _untaught(number: int) -> WrongState:

@@ -7,12 +7,13 @@ their counts may be `REMEMBER_S` seconds old.
 import time
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
+from core import damage
 from core.db.session import Database
 from core.db.states import LEASED, TERMINAL, State
-from core.db.tables import Job, Model, Version
+from core.db.tables import Job, Model, Scrub, Task, Version
 
 REMEMBER_S = 30.0
 _UNDER_WAY = sorted(str(state) for state in set(State) - TERMINAL)
@@ -21,13 +22,21 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 @dataclass(frozen=True)
 class Figures:
-    """`oldest_s`: how long the oldest queued job has waited, in seconds; 0 without one."""
+    """`oldest_s`: how long the oldest job has waited for a worker, in seconds; 0 without one.
+
+    Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked as damaged
+    now, and when its last whole pass ended, in seconds since 1970; 0 before.
+    """
 
     jobs: dict[str, int]
     oldest_s: float
     expired: int
     models: int
     versions: dict[str, int]
+    scrubbed_objects: int
+    scrubbed_bytes: int
+    scrubbed_at: float
+    damaged: int
 
 
 @dataclass(frozen=True)
@@ -52,20 +61,27 @@ def figures(db: Database) -> Figures:
         if past is None or time.monotonic() - past.at > REMEMBER_S:
             past = _past[db.url] = _counted(session)
         counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
+        waits_for_a_person = exists().where(Task.model_id == Job.model_id, Task.stops) & ~Job.again
         oldest = session.execute(
-            select(func.min(Job.created_at)).where(Job.state == str(State.QUEUED))
+            select(func.min(Job.created_at)).where(Job.state == str(State.QUEUED), ~waits_for_a_person)
         ).scalar_one()
         expired = session.execute(
             select(func.count())
             .select_from(Job)
             .where(Job.state.in_(sorted(str(s) for s in LEASED)), Job.lease_until < now)
         ).scalar_one()
+        scrub = session.get(Scrub, 1)
+        damaged = damage.count(session)
     return Figures(
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
         expired,
         past.models,
         {status: past.versions.get(status, 0) for status in ("published", "held")},
+        0 if scrub is None else scrub.objects,
+        0 if scrub is None else scrub.bytes,
+        0.0 if scrub is None else scrub.ended_at or 0.0,
+        damaged,
     )
 
 

@@ -6,7 +6,8 @@ exclude is refused with every wrong field named.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,14 @@ import jsonschema
 from jsonschema.validators import extend
 
 from core.errors import Invalid, InvalidRecipe
+from core.nearest import paths_of, unknown_field
+from core.plain import found as found_text
+from core.plain import kind, must_be, must_be_one_of, one_of, shown
 from core.requests.weaknesses import weaknesses
 
 Json = dict[str, Any]
 MAX_RECIPE_BYTES = 64 << 10
+"""Of a patch as it is sent, in UTF-8; what is stored of it is less."""
 MAX_ERRORS = 20
 _ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
 
@@ -67,6 +72,46 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
     return merged
 
 
+def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Json:
+    """What a model keeps: `patch` over its recipe `before`, without nulls, which say nothing and may have any name.
+
+    Raises:
+        InvalidRecipe: the patch is larger than a recipe may be.
+    """
+    _check_size(patch)
+    return merge_recipe(merge_recipe({}, before or {}), patch)
+
+
+def stored_override(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+    """What a job keeps of the patch over its model's recipe: also nulls, which reset, of names that there are.
+
+    Raises:
+        InvalidRecipe: the patch is larger than a recipe may be.
+    """
+    _check_size(patch)
+    paths = (
+        [path for method in catalogue["methods"] for path in known_paths(catalogue, method)] if patch else []
+    )
+    return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
+
+
+def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> Json:
+    return {
+        key: _without_unknown_nulls(value, known) if isinstance(value, Mapping) else value
+        for key, value in patch.items()
+        if value is not None or key in known
+    }
+
+
+def _check_size(patch: Mapping[str, Any]) -> None:
+    size = len(json.dumps(patch, ensure_ascii=False).encode())
+    if size > MAX_RECIPE_BYTES:
+        raise InvalidRecipe(
+            f"A recipe may have {MAX_RECIPE_BYTES} bytes; this one has {size}.",
+            fields=[{"field": "recipe", "message": f"at most {MAX_RECIPE_BYTES} bytes"}],
+        )
+
+
 def resolve(
     catalogue: Json, scenario: str, *patches: Mapping[str, Any], architecture: Json | None = None
 ) -> Resolved:
@@ -84,10 +129,12 @@ def resolve(
     for each in patches:
         patch = merge_recipe(patch, each)
     recipe, name, hyper = _complete(catalogue, patch)
+    known = [f"recipe.{path}" for path in known_paths(catalogue, name)]
     errors = [
-        *_errors(catalogue["recipe"]["schema"], recipe, "recipe"),
-        *_errors(catalogue["methods"][name]["schema"], hyper, "recipe.method"),
+        *_errors(catalogue["recipe"]["schema"], recipe, "recipe", known),
+        *_errors(catalogue["methods"][name]["schema"], hyper, "recipe.method", known),
     ]
+    errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
     if errors:
         raise _wrong(errors)
     _applicable(catalogue, name, scenario, recipe, architecture)
@@ -100,7 +147,7 @@ def completed(catalogue: Json, patch: Mapping[str, Any]) -> Json:
     A patch that this code version cannot complete (its method is gone) is shown as it is.
     """
     try:
-        return _complete(catalogue, patch)[0]
+        return _complete(catalogue, merge_recipe({}, patch))[0]
     except InvalidRecipe:
         return dict(patch)
 
@@ -116,12 +163,13 @@ def architecture(catalogue: Json, scenario: str, asked: str | Mapping[str, Any],
     known = catalogue["architectures"]
     if not isinstance(name, str) or name not in known:
         raise _invalid(
-            [("architecture.name", f"unknown architecture; one of {', '.join(sorted(known))}")],
+            [("architecture.name", f"unknown architecture; {one_of(name, sorted(known))}")],
             "Unknown architecture",
         )
     entry = known[name]
     hyper = {**entry.get("defaults", {}), **wanted}
-    errors = list(_errors(entry["schema"], hyper, "architecture"))
+    known_here = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
+    errors = list(_errors(entry["schema"], hyper, "architecture", known_here))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
     smallest = entry.get("min_size") or 1
@@ -140,7 +188,7 @@ def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Jso
     if preset is not None:
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
-            raise _wrong([("recipe.preset", f"unknown preset; one of {', '.join(sorted(presets))}")])
+            raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
         base = merge_recipe(base, presets[preset])
     wanted = merge_recipe(base, patch)
     name, hyper = _method(catalogue, wanted.pop("method", None))
@@ -172,7 +220,7 @@ def _method(catalogue: Json, method: Any) -> tuple[str, Json]:
     name = method.get("name")
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
-        raise _wrong([("recipe.method.name", f"unknown method; one of {', '.join(sorted(methods))}")])
+        raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
     given = {k: v for k, v in method.items() if k != "name"}
     return name, {**copy.deepcopy(methods[name]["defaults"]), **given}
 
@@ -212,7 +260,12 @@ def _applicable(catalogue: Json, name: str, scenario: str, recipe: Json, archite
             errors.append((f"recipe.method.{hyper}", where))
     for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
         if recipe["method"].get(hyper) == value:
-            errors.append((f"recipe.method.{hyper}", f"{value!r} does not work in the {scenario} scenario"))
+            errors.append(
+                (
+                    f"recipe.method.{hyper}",
+                    f"{shown(value, quoted=True)} does not work in the {scenario} scenario",
+                )
+            )
     checks = (
         ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
         ("recipe.depth", recipe.get("depth"), accepts.get("depths")),
@@ -229,18 +282,49 @@ def _applicable(catalogue: Json, name: str, scenario: str, recipe: Json, archite
         raise _wrong(errors)
 
 
-def _errors(schema: Json, value: Any, root: str) -> Iterable[tuple[str, str]]:
+def known_paths(catalogue: Json, method: str | None = None) -> list[str]:
+    """The dotted paths of all that a recipe can say, with the hyper-parameters of one method (None: the default)."""
+    name = method or _default_method(catalogue["recipe"]["defaults"])
+    hyper = paths_of(catalogue["methods"][name]["schema"])
+    return [
+        "method.name",
+        *(f"method.{path}" for path in hyper),
+        *paths_of(catalogue["recipe"]["schema"]),
+    ]
+
+
+def _other_methods(catalogue: Json, name: str, field: str) -> str:
+    """Which methods have a hyper-parameter that this one lacks; empty for any other field."""
+    block, _, hyper = field.rpartition(".")
+    methods = catalogue["methods"]
+    if block != "recipe.method" or hyper in methods[name]["schema"].get("properties", {}):
+        return ""
+    having = [m for m in sorted(methods) if hyper in methods[m]["schema"].get("properties", {})]
+    return f"; {hyper} belongs to {', '.join(having)}" if having else ""
+
+
+def _errors(schema: Json, value: Any, root: str, known: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """What is wrong with a value, by field; `known`: the paths among which a field that does not exist is looked for."""
     validator = _Validator(schema)
     for found in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
         for error in _alternative(found):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
-                known = set(error.schema.get("properties", {}))
-                for unknown in sorted(set(error.instance) - known):
-                    if unknown != "name":
-                        yield f"{path}.{unknown}", f"unknown field; known: {', '.join(sorted(known))}"
+                allowed = sorted(error.schema.get("properties", {}))
+                for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
+                    yield f"{path}.{unknown}", unknown_field(unknown, known, path, allowed)
             else:
-                yield path, _short(error.message)
+                yield path, _message(error)
+
+
+def _message(error: jsonschema.ValidationError) -> str:
+    if error.validator == "enum":
+        return must_be_one_of(error.instance, error.validator_value)
+    types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
+    if error.validator == "anyOf" and types:
+        return f"must be {kind(types)}{found_text(error.instance)}"
+    said = must_be(str(error.validator), error.validator_value)
+    return f"{said}{found_text(error.instance)}" if said else _short(error.message)
 
 
 def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
@@ -266,4 +350,4 @@ def _invalid(errors: list[tuple[str, str]], what: str) -> Invalid:
 def _sentence(errors: list[tuple[str, str]], what: str) -> str:
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
-    return f"{what}: {field}: {message}{more}."
+    return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"

@@ -4,32 +4,37 @@ A batch is accepted in one transaction (task, queued job with its resolved recip
 idempotency record) after its archive is safe in the store; a transaction that fails leaves no archive.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from core.db import job_log
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
-from core.db.tables import Event, Job, Model, Result, Task
-from core.errors import LabelsInvalid, NotFound, PerennialError, WrongState
+from core.db.tables import Event, Job, Model, Task
+from core.errors import NotFound, PerennialError, WrongState
 from core.ids import new_id
+from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import Directory
 from core.kill_points import reached
-from core.requests import idempotency, jobs, quota
+from core.line.outlook import outlook
+from core.line.standing import Standing
+from core.requests import batch_report, idempotency, jobs, quota
 from core.requests.actor import Actor, find_model
+from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
+from core.requests.class_names import compare
+from core.requests.job_answer import shown as shown_job
 from core.requests.pages import page
-from core.requests.recipe import Resolved, resolve
-from core.requests.times import rfc3339
+from core.requests.recipe import Resolved, resolve, stored_override
+from core.requests.task_answer import of_tasks, show, shown
 from core.requests.unused import delete_unused
-from core.requests.versions import newest_published
 from core.store import Blobs, Store
 
 Json = dict[str, Any]
@@ -43,6 +48,7 @@ class Batch:
         path: the spooled archive, which is moved into the store.
         sha256: of the archive.
         recipe: override for this batch.
+        duplicates_policy: what becomes of equal images, see `core.ingest.equal_images`.
     """
 
     path: Path
@@ -51,6 +57,7 @@ class Batch:
     directory: Directory
     name: str | None
     recipe: Json
+    duplicates_policy: DuplicatesPolicy = "keep"
 
 
 def admit(
@@ -73,16 +80,19 @@ def admit(
     quota.require_room(db, row.owner_id, max_bytes, length)
 
 
-def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch) -> Json:
+def check(
+    db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch, admission: Admission = ANY
+) -> Json:
     """What submitting this batch would say, without doing it (`?validate=only`).
 
     Raises: as `submit`.
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        _labels(row, batch.directory)
-        resolved = _resolved(session, catalogue, row, batch)
+        resolved = _resolved(session, catalogue, row, batch, admission)
+        known = batch_report.known_classes(session, row)
     found = batch.directory
+    names = compare(found.classes, known)
     return {
         "valid": True,
         "sha256": batch.sha256,
@@ -94,8 +104,11 @@ def check(db: Database, catalogue: Json, actor: Actor, model: str, batch: Batch)
         "n_test": found.n_test,
         "ignored": found.ignored,
         "notes": list(found.notes),
+        "report": batch_report.report(found, names, batch.duplicates_policy),
+        "checked": batch_report.CHECKED,
+        "not_checked": batch_report.not_checked(found),
         "recipe": resolved.recipe,
-        "warnings": resolved.warnings,
+        "warnings": [*resolved.warnings, *batch_report.warnings(found, names)],
     }
 
 
@@ -110,6 +123,7 @@ def submit(
     *,
     max_bytes: int = 0,
     max_open_jobs: int = 0,
+    admission: Admission = ANY,
 ) -> tuple[Json, bool]:
     """Make a batch the model's next task; returns `{task, job}`, and whether it is a replay.
 
@@ -122,14 +136,17 @@ def submit(
         StorageFull, TooManyRequests: the owner has no room for it, in the store or in the queue.
         LabelsInvalid: a class that the model does not know (data scenario).
         InvalidRecipe: the resolved recipe cannot be used.
+        JobTooLarge: the job is beyond what `admission` takes.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
+    override = stored_override(catalogue, batch.recipe)
     task_id = new_id("tsk")
     key = f"archives/{task_id}"
     with db.read() as session:  # a first look, so that little is moved in vain
         row = find_model(session, actor, model)
-        _labels(row, batch.directory)
-        _resolved(session, catalogue, row, batch)
+        _resolved(session, catalogue, row, batch, admission)
+        known = batch_report.known_classes(session, row)
+    names = compare(batch.directory.classes, known)  # not where the model is locked: it may take a second
     quota.require_room(db, row.owner_id, max_bytes, batch.bytes)
     store.put_file(key, batch.path, move=True)
     reached("submit-stored")
@@ -142,18 +159,21 @@ def submit(
                     store.delete(key)
                     return replay.body or {}, True
             row = find_model(session, actor, model, lock=True)
-            _labels(row, batch.directory)
-            resolved = _resolved(session, catalogue, row, batch)
-            task = _task(row, batch, task_id, key, resolved.warnings, now)
+            resolved = _resolved(session, catalogue, row, batch, admission)
+            warnings = [*resolved.warnings, *batch_report.warnings(batch.directory, names)]
+            report = batch_report.report(batch.directory, names, batch.duplicates_policy)
+            task = _task(row, batch, task_id, key, report, warnings, now)
             session.add(task)
             session.flush()
-            job = jobs.new_job(row, task, batch.recipe, resolved.recipe, now)
+            job = jobs.new_job(row, task, override, resolved.recipe, now)
+            job.warnings = outlook(session, row).missing
             session.add(job)
             session.flush()
             session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+            job_log.accepted(session, job, task, now)
             data = {"model": row.id, "number": task.number, "sha256": batch.sha256, "job": job.id}
             record(session, actor, "task.submit", task.id, data, now=now)
-            answer = {"task": _show(task, job, None, None), "job": jobs.show(job)}
+            answer = {"task": show(row, task, job, Standing.QUEUED), "job": shown_job(session, job)}
             if repeat is not None:
                 headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
                 idempotency.remember(session, actor, repeat, 202, headers, answer, now)
@@ -184,7 +204,7 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
             return {}
 
         result = page(session, select(Task).where(Task.model_id == row.id), Task.number, limit, cursor, keep)
-        result["items"] = _shown(session, row, found)
+        result["items"] = of_tasks(session, row, found)
         return result
 
 
@@ -196,7 +216,7 @@ def read(db: Database, actor: Actor, model: str, number: int) -> Json:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        return _shown(session, row, [_find(session, row, number)])[0]
+        return shown(session, row, _find(session, row, number))
 
 
 def delete_data(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int) -> None:
@@ -254,14 +274,27 @@ def _erased(
     return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
 
 
-def _resolved(session: Session, catalogue: Json, model: Model, batch: Batch) -> Resolved:
+def _resolved(
+    session: Session, catalogue: Json, model: Model, batch: Batch, admission: Admission
+) -> Resolved:
     """The recipe of a batch, with everything that a person should know about the batch in this model."""
+    batch_report.check_classes(model, batch.directory)
     resolved = resolve(catalogue, model.scenario, model.recipe, batch.recipe, architecture=model.architecture)
-    remarks = [*check_next_task(session, catalogue, model, resolved.recipe), *_remarks(session, model, batch)]
+    work = work_of(session, model, model.next_task, batch.directory.n_train)
+    admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
+    ahead = outlook(session, model)
+    remarks = [
+        *check_next_task(session, catalogue, model, resolved.recipe),
+        *_remarks(session, model, batch),
+        *ahead.missing,
+        *ahead.others,
+    ]
     return Resolved(resolved.recipe, [*resolved.warnings, *remarks])
 
 
-def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str], now: float) -> Task:
+def _task(
+    row: Model, batch: Batch, task_id: str, key: str, report: Json, warnings: list[str], now: float
+) -> Task:
     number = row.next_task
     row.next_task += 1
     found = batch.directory
@@ -277,7 +310,7 @@ def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str],
         classes=found.classes,
         n_train=found.n_train if found.has_test else None,
         n_held_out=found.n_test if found.has_test else None,
-        report={"rejected": [], "ignored": found.ignored, "duplicates": 0, "notes": list(found.notes)},
+        report=report,
         train_sha256=None,
         held_out_sha256=None,
         train_deleted_at=None,
@@ -286,18 +319,6 @@ def _task(row: Model, batch: Batch, task_id: str, key: str, warnings: list[str],
         warnings=warnings,
         created_at=now,
     )
-
-
-def _labels(model: Model, found: Directory) -> None:
-    if model.scenario != "data" or model.classes is None:
-        return
-    unknown = sorted(set(found.classes) - set(model.classes))
-    if unknown:
-        more = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
-        raise LabelsInvalid(
-            f"This model knows a fixed list of classes; the batch also has {', '.join(unknown[:20])}{more}.",
-            extra={"unknown": unknown[:1000], "classes": model.classes},
-        )
 
 
 def _remarks(session: Session, model: Model, batch: Batch) -> list[str]:
@@ -331,61 +352,3 @@ def _accepted(db: Database, task_id: str) -> bool:
             return session.get(Task, task_id) is not None
     except SQLAlchemyError:
         return True
-
-
-def _shown(session: Session, model: Model, found: Sequence[Task]) -> list[Json]:
-    """Tasks with their newest job and how well they were and are known."""
-    newest: dict[str, Job] = {}
-    published: dict[int, int] = {}
-    ids = [task.id for task in found]
-    for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
-        newest[job.task_id] = job
-        if job.version is not None:
-            published[job.task_number] = job.version
-    latest = newest_published(session, model.id)
-    cells: dict[tuple[int, int], float] = {}
-    published_cells = [(version, number) for number, version in published.items()]
-    wanted = {latest, *published.values()} - {None}
-    query = select(Result.version, Result.task, Result.correct, Result.total).where(
-        Result.model_id == model.id,
-        Result.version.in_(sorted(wanted, key=lambda v: v or 0)),
-        Result.task.in_([t.number for t in found]),
-        tuple_(Result.version, Result.task).in_([*published_cells, *((latest, t.number) for t in found)]),
-    )
-    for cell in session.execute(query):
-        if cell.total:
-            cells[cell.version, cell.task] = cell.correct / cell.total
-    shown = []
-    for task in found:
-        version = published.get(task.number)
-        learned = cells.get((version, task.number)) if version is not None else None
-        now = None
-        if task.data_deleted_at is None and version is not None and latest is not None:
-            now = cells.get((latest, task.number))
-        shown.append(_show(task, newest.get(task.id), learned, now, version))
-    return shown
-
-
-def _show(
-    task: Task, job: Job | None, learned: float | None, now: float | None, version: int | None = None
-) -> Json:
-    return {
-        "id": task.id,
-        "number": task.number,
-        "name": task.name,
-        "sha256": task.sha256,
-        "bytes": task.bytes,
-        "classes": task.classes,
-        "n_train": task.n_train,
-        "n_held_out": task.n_held_out,
-        "report": task.report,
-        "job": job.id if job is not None else None,
-        "state": str(job.state) if job is not None else None,
-        "recipe": job.recipe if job is not None else None,
-        "version": version,
-        "accuracy_when_learned": learned,
-        "accuracy_now": now,
-        "data_deleted_at": rfc3339(task.data_deleted_at),
-        "created_at": rfc3339(task.created_at),
-        "warnings": list(task.warnings),
-    }

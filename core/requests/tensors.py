@@ -5,16 +5,19 @@ A file is 8 bytes of header length (little endian), a JSON header `{name: {"dtyp
 an uploaded file: the format's own readers accept headers of 100 MB and hide duplicate names.
 """
 
+import hashlib
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from core.errors import BaseInvalid
+from core.errors import BaseInvalid, StoreCorrupt
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_DIMENSIONS = 8
@@ -102,14 +105,17 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
         if want is None:
             continue
         if list(tensor.shape) != list(want["shape"]):
-            wrong.append({"field": name, "message": f"has shape {list(tensor.shape)}, not {want['shape']}"})
+            differs = f"has shape {_shape(tensor.shape)}, not {_shape(want['shape'])}"
+            wrong.append({"field": name, "message": differs})
         elif tensor.dtype != want["dtype"]:
             wrong.append({"field": name, "message": f"has dtype {tensor.dtype}, not {want['dtype']}"})
     if wrong:
-        first = wrong[0]
+        first = f"{wrong[0]['field']!r} {wrong[0]['message']}"
+        what = f"{len(wrong)} tensors do not fit the architecture; the first: {first}"
+        if len(wrong) == 1:
+            what = f"One tensor does not fit the architecture: {first}"
         raise BaseInvalid(
-            f"{len(wrong)} tensors do not fit the architecture; the first: {first['field']!r} "
-            f"{first['message']}. Upload the backbone's state dict for exactly this architecture.",
+            f"{what}. Upload the backbone's state dict for exactly this architecture.",
             fields=wrong[:20],
         )
 
@@ -137,17 +143,18 @@ class Merged:
     """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
 
     Args:
-        parts: part files, each with a function from a tensor's name to its name in the merged file, or None
-            to leave the tensor out. A merged name may occur once only.
+        parts: part files with their sha256, each with a function from a tensor's name to its name in the merged
+            file, or None to leave the tensor out. A merged name may occur once only.
 
     Raises:
         BaseInvalid: as `read_header`.
         ValueError: two tensors would have one name.
     """
 
-    def __init__(self, parts: Sequence[tuple[Path, Callable[[str], str | None]]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Path, str, Callable[[str], str | None]]]) -> None:
         self._sources: dict[str, tuple[Path, Tensor]] = {}
-        for path, rename in parts:
+        self._digests = {path: sha256 for path, sha256, _ in parts}
+        for path, _, rename in parts:
             for tensor in read_header(path):
                 name = rename(tensor.name)
                 if name in self._sources:
@@ -178,26 +185,72 @@ class Merged:
         return list(self._order)
 
     def chunks(self) -> Iterator[bytes]:
-        """The file's bytes in pieces of at most 1 MiB."""
+        """The file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
+
+        Raises:
+            DamagedPart: in place of the end, when a part has another digest: what was given until then is worth nothing.
+        """
         yield self.header
-        files: dict[Path, BinaryIO] = {}
-        try:
+        with ExitStack() as stack:
+            files = {path: stack.enter_context(_HashedFile(path)) for path in self._digests}
             for name in self._order:
                 path, tensor = self._sources[name]
-                if path not in files:
-                    files[path] = path.open("rb")
-                file = files[path]
-                file.seek(tensor.begin)
-                left = tensor.end - tensor.begin
-                while left:
-                    chunk = file.read(min(left, COPY_BYTES))
-                    if not chunk:
-                        raise ValueError(f"{path.name} ended inside tensor {name!r}")
-                    left -= len(chunk)
-                    yield chunk
-        finally:
-            for file in files.values():
-                file.close()
+                yield from files[path].read(tensor.begin, tensor.end)
+            for path, file in files.items():
+                if file.digest() != self._digests[path]:
+                    raise DamagedPart(path)
+
+
+class DamagedPart(StoreCorrupt):
+    """A part file whose bytes do not have its digest, or are not all there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"The file {path.name} is damaged: its bytes have another digest.")
+        self.path = path
+
+
+class _HashedFile:
+    """A file that is hashed as its pieces are read, in one pass where they come in the file's order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb", buffering=0)
+        self._digest = hashlib.sha256()
+        self._hashed = 0  # bytes from the beginning
+        self._in_order = True
+
+    def __enter__(self) -> "_HashedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes from `begin` to `end`, in pieces of at most 1 MiB. Raises DamagedPart where the file ends before."""
+        self._in_order = self._in_order and begin >= self._hashed
+        if self._in_order:
+            for _ in self._pieces(self._hashed, begin):
+                pass  # what is left out is hashed too
+        yield from self._pieces(begin, end)
+
+    def digest(self) -> str:
+        """The sha256 of the whole file, of which it reads the rest, or everything once more if it must."""
+        if not self._in_order:
+            self._digest, self._hashed, self._in_order = hashlib.sha256(), 0, True
+        for _ in self._pieces(self._hashed, os.fstat(self._file.fileno()).st_size):
+            pass
+        return self._digest.hexdigest()
+
+    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+        while begin < end:
+            piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
+            if not piece:
+                raise DamagedPart(self._path)
+            begin += len(piece)
+            if self._in_order:
+                self._digest.update(piece)
+                self._hashed = begin
+            yield piece
 
 
 def _parse(text: bytes) -> dict[str, Any]:
@@ -239,6 +292,10 @@ def _tensor(name: str, entry: Any, body: int) -> Tensor:
     if offsets[1] - offsets[0] != values * DTYPE_BYTES[dtype]:
         raise refuse(f"covers {offsets[1] - offsets[0]} bytes where shape and dtype say otherwise")
     return Tensor(name, dtype, tuple(shape), body + offsets[0], body + offsets[1])
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "of a single number"
 
 
 def _natural(value: Any) -> bool:

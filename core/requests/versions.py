@@ -13,13 +13,16 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from core import damage
 from core.db.references import by_model
 from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound
+from core.line.coverage import taught
 from core.requests.actor import Actor, find_model
 from core.requests.pages import page, page_of
 from core.requests.times import rfc3339
+from core.store.blobs import Blobs
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 LATEST = "latest"
@@ -119,6 +122,7 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
     Raises:
         NotFound: no such version or part.
         Invalid: the part holds training images and is never given out.
+        StoreCorrupt: it is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
@@ -131,6 +135,7 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
         if found.type in PRIVATE_TYPES:
             raise Invalid(f"The part {part!r} holds images of the training data and cannot be downloaded.")
+        damage.refuse(session, row, {Blobs.key(found.sha256): found.name})
         return PartFile(found.sha256, found.bytes, f"{owner.name}-v{row.number}-{found.name}.safetensors")
 
 
@@ -153,8 +158,10 @@ def _show(
         "parent": version.parent,
         "task": version.task_number,
         "job": version.job_id,
+        "tasks": taught(version.manifest),
         "status": version.status,
         "gate": version.gate,
+        "warnings": list(version.warnings),
         "parts": [
             {
                 "name": p.name,

@@ -7,7 +7,7 @@ secret. Importing this package does not load the S3 client; opening an S3 store 
 from pathlib import Path
 
 from core.settings import Settings
-from core.store.blobs import Blobs
+from core.store.blobs import VERIFIED, Blobs
 from core.store.folder import FolderStore
 from core.store.objects import ObjectInfo, Store
 from core.store.timed import TimedStore
@@ -24,6 +24,7 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
     Raises:
         ValueError: the URL, or a key of an S3 store, is missing or wrong.
     """
+    VERIFIED.age_s = settings.verified_s
     url = settings.resolved_store_url
     scheme, _, rest = url.partition("://")
     if scheme == "file":

@@ -1,8 +1,9 @@
 """Content-addressed blobs: the key is the sha256 of the bytes, so a blob is written once and shared.
 
-A blob under `blobs/ab/abcdef…` never changes; whoever reads it whole learns whether its bytes still have
-that digest. A folder store is read in place; blobs of S3 are copied once into a local cache, whose files
-are checked again when a process first uses them.
+A blob under `blobs/ab/abcdef…` never changes, unless a disk or a person damages it. So nobody is given one that is
+not verified: its bytes are hashed before they are used, or on their way, and what a process has verified it
+remembers for a while (`core.store.verified`). Storing a blob again that is not known to be sound replaces it. A folder
+store is read in place; blobs of S3 are copied into a local cache.
 """
 
 import hashlib
@@ -10,14 +11,16 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 from core import disk
 from core.errors import StoreCorrupt, Unavailable
-from core.store.objects import CHUNK_BYTES, STRAY_AFTER_S, Store
-from core.store.verified_files import VerifiedFiles
+from core.store.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, file_tag
+from core.store.verified import Verified
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
@@ -25,8 +28,26 @@ KEEP_USED_S = 3600.0
 """A cached blob that was used so recently stays, whatever the cache's size: a job may be about to open it."""
 
 _log = logging.getLogger(__name__)
-# By whichever `Blobs` of this process.
-_verified = VerifiedFiles()
+VERIFIED = Verified()
+"""By whichever `Blobs` of this process; `open_store` sets its age."""
+# Side by side, one blob is read only once to verify it.
+_verifying = [threading.RLock() for _ in range(256)]
+
+
+class Marks(Protocol):
+    """Notes about damaged blobs that all processes share, by store key."""
+
+    def has(self, key: str) -> bool:
+        """Whether the blob was found damaged: then no memory of this process counts."""
+        ...
+
+    def add(self, key: str) -> None:
+        """The blob turned out damaged."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Sound bytes were stored."""
+        ...
 
 
 class Blobs:
@@ -36,12 +57,21 @@ class Blobs:
         store: where the blobs live.
         cache: a local folder for copies of blobs of a store that has no local files.
         cache_bytes: the cache is trimmed to this size, oldest use first.
+        marks: where damaged blobs are noted for all processes; None: they are not.
     """
 
-    def __init__(self, store: Store, cache: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: Path,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        marks: Marks | None = None,
+    ) -> None:
         self._store = store
         self._cache = cache
         self._cache_bytes = cache_bytes
+        self._marks = marks
 
     @staticmethod
     def key(sha256: str) -> str:
@@ -51,15 +81,21 @@ class Blobs:
         return f"blobs/{sha256[:2]}/{sha256}"
 
     def put_file(self, path: Path, *, move: bool = False) -> tuple[str, int]:
-        """Store a file and return its (sha256, bytes); nothing is sent when it is there already.
+        """Store a file and return its (sha256, bytes); nothing is sent when it is there and was verified lately.
 
         With `move` the file is gone afterwards.
         """
         sha256, size = _digest(path)
         key = self.key(sha256)
         info = self._store.stat(key)
-        if info is None or info.size != size:
+        marked = info is not None and self._marks is not None and self._marks.has(key)
+        if marked or info is None or info.size != size or not self._is_remembered(info):
             self._store.put_file(key, path, move=move)
+            if marked and self._marks is not None:
+                self._marks.remove(key)
+            info = self._store.stat(key)
+            if info is not None:  # else swept already
+                self._remember(info)
         if move:
             path.unlink(missing_ok=True)
         return sha256, size
@@ -73,18 +109,47 @@ class Blobs:
         info = self._store.stat(self.key(sha256))
         return None if info is None else info.size
 
-    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of a blob; a whole read is verified, a range is not.
+    def require_sound(self, sha256: str) -> None:
+        """Read the blob and compare its digest, unless this process did so lately and nobody wrote to it since.
 
         Raises:
-            StoreCorrupt: at once when the blob is missing. On a whole read also in place of the last
-                chunk, when the digest does not match: a reader never gets a wrong blob to its end.
+            StoreCorrupt: the blob is missing or damaged.
         """
-        chunks = self._store.read(self.key(sha256), offset, length)
-        return verified(chunks, sha256) if offset == 0 and length is None else chunks
+        try:
+            require_digest(self._store, self.key(sha256), sha256)
+        except Damaged:
+            raise self._found_damaged(sha256) from None
+
+    def seems_sound(self, sha256: str) -> bool:
+        """Whether nothing speaks against giving the blob out whole: others than on a local disk are verified on
+        their way."""
+        if self._store.local_path(self.key(sha256)) is None:
+            return True
+        try:
+            self.require_sound(sha256)
+        except StoreCorrupt:
+            return False
+        return True
+
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return chunks of a blob, or of a range of it.
+
+        All of it is verified first; only the whole of a blob that is not on a local disk is verified on its way.
+
+        Raises:
+            StoreCorrupt: at once when the blob is missing or damaged; one that is verified on its way: in place of the
+                last chunk. A reader never gets a wrong blob to its end.
+        """
+        key = self.key(sha256)
+        if offset == 0 and length is None:
+            if self._store.local_path(key) is not None:
+                self.require_sound(sha256)
+            return self._reported(verified(self._store.read(key), key, sha256), sha256)
+        self.require_sound(sha256)
+        return self._store.read(key, offset, length)
 
     def fetch(self, sha256: str) -> Path:
-        """Return a local file with the blob's bytes, verified when this process first uses it.
+        """Return a local file with the blob's bytes, verified lately.
 
         The file belongs to the store or its cache: never write to it.
 
@@ -93,26 +158,39 @@ class Blobs:
         """
         local = self._store.local_path(self.key(sha256))
         if local is not None:
-            if not self._is_verified(sha256, local):
-                raise _damaged(sha256)
+            self.require_sound(sha256)
             return local
         cached = self._cached(sha256)
-        if cached.is_file():
-            if self._is_verified(sha256, cached):
-                _touch(cached)
-                return cached
-            _log.warning("a cached blob was damaged and is fetched again", extra={"sha256": sha256})
-            cached.unlink(missing_ok=True)
-        self._download(sha256, cached)
+        with _verifying[int(sha256[:2], 16)]:
+            if cached.is_file():
+                if _is_sound_copy(sha256, cached):
+                    _touch(cached)
+                    return cached
+                _log.warning("a cached blob was damaged and is fetched again", extra={"sha256": sha256})
+                cached.unlink(missing_ok=True)
+            self._download(sha256, cached)
         return cached
+
+    def damaged_file(self, sha256: str) -> StoreCorrupt:
+        """The error for a file of `fetch` that turned out damaged while it was used; it is not given out again."""
+        if self._store.local_path(self.key(sha256)) is not None:
+            return self._found_damaged(sha256)
+        self.drop_copy(sha256)  # what is stored may be sound
+        return _damaged(self.key(sha256))
+
+    def _found_damaged(self, sha256: str) -> StoreCorrupt:
+        key = self.key(sha256)
+        VERIFIED.drop(self._name(key))
+        if self._marks is not None:
+            self._marks.add(key)
+        return _damaged(key)
 
     def delete(self, sha256: str) -> None:
         """Remove the blob, here and in the cache; one that is not stored is fine."""
         key = self.key(sha256)
-        local = self._store.local_path(key) or self._cached(sha256)
         self._store.delete(key)
-        self._cached(sha256).unlink(missing_ok=True)
-        _verified.drop(local)
+        VERIFIED.drop(self._name(key))
+        self.drop_copy(sha256)
 
     def copies(self) -> list[str]:
         """Digests of the blobs that this machine's cache holds; none where the store is read in place."""
@@ -127,12 +205,28 @@ class Blobs:
         """Remove the cached copy alone; none is fine."""
         cached = self._cached(sha256)
         cached.unlink(missing_ok=True)
-        _verified.drop(cached)
+        VERIFIED.drop(str(cached))
+
+    def _name(self, key: str) -> str:
+        return f"{self._store!r}/{key}"
+
+    def _is_remembered(self, info: ObjectInfo) -> bool:
+        return VERIFIED.has(self._name(info.key), info.tag)
+
+    def _remember(self, info: ObjectInfo) -> None:
+        VERIFIED.add(self._name(info.key), info.tag)
+
+    def _reported(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+        try:
+            yield from chunks
+        except Damaged:
+            raise self._found_damaged(sha256) from None
 
     def _cached(self, sha256: str) -> Path:
         return self._cache / self.key(sha256)
 
     def _download(self, sha256: str, target: Path) -> None:
+        info = self._store.stat(self.key(sha256))
         chunks = self.read(sha256)
         temporary = target.with_name(f".{secrets.token_hex(16)}")
         try:
@@ -140,28 +234,16 @@ class Blobs:
             with temporary.open("xb") as handle:
                 for chunk in chunks:
                     handle.write(chunk)
-            status = temporary.stat()
             temporary.replace(target)
+            tag = file_tag(target.stat())
         except OSError as error:
             raise disk.failed(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
-        _verified.add(target, (status.st_ino, status.st_size, status.st_mtime_ns))
+        VERIFIED.add(str(target), tag)
+        if info is not None:
+            self._remember(info)
         self._trim()
-
-    def _is_verified(self, sha256: str, path: Path) -> bool:
-        """Whether the file has the digest: computed once per process, and again when the file changed."""
-        try:
-            status = path.stat()
-            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if _verified.has(path, identity):
-                return True
-            if _digest(path)[0] != sha256:
-                return False
-        except FileNotFoundError:
-            raise StoreCorrupt(f"The blob {sha256} is missing.") from None
-        _verified.add(path, identity)
-        return True
 
     def _trim(self) -> None:
         """Delete cached blobs, oldest use first, until the cache fits; what was just used stays."""
@@ -184,8 +266,34 @@ class Blobs:
             excess -= size
 
 
-def verified(chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
-    """The chunks of a whole object; StoreCorrupt in place of the last one when it has another digest."""
+def require_digest(store: Store, key: str, sha256: str) -> None:
+    """Read an object and compare its digest, unless this process did so lately and nobody wrote to it since.
+
+    Raises:
+        Damaged: it has another one.
+        StoreCorrupt: the object is missing.
+    """
+    name = f"{store!r}/{key}"
+    with _verifying[int(sha256[:2], 16)]:
+        info = store.stat(key)
+        if info is not None and VERIFIED.has(name, info.tag):
+            return
+        VERIFIED.drop(name)
+        digest = hashlib.sha256()
+        for chunk in store.read(key):
+            digest.update(chunk)
+        if digest.hexdigest() != sha256:
+            raise _damaged(key)
+        if info is not None:
+            VERIFIED.add(name, info.tag)
+
+
+class Damaged(StoreCorrupt):
+    """Bytes that do not have the digest that they are named by."""
+
+
+def verified(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
+    """The chunks of the whole object `key`; `Damaged` in place of the last one when it has another digest."""
     digest = hashlib.sha256()
     held: bytes | None = None  # one chunk behind, so that the last is given only when all is well
     for chunk in chunks:
@@ -194,23 +302,40 @@ def verified(chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
             yield held
         held = chunk
     if digest.hexdigest() != sha256:
-        raise _damaged(sha256)
+        raise _damaged(key)
     if held is not None:
         yield held
+
+
+def _is_sound_copy(sha256: str, path: Path) -> bool:
+    """Whether a cached file has the digest: read unless this process did so lately."""
+    try:
+        tag = file_tag(path.stat())
+        if VERIFIED.has(str(path), tag):
+            return True
+        if _digest(path)[0] != sha256:
+            return False
+    except FileNotFoundError:
+        return False  # trimmed by another process
+    VERIFIED.add(str(path), tag)
+    return True
 
 
 def _touch(path: Path) -> None:
     """Note the last use in the access time; the modification time tells whether the bytes changed."""
     try:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        VERIFIED.retag(str(path), file_tag(path.stat()))
     except FileNotFoundError:
         raise Unavailable(
             f"The cached blob {path.name} was removed while it was fetched; try again."
         ) from None
 
 
-def _damaged(sha256: str) -> StoreCorrupt:
-    return StoreCorrupt(f"The blob {sha256} is damaged: its bytes have another digest.")
+def _damaged(key: str) -> Damaged:
+    return Damaged(
+        f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
+    )
 
 
 def _digest(path: Path) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from core.store.objects import (
     checked_key,
     checked_prefix,
     checked_range,
+    file_tag,
 )
 
 _INCOMING = ".incoming"
@@ -74,7 +75,7 @@ class FolderStore:
             try:
                 handle = path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                raise StoreCorrupt(f"The stored object {key} is missing.") from None
+                raise StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key}) from None
         size = os.fstat(handle.fileno()).st_size
         end = size if length is None else min(size, offset + length)
         return self._chunks(handle, key, offset, end)
@@ -267,4 +268,4 @@ def _info(key: str, path: Path) -> ObjectInfo | None:
         return None
     if not path.is_file():
         return None
-    return ObjectInfo(key, status.st_size, status.st_mtime)
+    return ObjectInfo(key, status.st_size, status.st_mtime, file_tag(status))

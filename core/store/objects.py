@@ -5,6 +5,7 @@ checked against an allow-list all the same, since a key becomes a path. An outag
 bounded retries, a missing or damaged object is `StoreCorrupt`.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,11 +21,20 @@ _KEY = re.compile(r"[a-z0-9][a-zA-Z0-9._/-]*")
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One stored object: its key, its size in bytes, and when it was written (seconds since 1970)."""
+    """One stored object: its key, its size in bytes, and when it was written (seconds since 1970).
+
+    `tag` is another one once somebody has written to the object, even if he put the time back.
+    """
 
     key: str
     size: int
     modified: float
+    tag: str = ""
+
+
+def file_tag(status: os.stat_result) -> str:
+    """The tag of a file: whoever writes to it cannot put `st_ctime` back."""
+    return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 class Store(Protocol):

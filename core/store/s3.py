@@ -220,8 +220,8 @@ class S3Store:
                 if error.code in _ABSENT:
                     return None
                 raise
-        modified = found.last_modified
-        return ObjectInfo(key, found.size or 0, modified.timestamp() if modified else 0.0)
+        modified = found.last_modified.timestamp() if found.last_modified else 0.0
+        return ObjectInfo(key, found.size or 0, modified, f"{found.etag}-{modified}")
 
     def delete(self, key: str) -> None:
         """Remove the object."""
@@ -357,4 +357,4 @@ def _client(address: S3Address, access_key: str, secret_key: str, patience: Pati
 
 
 def _missing(key: str) -> StoreCorrupt:
-    return StoreCorrupt(f"The stored object {key} is missing.")
+    return StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key})

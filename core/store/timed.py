@@ -19,6 +19,9 @@ class TimedStore:
     def __init__(self, store: Store) -> None:
         self.inner = store
 
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
     def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
         with _measured("put"):
             self.inner.put_file(key, path, move=move)

@@ -11,9 +11,10 @@ from pathlib import Path
 from core.db.session import Database
 from core.db.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
+from core.line import line
+from core.line.coverage import with_task
 from core.store import Store
 from core.work import snapshots
-from core.work.ancestors import ancestors
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.result import read_parts
@@ -44,7 +45,9 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         if known.get("origin") == origin and known["correct"] >= validation["correct"]:
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
-        base = ancestors(session, model.id, claim.parent_version)[0]
+        base, parent = (line.version_of(session, model, n) for n in (0, claim.parent_version))
+        assert base is not None and parent is not None, "a job starts from a version of its model"
+        tasks = with_task(parent.manifest, task.number)
     number = known["number"] + 1 if known.get("fence") == claim.fence else 1
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.upload(store, key, [part.path for part in parts])
@@ -52,7 +55,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
     for part in parts:
         sha256, size = files[part.path.name]
         described.append({"name": part.name, "type": part.type, "sha256": sha256, "bytes": size})
-    content = manifest(model, task, job, base, document, described, None)
+    content = manifest(model, task, job, base, document, described, None, tasks)
     content["anytime"] = {"job": claim.job_id, "step": step, "validation": validation}
     (path / MANIFEST).write_text(json.dumps(content, ensure_ascii=False))
     files |= snapshots.upload(store, key, [path / MANIFEST])

@@ -1,8 +1,9 @@
 """Claiming jobs from the jobs table, keeping a claim alive, and giving it back in every way.
 
-The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not
-put off, and no earlier job of its model is unfinished: jobs of one model run strictly in order. All
-times come from the database's clock.
+The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not put off, and
+it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
+Tasks that are learned again (`Job.again`) come before all others and wait for no settling. Whose job is claimed is
+decided first (`core.work.turns`), then the oldest eligible one of that owner. All times come from the database's clock.
 """
 
 from typing import Any
@@ -10,11 +11,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
+from core.db import job_log
 from core.db.jobs import is_unfinished, move
 from core.db.session import Database
 from core.db.states import LEASED, Action, State
-from core.db.tables import Alias, Job, Model, Task
+from core.db.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
+from core.line import line, words
+from core.line.coverage import lacked, with_task
+from core.line.standing import ENDED
+from core.work import batch_lines, turns
 from core.work.fence import Claim, hold
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "eligible",
     "fail",
     "heartbeat",
+    "line_stopped",
     "reap",
     "reject",
     "requeue",
@@ -33,83 +40,139 @@ MAX_STRIKES = 3
 """Attempts that may be lost in a row without a new snapshot."""
 OUTAGE_PAUSE_S = 5.0
 """A job given back because a service was out is put off for so long."""
+_LOOKS = 5
+"""A claim that finds so many jobs decided upon between read and lock leaves it to the next one."""
 _LEASED = sorted(str(state) for state in LEASED)
 
 
 def eligible(now: float) -> ColumnElement[bool]:
     """The condition on `Job` under which a worker may claim it at `now`."""
-    earlier = aliased(Job)
+    other = aliased(Job)
+    earlier = or_(
+        and_(other.again == Job.again, other.task_number < Job.task_number),
+        and_(other.again, ~Job.again),
+        other.state.in_(_LEASED),
+    )
     return and_(
         Job.state == str(State.QUEUED),
         or_(Job.not_before.is_(None), Job.not_before <= now),
+        or_(Job.again, ~line_stopped(Job.model_id)),  # first: SQLite asks in this order, and it costs less
         ~exists().where(
-            earlier.model_id == Job.model_id,
-            earlier.place < Job.place,
-            is_unfinished(earlier.state),
+            other.model_id == Job.model_id, other.id != Job.id, is_unfinished(other.state), earlier
         ),
     )
 
 
-def _next_sqlite(now: float) -> Select[Job]:
+def line_stopped(model_id: Any) -> ColumnElement[bool]:
+    """Whether a task of a model waits for a person, and later ones for it. `model_id`: a column."""
+    return exists().where(Task.model_id == model_id, Task.stops)
+
+
+def _held_sqlite(query: Select[Job]) -> Select[Job]:
     """SQLite: the transaction began IMMEDIATE, so no other worker reads or writes beside it."""
-    return select(Job).where(eligible(now)).order_by(Job.created_at, Job.id).limit(1)
+    return query
 
 
-def _next_postgresql(now: float) -> Select[Job]:
+def _held_postgresql(query: Select[Job]) -> Select[Job]:
     """PostgreSQL: rows that another worker is claiming are passed over, not waited for.
 
-    A row that changed between the read and the lock is tested again by the database. A stale read of
-    an earlier job can only show it unfinished when it no longer is, never the reverse: a retry takes a
-    new place at the end of the line.
+    A row that changed between the read and the lock is tested again by the database; other rows are not, so a
+    retry or a task that was held since may be missed. `claim` therefore looks again under the model's lock.
     """
-    return _next_sqlite(now).with_for_update(skip_locked=True, of=Job)
+    return query.with_for_update(skip_locked=True, of=Job)
 
 
-_NEXT = {"sqlite": _next_sqlite, "postgresql": _next_postgresql}
+_HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
 def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
-    """Claim the oldest eligible job for `lease_s` seconds; None when there is none.
+    """Claim the oldest eligible job of the owner whose turn it is for `lease_s` seconds; None when there is none.
 
-    The first claim of a job fixes its parent version: the one that `production` names now.
+    A claim fixes the job's parent: the line head of now. A job that was begun from another one starts anew.
+    Workers that claim at the same moment do not see each other's claims: an owner may then get one for each of them.
     """
-    with db.write() as session:
-        now = db.now(session)
-        job = session.execute(_NEXT[db.dialect](now)).scalar_one_or_none()
-        if job is None:
-            return None
-        fence = session.execute(
-            update(Model).where(Model.id == job.model_id).values(fence=Model.fence + 1).returning(Model.fence)
-        ).scalar_one()
-        task = session.get_one(Task, job.task_id)
-        if job.parent_version is None:
-            production = session.get(Alias, (job.model_id, "production"))
-            job.parent_version = production.version if production is not None else 0
-        job.attempt += 1
-        job.fence, job.worker, job.lease_until = fence, worker, now + lease_s
-        job.not_before = None
-        waited_s = now - job.created_at if job.started_at is None else None
-        job.started_at = job.started_at or now
-        state = move(
-            session,
-            job,
-            Action.VALIDATE if task.train_sha256 is None else Action.START,
-            now,
-            {"attempt": job.attempt},
-        )
-        return Claim(
-            job_id=job.id,
-            model_id=job.model_id,
-            task_id=job.task_id,
-            task_number=job.task_number,
-            fence=fence,
-            worker=worker,
-            attempt=job.attempt,
-            state=state,
-            parent_version=job.parent_version,
-            snapshot=job.snapshot,
-            waited_s=waited_s,
-        )
+    missed: set[str] = set()
+    while len(missed) < _LOOKS:
+        with db.write() as session:
+            now = db.now(session)
+            job = _next(session, db.dialect, now, missed)
+            if job is None:
+                return None
+            model = line.locked(session, job.model_id)
+            if not _still_eligible(session, job, now):  # something was decided between read and lock
+                missed.add(job.id)
+                continue
+            return _taken(session, model, job, worker, now, lease_s)
+    return None
+
+
+def _next(session: Session, dialect: str, now: float, missed: set[str]) -> Job | None:
+    """The job to claim, its row held; none of those that were `missed`."""
+    may_run = and_(eligible(now), Job.id.not_in(missed)) if missed else eligible(now)
+    for owner, oldest in turns.in_order(session, may_run):
+        his = select(Job).where(Job.owner_id == owner, may_run).order_by(Job.id).limit(1)
+        # His next ones are looked at where another worker is just claiming the oldest.
+        for query in (select(Job).where(Job.id == oldest, may_run), his):
+            job = session.scalars(_HELD[dialect](query)).one_or_none()
+            if job is not None:
+                return job
+    return None
+
+
+def _still_eligible(session: Session, job: Job, now: float) -> bool:
+    return session.scalar(select(Job.id).where(Job.id == job.id, eligible(now))) is not None
+
+
+def _taken(session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float) -> Claim:
+    model.fence += 1
+    task = session.get_one(Task, job.task_id)
+    if job.parent_version != model.head:
+        _begin_from(session, model, job, task, now)
+    job.attempt += 1
+    job.fence, job.worker, job.lease_until = model.fence, worker, now + lease_s
+    job.not_before = None
+    waited_s = now - job.created_at if job.started_at is None else None
+    job.started_at = job.started_at or now
+    state = move(
+        session,
+        job,
+        Action.VALIDATE if task.train_sha256 is None else Action.START,
+        now,
+        {"attempt": job.attempt},
+    )
+    session.flush()
+    session.execute(
+        update(Owner).where(Owner.id == job.owner_id).values(claimed_at=now)
+    )  # last: it locks his row
+    return Claim(
+        job_id=job.id,
+        model_id=job.model_id,
+        task_id=job.task_id,
+        task_number=job.task_number,
+        fence=model.fence,
+        worker=worker,
+        attempt=job.attempt,
+        state=state,
+        parent_version=model.head,
+        snapshot=job.snapshot,
+        waited_s=waited_s,
+    )
+
+
+def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
+    """Fix the version that a job starts from; one that had begun elsewhere leaves its states behind."""
+    before, job.parent_version = job.parent_version, model.head
+    if before is not None:
+        job.snapshot = job.anytime = None  # the sweep removes their files
+        job.strikes = 0
+        text = f"The line goes on from version {model.head} now: the job starts anew from it, not from version {before}."
+        job_log.add(session, job.id, ("warning", text), now)
+    tasks = with_task(line.head_of(session, model).manifest, task.number)
+    job.warnings = [
+        words.missing(model, lacked_task, standing) for lacked_task, standing in lacked(session, model, tasks)
+    ]
+    for text in job.warnings:
+        job_log.add(session, job.id, ("warning", text), now)
 
 
 def heartbeat(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
@@ -133,7 +196,7 @@ def stopped(db: Database, claim: Claim) -> State:
     with db.write() as session:
         job = hold(session, claim)
         wanted = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return move(session, job, Action.STOPPED if wanted else Action.RELEASE, db.now(session))
+        return _move(session, job, Action.STOPPED if wanted else Action.RELEASE, db.now(session))
 
 
 def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
@@ -152,13 +215,13 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         now = db.now(session)
         if counts:
             return _lost(session, job, now, error)
-        state = move(session, job, Action.REQUEUE, now, {"reason": error})
+        state = _move(session, job, Action.REQUEUE, now, {"reason": error})
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
-    """End a job as failed: `kind` is data, code, memory, non-finite or lost. It may be retried.
+    """End a job as failed: `kind` is data, code, memory, time, non-finite or lost. It may be retried.
 
     Raises:
         LeaseLost: another worker owns the job by now.
@@ -178,8 +241,9 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         report = problem.extra.get("report")
         if report is not None:
             session.get_one(Task, job.task_id).report = report
+            batch_lines.tell(session, job.id, report, db.now(session))
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return move(session, job, Action.REJECT, db.now(session), {"error": job.error})
+        return _move(session, job, Action.REJECT, db.now(session), {"error": job.error})
 
 
 def reap(db: Database, before: float | None = None) -> list[str]:
@@ -206,12 +270,22 @@ def _lost(session: Session, job: Job, now: float, error: str) -> State:
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
         job.error = {"kind": "lost", "code": "job-lost", "detail": detail}
-        return move(session, job, Action.FAIL, now, {"error": job.error})
-    return move(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
+        return _move(session, job, Action.FAIL, now, {"error": job.error})
+    return _move(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
 
 
 def _end(db: Database, claim: Claim, action: Action, problem: dict[str, Any]) -> State:
     with db.write() as session:
         job = hold(session, claim)
         job.error = problem
-        return move(session, job, action, db.now(session), {"error": problem})
+        return _move(session, job, action, db.now(session), {"error": problem})
+
+
+def _move(
+    session: Session, job: Job, action: Action, now: float, data: dict[str, Any] | None = None
+) -> State:
+    """`core.db.jobs.move`, and what the end of a job without a version means for the line of its model."""
+    state = move(session, job, action, now, data)
+    if state in ENDED:
+        line.ended(session, job, now)
+    return state

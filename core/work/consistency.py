@@ -15,6 +15,7 @@ from typing import Literal
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from core import damage
 from core.db import jobs as job_rows
 from core.db import references
 from core.db.session import Database
@@ -34,6 +35,7 @@ LEASE_S = 60.0
 """A lease that ran out so long ago should have been taken back: every worker looks every few seconds."""
 _PREFIXES = ("anytime/", "archives/", "blobs/", "snapshots/", "sweeps/")
 _ROWS = 1000
+_MARKED = 10_000
 
 Kind = Literal["missing", "size", "digest", "overdue", "foreign", "lease"]
 
@@ -109,7 +111,8 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
     """Everything in which database and store differ; nothing is changed.
 
     Args:
-        verify: also read every named object and compare its digest.
+        verify: also read every named object and compare its digest. Without it, those are told that the scrub or a
+            request found damaged, and that nobody has seen sound since.
     """
     return [
         *_rows_without_objects(db, store, verify),
@@ -125,7 +128,7 @@ def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: 
     A missing or damaged blob comes back from this machine's cache, if its copy is sound; a download that nothing
     else names is forgotten (the next request makes it again); a damaged snapshot or best state is forgotten (its
     job starts anew); a sweep removes what is overdue; jobs are taken from workers that are gone. Repeating it
-    changes nothing more.
+    changes nothing more. What is left is marked, so that nothing is answered with it; other marks go.
     """
     for drift in found:
         if drift.kind not in ("missing", "size", "digest"):
@@ -133,8 +136,13 @@ def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: 
         area, _, rest = drift.object.partition("/")
         if area == "blobs":
             _repair_blob(db, store, blobs, rest.rpartition("/")[2])
+            _remark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
             _forget_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
+    with db.read() as session:
+        marks = [row.key for row in damage.marked(session, _MARKED)]
+    for key in marks:
+        _remark(db, store, key)
     if any(drift.kind == "lease" for drift in found):
         claims.reap(db)
     sweep.sweep(db, store, blobs, settings, whole=True)
@@ -142,6 +150,8 @@ def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: 
 
 def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
     stored = {info.key: info.size for info in store.list("")}
+    with db.read() as session:
+        marked = {row.key for row in damage.marked(session, _MARKED)}
     told: set[str] = set()
     sound: set[str] = set()
     for wanted in list(named(db)):  # no transaction stays open while objects are read
@@ -152,7 +162,7 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
             kind = "missing"
         elif wanted.size is not None and stored[wanted.key] != wanted.size:
             kind = "size"
-        elif verify and wanted.key not in sound:
+        elif (verify or wanted.key in marked) and wanted.key not in sound:
             kind = None if _is_sound(store, wanted) else "digest"
             sound.add(wanted.key)
         if kind is not None and _still(db, store, wanted, kind):
@@ -232,6 +242,22 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
         session.execute(delete(Export).where(Export.sha256 == sha256))
         if not references.used(session, [sha256]):
             blobs.delete(sha256)
+
+
+def _remark(db: Database, store: Store, key: str) -> None:
+    """Mark a blob or archive that is still not what its name says, or take its mark away."""
+    info = store.stat(key)
+    with db.read() as session:
+        digest = key.rpartition("/")[2]
+        if key.startswith("archives/"):
+            digest = session.scalar(select(Task.sha256).where(Task.archive_key == key).limit(1)) or ""
+    sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
+    with db.write() as session:
+        if sound or not _is_named(session, Named(key, None, digest, "")):
+            damage.clear(session, [key])
+        else:
+            kind: damage.Kind = "missing" if info is None else "digest"
+            damage.mark(session, key, kind, "" if info is None else info.tag, db.now(session))
 
 
 def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:

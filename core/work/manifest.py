@@ -19,6 +19,7 @@ def manifest(
     document: dict[str, Any],
     parts: list[dict[str, Any]],
     number: int | None,
+    tasks: list[int],
 ) -> dict[str, Any]:
     """The manifest of what a job made.
 
@@ -27,14 +28,17 @@ def manifest(
         document: what the job process said of it.
         parts: `{"name", "type", "sha256", "bytes"}` each.
         number: of the version; None for a state that is none.
+        tasks: that it was taught, in order.
     """
     environment = document.get("environment", {})
     content = {
         "format": 1,
         "model": model.id,
+        "name": model.name,
         "version": number,
         "parent": job.parent_version,
         "task": task.number,
+        "tasks": tasks,
         "scenario": model.scenario,
         "architecture": model.architecture,
         "image": model.image,

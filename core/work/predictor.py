@@ -1,23 +1,22 @@
 """The predict helper: a process beside the API that holds torch and answers.
 
-One request at a time over stdin and stdout, framed as `core.messages` says; a request is JSON followed by
-the raw bytes it announces, which a process of its own decodes (`image_decoder`). It keeps recent versions
-loaded, under a limit of memory, and ends when stdin closes. Its death costs the request at hand, nothing else.
+One turn at a time over stdin and stdout, framed as `core.messages` says: JSON, the version's manifest as JSON, and
+decoded images as raw bytes; nothing untrusted but numbers comes here. It keeps recent versions loaded, under a limit
+of memory, and ends when stdin closes. Its death costs the request at hand, nothing else.
 """
 
 import json
 import os
 import sys
-from collections import OrderedDict
-from collections.abc import Mapping
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from core.ingest import images
-from core.ingest.limits import Limits
-from core.messages import read_exactly, read_message, write_message
-from core.work.image_decoder import ImageDecoder, Refused
+from core.messages import read_message, write_message
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,20 +33,35 @@ KEPT_BYTES = 2 << 30
 NETWORK_BYTES = 6 << 30
 """Address space for networks and their activations."""
 CPU_S = 600
+MAX_BATCH = 64
+"""Images that a network sees at once: their activations and probabilities are in memory together."""
 _DIGITS = 7
+
+
+class Refused(Exception):
+    """A question that cannot be answered; `kind` is `invalid` or `gone`."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A version in memory, and the files it was loaded from with their bytes."""
+    """A version in memory, for whom it was loaded, and the files it was loaded from with their bytes."""
 
     network: "Network"
     method: "Method"
+    image: tuple[int, int]
+    """Size and channels."""
+    normalise: Mapping[str, Any] | None
+    owner: str
     files: dict[str, int]
 
 
 class Networks:
-    """Recently used versions, least recently used out first.
+    """Recently used versions. The owner with the most of them loses the one that he has not used for longest.
 
     A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes.
     """
@@ -56,23 +70,39 @@ class Networks:
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
-    def get(self, version_id: str, manifest: Mapping[str, Any], parts: Mapping[str, str]) -> Loaded:
-        """A version by its id, loaded when it is not kept. parts: name to path of a file that never changes."""
+    def get(self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]) -> Loaded:
+        """A version by its id, loaded when it is not kept.
+
+        Args:
+            manifest: JSON; read only when it is loaded.
+            parts: name to path of a file that never changes.
+        """
         from core.learn import predicting
 
         if version_id in self._kept:
             self._kept.move_to_end(version_id)
             return self._kept[version_id]
         files = {path: Path(path).stat().st_size for path in parts.values()}
-        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
-            self._kept.popitem(last=False)
-            used = {path for kept in self._kept.values() for path in kept.files}
-            self._tensors = {path: held for path, held in self._tensors.items() if path in used}
+        self._make_room(files)
         paths = {name: Path(path) for name, path in parts.items()}
-        network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+        document = json.loads(manifest)
+        network, method = predicting.load(document, paths), predicting.method_of(document, paths)
         self._share(network, parts)
-        self._kept[version_id] = Loaded(network, method, files)
-        return self._kept[version_id]
+        image = int(document["image"]["size"]), int(document["image"]["channels"])
+        loaded = Loaded(network, method, image, document.get("normalise"), owner, files)
+        self._kept[version_id] = loaded
+        return loaded
+
+    def _make_room(self, files: Mapping[str, int]) -> None:
+        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
+            full = len(self._kept) >= KEPT_VERSIONS
+            held: Counter[str] = Counter()
+            for kept in self._kept.values():
+                held[kept.owner] += 1 if full else sum(kept.files.values())
+            most = max(held.values())
+            del self._kept[next(id for id, kept in self._kept.items() if held[kept.owner] == most)]
+            used = {path for kept in self._kept.values() for path in kept.files}
+            self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
 
     def _bytes(self, more: Mapping[str, int]) -> int:
         """Of all that is kept and some more files."""
@@ -92,74 +122,80 @@ class Networks:
                 tensors[name].data = held.setdefault(name, tensors[name].data)
 
 
-def answer(networks: Networks, header: Mapping[str, Any], pixels: "Pixels") -> bytes:
-    """The JSON of one answer.
+def answer(networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes) -> list[bytes]:
+    """The JSON of one answer for each image, in the order sent; fewer than all once `turn_s` has passed.
 
     Args:
-        header: version_id, version, manifest, parts {name: path}, task.
-        pixels: uint8 [N, S, S, C] as the manifest's image says.
+        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image), turn_s.
+        manifest: JSON.
+        raw: the images, uint8 [N, size, size, channels] as the manifest's image says.
 
     Raises:
         Refused: the question cannot be answered, or a file of the version is gone.
     """
-    from core.learn import predicting
+    import numpy as np
 
-    manifest = header["manifest"]
     try:
-        version = networks.get(header["version_id"], manifest, header["parts"])
+        version = networks.get(header["owner"], header["version_id"], manifest, header["parts"])
     except FileNotFoundError as error:  # deleted since the API fetched it
         raise Refused("gone", f"A file of version {header['version']} is gone.") from error
+    size, channels = version.image
+    pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
+    items: list[bytes] = []
+    batch, end = 1, time.monotonic() + header["turn_s"]
+    # From one image on to more of them: it shows only now how long this network takes for each.
+    while len(items) < len(pixels) and (not items or time.monotonic() < end):
+        items += _predictions(version, header, pixels[len(items) : len(items) + batch])
+        batch = min(2 * batch, MAX_BATCH)
+    return items
+
+
+def _predictions(version: Loaded, header: Mapping[str, Any], pixels: "Pixels") -> Iterator[bytes]:
+    """Label and the most probable labels of each image, as JSON. Raises Refused."""
+    from core.learn import predicting
+
     network, task = version.network, header["task"]
     try:
         labels, probabilities = predicting.predict(
-            network, pixels, task, manifest.get("normalise"), scores=version.method.predict_logits
+            network, pixels, task, version.normalise, scores=version.method.predict_logits
         )
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
-    names = network.classes_of(task)
-    return json.dumps(
-        {
-            "version": header["version"],
-            "task": task,
-            "predictions": [
-                {
-                    "label": label,
-                    "probability": round(float(row.max()), _DIGITS),
-                    "probabilities": {n: round(p, _DIGITS) for n, p in zip(names, row.tolist(), strict=True)},
-                }
-                for label, row in zip(labels, probabilities, strict=True)
-            ],
+    classes = network.classes_of(task)
+    best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
+    for label, row, order in zip(labels, probabilities, best, strict=True):
+        item = {
+            "label": label,
+            "probability": round(float(row.max()), _DIGITS),
+            "probabilities": {classes[i]: round(float(row[i]), _DIGITS) for i in order},
         }
-    ).encode()
+        yield json.dumps(item).encode()
 
 
-def serve(source: BinaryIO, sink: BinaryIO, decoder: ImageDecoder) -> None:
-    """Answer requests until the source ends; a request's header also says its format, `files` or `arrays`."""
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer until the source ends: `ok` and the answers, one a line, or why there are none."""
     networks = Networks()
     while True:
         try:
             header = json.loads(read_message(source))
-            body = [read_exactly(source, count) for count in header["sizes"]]
+            manifest, raw = read_message(source), read_message(source)
         except EOFError:
             return
         images.renew_cpu(CPU_S)
         try:
-            image = header["manifest"]["image"]
-            size, channels = int(image["size"]), int(image["channels"])
-            result = answer(networks, header, decoder.decode(header["format"], body, size, channels))
+            items = answer(networks, header, manifest, raw)
             write_message(sink, b'{"ok": true}')
-            write_message(sink, result)
+            write_message(sink, b"\n".join(items))
         except Refused as error:
             write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
         except MemoryError:
             detail = "Predicting takes more memory than is allowed here; send fewer or smaller images."
             write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
-        del body
+        del manifest, raw
 
 
-def main(threads: int, limits: Limits) -> None:
+def main(threads: int) -> None:
     """Load torch, drop what is not needed, say that the helper is ready, and serve."""
-    decoder = ImageDecoder(limits)
     # Libraries that print must not speak into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -170,11 +206,8 @@ def main(threads: int, limits: Limits) -> None:
     torch.set_num_threads(threads)
     images.harden_process(NETWORK_BYTES, CPU_S)
     write_message(sink, b'{"ready": true}')
-    try:
-        serve(sys.stdin.buffer, sink, decoder)
-    finally:
-        decoder.close()
+    serve(sys.stdin.buffer, sink)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Limits(**json.loads(sys.argv[2])))
+    main(int(sys.argv[1]))

@@ -12,13 +12,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core import damage
+from core.damage import Marks
 from core.db.session import Database
 from core.db.tables import Model, Part, Task, Version
 from core.errors import Invalid
+from core.line import line
+from core.line.coverage import taught
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import snapshots
-from core.work.ancestors import ancestors
 from core.work.fence import Claim, hold
 
 
@@ -33,20 +36,22 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.folder("cache"))
+    blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     with db.write() as session:
         job = hold(session, claim)
         model = session.get_one(Model, job.model_id)
         task = session.get_one(Task, job.task_id)
         if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
             raise Invalid(f"The training part of task {task.number} was deleted; upload the batch again.")
-        line = ancestors(session, model.id, claim.parent_version)
-        tasks = _tasks(session, model.id, [v.task_number for v in line if v.task_number is not None])
-        parent, base = line[-1], line[0]
+        base, parent = (line.version_of(session, model, number) for number in (0, claim.parent_version))
+        assert base is not None and parent is not None, "a job starts from a version of its model"
+        tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {version.id: _parts(session, version) for version in (base, parent)}
         recipe = job.recipe
         erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
         erased_tasks = sorted(session.execute(erased).scalars())
+        digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
+        damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
@@ -62,32 +67,33 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             "deleted": sorted({part.type for part in parts[of.id] if part.deleted_at is not None}),
         }
 
-    spec = {
-        "architecture": model.architecture,
-        "image": model.image,
-        "scenario": model.scenario,
-        "recipe": recipe,
-        "normalise": base.manifest.get("normalise"),
-        "classes": model.classes if model.scenario == "data" else None,
-        "task": {
-            "number": task.number,
-            "classes": sorted(task.classes),
-            "train": str(blobs.fetch(task.train_sha256)),
-            "held_out": _held_out(blobs, task),
-        },
-        "history": [
-            {"number": t.number, "classes": sorted(t.classes), "held_out": _held_out(blobs, t)}
-            for t in tasks
-            if t.number != task.number
-        ],
-        "erased_tasks": erased_tasks,
-        "parent": version(parent),
-        "base": version(base),
-        "snapshot": None if snapshot is None else str(snapshot),
-        "out": str(folder / "out"),
-        "threads": settings.threads,
-        "device": settings.device,
-    }
+    with damage.explaining(db, model.id):
+        spec = {
+            "architecture": model.architecture,
+            "image": model.image,
+            "scenario": model.scenario,
+            "recipe": recipe,
+            "normalise": base.manifest.get("normalise"),
+            "classes": model.classes if model.scenario == "data" else None,
+            "task": {
+                "number": task.number,
+                "classes": sorted(task.classes),
+                "train": str(blobs.fetch(task.train_sha256)),
+                "held_out": _held_out(blobs, task),
+            },
+            "history": [
+                {"number": t.number, "classes": sorted(t.classes), "held_out": _held_out(blobs, t)}
+                for t in tasks
+                if t.number != task.number
+            ],
+            "erased_tasks": erased_tasks,
+            "parent": version(parent),
+            "base": version(base),
+            "snapshot": None if snapshot is None else str(snapshot),
+            "out": str(folder / "out"),
+            "threads": settings.threads,
+            "device": settings.device,
+        }
     path = folder / "spec.json"
     path.write_text(json.dumps(spec, ensure_ascii=False))
     return path

@@ -7,14 +7,15 @@ one short transaction a second. The newest progress also stands in the job's row
 import math
 from typing import Any
 
-from sqlalchemy.orm import Session
-
+from core.db import job_log
 from core.db.session import Database
 from core.db.tables import Event, Job
 from core.work.fence import Claim, hold
 
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
+EPOCH_LINES = 20
+"""Finished epochs that the log tells, of however many."""
 _FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
 
 
@@ -33,7 +34,7 @@ def record(db: Database, claim: Claim, events: list[dict[str, Any]]) -> None:
     with db.write() as session:
         job = hold(session, claim)
         now = db.now(session)
-        rows: list[Event] = []
+        rows: list[tuple[str, dict[str, Any]]] = []
         progress = dict(job.progress)
         newest: dict[str, Any] | None = None
         for event in known:
@@ -42,12 +43,40 @@ def record(db: Database, claim: Claim, events: list[dict[str, Any]]) -> None:
             if kind in {"phase", "progress"}:
                 progress = _merged(progress, data, new_phase=kind == "phase")
                 newest = progress
-                kind = "progress"
-                data = {name: progress[name] for name in _FIELDS if name in progress}
-            rows.append(Event(job_id=job.id, type=kind, data=data, at=now))
+                rows.append(("progress", {name: progress[name] for name in _FIELDS if name in progress}))
+                if _is_told(data):
+                    rows.append(("epoch", data))
+            else:
+                rows.append((kind, data))
+        before = job.progress.get("images_per_s")
         if newest is not None:
             _set(job, newest, now)
-        session.add_all(rows)
+        speed = (
+            job.progress.get("images_per_s") or before
+        )  # of training, when another phase has begun already
+        for kind, data in rows:
+            if kind == "epoch":
+                job_log.add(session, job.id, _epoch_line(data, speed), now)
+            else:
+                session.add(Event(job_id=job.id, type=kind, data=data, at=now))
+
+
+def _is_told(data: dict[str, Any]) -> bool:
+    """Whether a report of training ends an epoch that the log tells: every one, or every so many, and the last."""
+    epochs = data.get("epochs")
+    if not epochs or data["step"] * epochs % data["total_steps"]:  # all epochs have the same number of steps
+        return False
+    return bool(data["epoch"] == epochs or data["epoch"] % math.ceil(epochs / EPOCH_LINES) == 0)
+
+
+def _epoch_line(data: dict[str, Any], speed: float | None) -> job_log.Line:
+    loss = data.get("loss")
+    said = [f"Epoch {data['epoch']:,} of {data['epochs']:,}"]
+    if loss is not None:
+        said.append(f"loss {loss:.4g}")
+    if speed:
+        said.append(f"{speed:,.0f} images/s")
+    return "info", ", ".join(said) + "."
 
 
 def _merged(progress: dict[str, Any], data: dict[str, Any], *, new_phase: bool) -> dict[str, Any]:
@@ -89,8 +118,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(item) for item in value]
     return value
-
-
-def log(session: Session, job_id: str, level: str, message: str, now: float) -> None:
-    """Add a line to a job's log, in the caller's transaction."""
-    session.add(Event(job_id=job_id, type="log", data={"level": level, "message": message}, at=now))

@@ -2,9 +2,9 @@
 
 Parts are stored under their digest before the transaction, so a crash until there leaves only blobs
 that the sweep removes. The transaction checks the fence and writes everything at once: version, parts,
-measurements, gate verdict, aliases with history, event, audit row, the job's end. A retry after it
-finds the version of the job and returns its number. Version numbers come from the same transaction,
-so none is ever skipped.
+measurements, gate verdict, what follows from it for the line (`core.line`), event, audit row, the job's end.
+A retry after it finds the version of the job and returns its number. Version numbers come from the same
+transaction, so none is ever skipped.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,31 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import references, stored_bytes
+from core.damage import Marks
+from core.db import job_log, references, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
-from core.db.states import Action
-from core.db.tables import Alias, AliasMove, Audit, Job, Model, Part, Task, Version
+from core.db.states import Action, after
+from core.db.tables import Job, Model, Part, Task, Version
 from core.db.tables import Result as ResultRow
 from core.ids import new_id
 from core.kill_points import reached
-from core.matrix import Row
+from core.line import line, words
+from core.line.coverage import lacked, taught, with_task
+from core.line.judgement import judge
 from core.store import Blobs, Store
-from core.work import anytime, progress, retention, snapshots
-from core.work.ancestors import ancestors
+from core.work import anytime, retention, snapshots
 from core.work.fence import Claim, hold
-from core.work.gate import verdict
 from core.work.manifest import manifest
 from core.work.result import JobResult, PartFile, read
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a job has made: a version's number, and whether it was published or held."""
+
+    number: int
+    status: str
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,8 @@ class _Stored:
         }
 
 
-def publish(db: Database, store: Store, claim: Claim, result: Path) -> int:
-    """Publish the result folder of a claimed job; return the version's number. Idempotent.
+def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published:
+    """Make a version of the result folder of a claimed job: published, or held by its gate. Idempotent.
 
     Raises:
         LeaseLost: the claim is not the job's any more; nothing was published.
@@ -59,7 +68,7 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> int:
     done = _published(db, claim)
     if done is None:
         found = read(result)
-        blobs = Blobs(store, result / "cache")
+        blobs = Blobs(store, result / "cache", marks=Marks(db))
         stored = []
         for file in found.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path)))
@@ -72,61 +81,80 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> int:
     return done
 
 
-def _published(db: Database, claim: Claim) -> int | None:
+def _published(db: Database, claim: Claim) -> Published | None:
     with db.read() as session:
-        return session.execute(
-            select(Version.number).where(Version.job_id == claim.job_id)
-        ).scalar_one_or_none()
+        query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
+        row = session.execute(query).one_or_none()
+    return None if row is None else Published(*row)
 
 
-def _transaction(db: Database, blobs: Blobs, claim: Claim, found: JobResult, stored: list[_Stored]) -> int:
+def _transaction(
+    db: Database, blobs: Blobs, claim: Claim, found: JobResult, stored: list[_Stored]
+) -> Published:
     with db.write() as session:
         job = hold(session, claim)
+        after(job.state, Action.PUBLISH)  # raises at once where a stop was asked for
         references.share(session)
         for part in stored:
             if not blobs.has(part.sha256):  # deleted as unused since we stored it
                 blobs.put_file(part.file.path)
-        model = session.get_one(Model, job.model_id, with_for_update=True, populate_existing=True)
+        model = line.locked(session, job.model_id)
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
         number = model.next_version
-        move(
-            session,
-            job,
-            Action.PUBLISH,
-            now,
-            {"version": number, "warnings": found.warnings},
-        )
         model.next_version = number + 1
-        line = ancestors(session, model.id, claim.parent_version)
         found = found.without(_deleted(session, model))
-        _measure(session, model, line, number, found)
-        gate = _judge(session, model, job, line, number, task.number, found.predicted_rise)
-        version = _version(session, model, task, job, line[0], number, found, stored, gate, now)
-        if gate["passed"]:
-            for alias in ("latest", "production"):
-                _point(session, model.id, alias, number, now)
-        job.version = number
-        job.error = None
-        job.snapshot = job.anytime = None
-        for text in found.warnings:
-            progress.log(session, job.id, "warning", text, now)
-        task.warnings = [*task.warnings, *(text for text in found.warnings if text not in task.warnings)]
-        retention.mark(model, task, published=bool(gate["passed"]), now=now)
-        session.add(
-            Audit(
-                at=now,
-                owner_id=job.owner_id,
-                actor=None,
-                action="version.publish",
-                object=version.id,
-                data={"model": model.id, "version": number, "status": version.status, "job": job.id},
-            )
-        )
+        _measure(session, model, claim.parent_version, number, found)
+        version = _version(session, model, task, job, number, found, stored, now)
+        version.gate = judge(session, model, version)
+        version.warnings = _lacks(session, model, version)
+        if version.gate["passed"]:
+            line.publish(session, model, task, version, now)
+        else:
+            line.hold(session, model, task, now)
+        _end(session, model, job, task, version, found.warnings, now)
+        session.flush()
+        line.judge_again(session, model, now)
+        retention.mark(model, task, published=version.status == "published", now=now)
         session.flush()
         stored_bytes.add(session, job.owner_id, version.bytes_new)
         reached("publish-uncommitted")
-        return number
+        return Published(number, version.status)
+
+
+def _end(
+    session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
+) -> None:
+    """The job's end: its state, what its log says, and the audit row."""
+    for text in version.warnings:  # the job process has told its own
+        job_log.add(session, job.id, ("warning", text), now)
+    job_log.add(session, job.id, _outcome(model, task, version), now)
+    session.flush()  # event streams end with the event of the state
+    data = {"version": version.number, "outcome": version.status, "warnings": warnings}
+    move(session, job, Action.PUBLISH, now, data)
+    job.version = version.number
+    job.error = None
+    job.snapshot = job.anytime = None
+    task.warnings = [*task.warnings, *(text for text in warnings if text not in task.warnings)]
+    line.record_publish(session, model, version, now, job=job.id)
+
+
+def _outcome(model: Model, task: Task, version: Version) -> job_log.Line:
+    """The line of the log that says what came of the job."""
+    if version.status == "published":
+        if model.production_follows:
+            return "info", f"Version {version.number} is published and in production."
+        text = "is published and not in production, which stays where a person put it: see the model's `warnings`."
+        return "info", f"Version {version.number} {text}"
+    stops = f"{words.stopped(model, task, version)} {words.SETTLED_BY}"
+    next_ = stops if task.stops else words.went_on(model, task, task.standing == "learned")
+    return "warning", f"{words.held(version.number, version.gate)} {next_}"
+
+
+def _lacks(session: Session, model: Model, version: Version) -> list[str]:
+    """Sentences about tasks that the version was not taught though they were learned once."""
+    found = lacked(session, model, taught(version.manifest))
+    return [words.missing(model, task, standing, f"Version {version.number}") for task, standing in found]
 
 
 def _deleted(session: Session, model: Model) -> set[int]:
@@ -135,9 +163,9 @@ def _deleted(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _measure(session: Session, model: Model, line: list[Version], number: int, found: JobResult) -> None:
+def _measure(session: Session, model: Model, parent: int, number: int, found: JobResult) -> None:
     """Write the measured cells; a cell that is there stays."""
-    numbers = {"base": 0, "parent": line[-1].number, "new": number}
+    numbers = {"base": 0, "parent": parent, "new": number}
     known = select(ResultRow.version, ResultRow.task).where(ResultRow.model_id == model.id)
     there = {(version, task) for version, task in session.execute(known)}
     for cell in found.measured:
@@ -158,39 +186,20 @@ def _measure(session: Session, model: Model, line: list[Version], number: int, f
     session.flush()
 
 
-def _judge(
-    session: Session,
-    model: Model,
-    job: Job,
-    line: list[Version],
-    number: int,
-    task_number: int,
-    predicted_rise: float | None,
-) -> dict[str, Any]:
-    """The verdict by the gate of the job: a change of the model's counts for later tasks."""
-    rows = [Row(version.number, version.task_number, version.parent) for version in line]
-    rows.append(Row(number, task_number, line[-1].number))
-    query = select(ResultRow).where(
-        ResultRow.model_id == model.id, ResultRow.version.in_([row.version for row in rows])
-    )
-    cells = {(r.version, r.task): (r.correct, r.total) for r in session.execute(query).scalars()}
-    gate = model.gate if job.gate is None else job.gate
-    return verdict(gate or {}, rows, cells, number, model.scenario, predicted_rise)
-
-
 def _version(
     session: Session,
     model: Model,
     task: Task,
     job: Job,
-    base: Version,
     number: int,
     found: JobResult,
     stored: list[_Stored],
-    gate: dict[str, Any],
     now: float,
 ) -> Version:
-    """Write the version and its parts."""
+    """Write the version and its parts; it is held until it is judged."""
+    parent = line.version_of(session, model, job.parent_version or 0)
+    base = line.version_of(session, model, 0)
+    assert parent is not None and base is not None, "a job starts from a version of its model"
     sizes = {part.sha256: part.bytes for part in stored}
     known = set(
         session.execute(
@@ -210,11 +219,18 @@ def _version(
         parent=job.parent_version,
         task_number=task.number,
         job_id=job.id,
-        status="published" if gate["passed"] else "held",
-        gate=gate,
+        status="held",
+        gate={"passed": False, "checks": []},
         created_at=now,
         manifest=manifest(
-            model, task, job, base, found.document, [part.describe() for part in stored], number
+            model,
+            task,
+            job,
+            base,
+            found.document,
+            [part.describe() for part in stored],
+            number,
+            with_task(parent.manifest, task.number),
         ),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in known),
@@ -233,19 +249,6 @@ def _version(
             )
         )
     return version
-
-
-def _point(session: Session, model_id: str, name: str, number: int, now: float) -> None:
-    """Move an alias to the new version, with a row of history."""
-    alias = session.get(Alias, (model_id, name), with_for_update=True)
-    previous = None if alias is None else alias.version
-    if alias is None:
-        session.add(Alias(model_id=model_id, name=name, version=number, updated_at=now))
-    else:
-        alias.version, alias.updated_at = number, now
-    session.add(
-        AliasMove(model_id=model_id, alias=name, version=number, previous=previous, cause="publish", at=now)
-    )
 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:

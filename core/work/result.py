@@ -4,7 +4,6 @@ The child is our own code but another process, so its answer is checked before i
 """
 
 import json
-import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -48,15 +47,6 @@ class JobResult:
     @property
     def warnings(self) -> list[str]:
         return [str(text) for text in self.document.get("warnings", [])]
-
-    @property
-    def predicted_rise(self) -> float | None:
-        """Of the earlier tasks' mean loss, where the method forecasts it; infinite where it was no finite number."""
-        forecast = self.document.get("forecast")
-        if not forecast:
-            return None
-        value = forecast.get("predicted")
-        return float(value) if isinstance(value, int | float) else math.inf
 
     def without(self, tasks: Collection[int]) -> "JobResult":
         """The same without what was measured on the images of these tasks."""

@@ -30,35 +30,43 @@ class Due:
 def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float) -> Due:
     """Decide for one task.
 
+    The training part waits for the day that the task names (`train_until`), so that what the line lacks can be learned
+    again; one of which no version was ever settled waits `failed_days` for a retry of its job.
+
     Args:
         jobs: all jobs of the task.
         published: whether a version that learned it passed its gate.
         now: seconds since 1970 by the database's clock.
-        failed_days: how long data of a failed or held attempt waits for a retry.
+        failed_days: how long data of a failed or cancelled attempt waits for a retry.
     """
     if any(State(job.state) in UNFINISHED for job in jobs):
         return Due(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
         return Due(archive=True, train=True, held_out=True)
-    train = not model.keep_training_data
-    counts = model.held_out == COUNTS
-    if published:
-        return Due(archive=True, train=train, held_out=counts)
     states = {State(job.state) for job in jobs}
+    if task.stops:
+        return Due(archive=task.train_sha256 is not None or states == {State.REJECTED})
     ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
     old = now - ended > failed_days * DAY_S
-    if State.SUCCEEDED in states:  # held: it was measured, but may be learned again
-        return Due(archive=True, train=old and train, held_out=old and counts)
-    if State.FAILED in states:
-        return Due(archive=old, train=old and train, held_out=old and train)
-    return Due(archive=True, train=train, held_out=train)
+    counts = model.held_out == COUNTS
+    if State.SUCCEEDED in states or published:
+        over = old if task.train_until is None else now >= task.train_until
+        train = over and not model.keep_training_data
+        # What was held is measured again when it is learned again.
+        return Due(archive=True, train=train, held_out=counts and (published or over))
+    if states & {State.FAILED, State.CANCELLED}:
+        gone = old and not model.keep_training_data
+        return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
+    rejected = not model.keep_training_data
+    return Due(archive=True, train=rejected, held_out=rejected)
 
 
 def mark(model: Model, task: Task, *, published: bool, now: float) -> None:
     """At publish: mark what need not be kept, in the publishing transaction."""
     if not published:
         return
-    if not model.keep_training_data and task.train_deleted_at is None:
+    spent = task.train_until is not None and task.train_until <= now
+    if spent and not model.keep_training_data and task.train_deleted_at is None:
         task.train_deleted_at = now
     if model.held_out == COUNTS and task.held_out_deleted_at is None:
         task.held_out_deleted_at = now

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.code_version import code_version
+from core.db import job_log
 from core.db.session import Database
 from core.db.tables import Event, Job
 from core.errors import LeaseLost, StoreCorrupt
@@ -125,7 +126,7 @@ def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None
     except StoreCorrupt as error:
         with db.write() as session:
             job = hold(session, claim)
-            data = {"level": "warning", "message": f"The snapshot is unusable, starting anew: {error.detail}"}
-            session.add(Event(job_id=job.id, type="log", data=data, at=db.now(session)))
+            said = f"The snapshot is unusable, the task is learned anew: {error.detail}"
+            job_log.add(session, job.id, ("warning", said), db.now(session))
         return None
     return folder

@@ -179,7 +179,8 @@ def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -
 def _tasks_with_files(db: Database) -> list[str]:
     """Ids of the tasks that have files which need not be kept for ever, and no open job that needs them.
 
-    Each select is over an index of such files, or over the models that do not keep them: no walk through all tasks.
+    Each select is over an index of such files, or over the models that do not keep them: no walk through all tasks, nor
+    through those whose training part has a day that is yet to come.
     """
     unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
     deleted = Model.deleted_at.is_not(None)
@@ -188,12 +189,17 @@ def _tasks_with_files(db: Database) -> list[str]:
     archives = Task.archive_key.is_not(None) & (Task.train_sha256.is_not(None) | ~unfinished)
     train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
     held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
-    query = union(
-        select(Task.id).where(archives),
-        select(Task.id).where(Task.model_id.in_(no_train), train, ~unfinished),
-        select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
-    )
     with db.read() as session:
+        over = Task.train_until <= db.now(session)
+        query = union(
+            select(Task.id).where(archives),
+            select(Task.id).where(Task.model_id.in_(no_train), train, over, ~Task.stops, ~unfinished),
+            select(Task.id).where(
+                Task.model_id.in_(no_train), train, Task.train_until.is_(None), ~Task.stops, ~unfinished
+            ),
+            select(Task.id).where(Task.model_id.in_(select(Model.id).where(deleted)), train, ~unfinished),
+            select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
+        )
         return list(session.execute(query).scalars())
 
 
@@ -202,6 +208,9 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         query = select(Job).where(Job.task_id == task_id).with_for_update()
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
+        open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
+        if session.scalar(open_one.limit(1)) is not None and all(State(j.state) in TERMINAL for j in jobs):
+            return  # it is learned again since: whoever asks for that holds the task's row
         model = session.get_one(Model, task.model_id)
         status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
         published = "published" in session.execute(status).scalars().all()
@@ -222,7 +231,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
     """Replay buffers and exemplars of versions from before a task's data was deleted.
 
     The next version is made without its images, and older ones give theirs up when no job can start from them
-    by itself: `production` names another, and no job is under way from them. What a version keeps for
+    by itself: `production` and the line head name others, and no job is under way from them. What a version keeps for
     itself otherwise stays; a memory that a later version shares has none of the images.
     """
     with db.read() as session:
@@ -253,6 +262,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
             if session.execute(since.where(Version.status == "published").limit(1)).first() is None:
                 continue
             production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
+            head = select(Model.head).where(Model.id == model_id)
             under_way = select(Job.parent_version).where(
                 Job.model_id == model_id,
                 Job.parent_version.is_not(None),
@@ -268,6 +278,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
                     Version.number >= learned.scalar_subquery(),
                     Version.created_at <= deleted_at,
                     Version.number.not_in(production),
+                    Version.number.not_in(head),
                     Version.number.not_in(under_way),
                     Part.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
                 )

@@ -12,7 +12,9 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import references, stored_bytes
+from core import damage
+from core.damage import Marks
+from core.db import job_log, references, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import Action
@@ -23,14 +25,16 @@ from core.errors import (
     ArchiveTooLarge,
     LabelsInvalid,
     Rejected,
-    StoreCorrupt,
 )
+from core.ingest.first_report import after_decoding
 from core.ingest.ingest import Ingested, ingest
 from core.ingest.limits import Limits
 from core.kill_points import reached
 from core.settings import Settings
 from core.store import Blobs, Store
+from core.store.blobs import Damaged, require_digest, verified
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
+from core.work import batch_lines
 from core.work.fence import Claim, hold
 
 
@@ -51,6 +55,7 @@ def validate(
         stop: asked often; True ends decoding (`core.ingest.ingest` says how).
 
     Raises:
+        StoreCorrupt: the stored archive is damaged.
         Rejected: the batch is unusable; `extra["report"]` says why. The caller calls `claim.reject`.
         LeaseLost: the claim is not the job's any more; nothing was changed.
         WrongState: a stop was asked for meanwhile; nothing was changed.
@@ -61,7 +66,7 @@ def validate(
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
     allowed = model.classes if model.scenario == "data" else None
-    archive = _local_archive(store, task.archive_key, folder)
+    archive = _local_archive(db, store, task, task.archive_key, folder)
     begin = time.monotonic()
     try:
         made = ingest(
@@ -72,6 +77,7 @@ def validate(
             int(model.image["channels"]),
             Limits.of(settings),
             allowed_classes=allowed,
+            duplicates=task.report.get("duplicates_policy", "keep"),
             processes=settings.threads,
             progress=progress,
             stop=stop,
@@ -79,8 +85,11 @@ def validate(
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
         # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
+    except Rejected as error:
+        error.extra["report"] = after_decoding(task.report, error.extra["report"])
+        raise
     reached("ingest-decoded")
-    blobs = Blobs(store, settings.folder("cache"))
+    blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     train, _ = blobs.put_file(made.train)
     held_out, _ = blobs.put_file(made.held_out)
     INGEST_SECONDS.observe(time.monotonic() - begin)
@@ -94,7 +103,10 @@ def validate(
                 blobs.put_file(path)
         task = _fill(session, claim, made, train, held_out)
         archive_key = task.archive_key
-        move(session, job, Action.START, db.now(session))
+        now = db.now(session)
+        for line in batch_lines.decoded(made):
+            job_log.add(session, job.id, line, now)
+        move(session, job, Action.START, now)
         session.flush()
         size = made.train.stat().st_size + made.held_out.stat().st_size
         stored_bytes.add(session, job.owner_id, size)
@@ -121,35 +133,43 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
 
 
 def _fill(session: Session, claim: Claim, made: Ingested, train: str, held_out: str) -> Task:
-    task = session.get_one(Task, claim.task_id, with_for_update=True)
-    model = session.get_one(Model, claim.model_id)
+    model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
+    task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     if model.scenario == "data":
         if model.classes is None:  # task 1 fixes them; jobs of one model run one by one
             model.classes = list(made.class_list)
         unknown = sorted(set(made.classes) - set(model.classes))
         if unknown:
             raise Rejected(
-                f"This model knows only the classes {model.classes}; the batch also has {unknown}.",
-                extra={"report": made.report},
+                f"This model knows a fixed list of classes; the batch also has {', '.join(unknown[:20])}.",
+                extra={"report": after_decoding(task.report, made.report)},
             )
     task.classes = dict(made.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
-    task.report = made.report
+    task.report = after_decoding(task.report, made.report)
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
     task.train_sha256, task.held_out_sha256 = train, held_out
     task.train_deleted_at = task.held_out_deleted_at = None
     return task
 
 
-def _local_archive(store: Store, key: str, folder: Path) -> Path:
-    """The archive as a local file: the folder store's own, or a copy."""
-    path = store.local_path(key)
-    if path is not None:
-        if not path.is_file():
-            raise StoreCorrupt(f"The uploaded archive {key} is missing in the store.")
-        return path
+def _local_archive(db: Database, store: Store, task: Task, key: str, folder: Path) -> Path:
+    """The archive as a local file: the folder store's own, or a copy; its bytes are those that were uploaded.
+
+    Raises:
+        StoreCorrupt: it is missing or damaged: not the batch's fault.
+    """
     path = folder / "archive"
-    with path.open("wb") as file:
-        for chunk in store.read(key):
-            file.write(chunk)
+    with damage.explaining(db, task.model_id):
+        try:
+            local = store.local_path(key)
+            if local is not None:
+                require_digest(store, key, task.sha256)
+                return local
+            with path.open("wb") as file:
+                for chunk in verified(store.read(key), key, task.sha256):
+                    file.write(chunk)
+        except Damaged:
+            Marks(db).add(key)
+            raise
     return path

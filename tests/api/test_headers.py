@@ -29,6 +29,7 @@ def job(client: TestClient, archive: Callable[..., bytes]) -> str:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
+        ("GET", "/", 200),
         ("GET", "/healthz", 200),
         ("GET", "/openapi.json", 200),
         ("GET", "/v1/models", 200),

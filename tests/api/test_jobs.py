@@ -178,10 +178,10 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
         seen += page["items"]
         cursor = page["next_cursor"]
     assert [e["id"] for e in seen] == sorted(e["id"] for e in seen)
-    assert len(seen) == 11
+    assert len(seen) == 12  # with the job's own two: accepted, and queued
     assert {e["type"] for e in client.get(f"/v1/jobs/{job}/events?type=metric").json()["items"]} == {"metric"}
     assert client.get(f"/v1/jobs/{job}/events?type=nonsense").status_code == 422
-    assert [x["message"] for x in client.get(f"/v1/jobs/{job}/logs").json()["items"]] == [
+    assert [x["message"] for x in client.get(f"/v1/jobs/{job}/logs").json()["items"]][1:] == [
         "m0",
         "m1",
         "m2",
@@ -230,11 +230,13 @@ def test_a_stream_ends_with_the_terminal_event_and_resumes_after_any(
     accept = {"Accept": "text/event-stream"}
     whole = client.get(f"/v1/jobs/{job}/events", headers=accept)
     assert whole.headers["content-type"].startswith("text/event-stream")
-    states = [e["data"]["state"] for e in events(whole.text)]
-    assert states == ["queued", "paused", "cancelled"]
-    second = events(whole.text)[1]["id"]
+    changes = [e for e in events(whole.text) if e["type"] == "state"]
+    assert [e["data"]["state"] for e in changes] == ["queued", "paused", "cancelled"]
+    assert events(whole.text)[-1] == changes[-1]
+    second = changes[1]["id"]
     rest = client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": str(second)})
-    assert [e["data"]["state"] for e in events(rest.text)] == ["cancelled"]
+    assert [e["type"] for e in events(rest.text)] == ["log", "state"]
+    assert events(rest.text)[-1]["data"]["state"] == "cancelled"
     assert client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": "x"}).status_code == 422
 
 
@@ -246,12 +248,12 @@ def test_a_stream_ends_after_its_time_and_sends_signs_of_life(
     monkeypatch.setattr("api.event_stream.KEEP_ALIVE_S", 0.02)
     stream = client.get(f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"})
     assert ": alive" in stream.text
-    assert len(events(stream.text)) == 1
+    assert [e["type"] for e in events(stream.text)] == ["state", "log"]
 
 
 def test_a_stream_of_some_types_still_ends(client: TestClient, job: str) -> None:
     client.post(f"/v1/jobs/{job}/cancel")
-    stream = client.get(f"/v1/jobs/{job}/events?type=log", headers={"Accept": "text/event-stream"})
+    stream = client.get(f"/v1/jobs/{job}/events?type=metric", headers={"Accept": "text/event-stream"})
     assert events(stream.text) == []
 
 

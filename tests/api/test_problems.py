@@ -216,3 +216,45 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
     monkeypatch.setattr(client.app.state.store, "check", full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["store"]) == (200, "full")
+
+
+@pytest.mark.parametrize("hidden", ["%2f", "%2F", "%5c", "%5C", "%00", "%2e", "%2E"])
+def test_a_path_that_hides_a_character_is_not_found_and_says_which(client: TestClient, hidden: str) -> None:
+    problem = shape(client.get(f"/v1/models/a{hidden}b"), 404, "not-found")
+    assert hidden in problem["detail"]
+
+
+def test_a_hidden_slash_never_reaches_a_route(client: TestClient) -> None:
+    shape(client.get("/v1%2fmodels"), 404, "not-found")
+    shape(client.get("/healthz%2f..%2fmetrics"), 404, "not-found")
+
+
+def test_a_percent_form_of_another_character_is_read(client: TestClient) -> None:
+    assert client.get("/v1/%6dodels").status_code == 200
+
+
+def test_two_hosts_are_refused(client: TestClient) -> None:
+    both = [("Host", "a"), ("Host", "b"), ("Authorization", client.headers["Authorization"])]
+    shape(client.request("GET", "/v1/models", headers=both), 400, "bad-request")
+
+
+def test_another_coding_than_chunks_is_refused(client: TestClient) -> None:
+    answer = client.post("/v1/models", content=iter([b"{}"]), headers={"Transfer-Encoding": "gzip, chunked"})
+    shape(answer, 400, "bad-request")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("is_cause", [True, False])
+def test_no_descriptor_left_is_a_503_that_says_when_to_come_again(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, number: int, is_cause: bool
+) -> None:
+    def short(*_: object) -> None:
+        error = OSError(number, "Too many open files")
+        if not is_cause:
+            raise error
+        raise RuntimeError("could not start") from error
+
+    monkeypatch.setattr("core.requests.models.list_models", short)
+    answer = client.get("/v1/models")
+    shape(answer, 503, "unavailable")
+    assert int(answer.headers["retry-after"]) > 0

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
+from tools.service import free_port
 from worker.launcher import API_GRACE_S, parts
 
 ROOT = Path(__file__).parents[2]
@@ -53,13 +54,6 @@ class Server:
     def spool(self) -> list[Path]:
         folder = self.folder / "spool"
         return list(folder.iterdir()) if folder.exists() else []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answer(connection: socket.socket) -> bytes:

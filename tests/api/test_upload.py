@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.routes import tasks as routes
+from api.schemas.tasks import Report, TaskOut
 from api.uploads import FLUSH_BYTES
 from core.settings import Settings
 
@@ -220,6 +221,58 @@ def test_validate_only_reports_and_submits_nothing(
     assert (report["n_train"], report["n_test"]) == (5, 2)
     assert client.get(TASKS).json()["items"] == []
     assert spooled(settings) == stored(settings) == []
+
+
+def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
+    client: TestClient, archive: Make
+) -> None:
+    assert client.post(TASKS, content=archive(**{"t-shirt": 2})).status_code == 202
+    body = io.BytesIO(archive(tshirt=2))
+    with zipfile.ZipFile(body, "a") as file:
+        file.writestr("train/tshirt/notes.txt", "words")
+    answer = client.post(f"{TASKS}?validate=only&duplicates_policy=drop", content=body.getvalue()).json()
+    assert answer["checked"] == "names and sizes" and len(answer["not_checked"]) == 3
+    report = answer["report"]
+    assert report["classes"] == {
+        "new": ["tshirt"],
+        "known": [],
+        "look_alike": [{"label": "tshirt", "like": "t-shirt"}],
+    }
+    assert report["ignored_files"] == [
+        {"path": "train/tshirt/notes.txt", "reason": "not an image, by its name"}
+    ]
+    assert report["duplicates_policy"] == "drop"
+    assert report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
+    assert any("looks like “t-shirt”" in text for text in answer["warnings"])
+    Report.model_validate(answer, strict=True)
+    for task in client.get(TASKS).json()["items"]:
+        TaskOut.model_validate(task, strict=True)
+
+
+def test_the_policy_for_equal_images_is_kept_with_the_task(client: TestClient, archive: Make) -> None:
+    for query, policy in (
+        ("", "keep"),
+        ("?duplicates_policy=keep", "keep"),
+        ("?duplicates_policy=drop", "drop"),
+    ):
+        answer = client.post(TASKS + query, content=archive(a=2, b=2))
+        assert answer.json()["task"]["report"]["duplicates_policy"] == policy
+    refused = client.post(f"{TASKS}?duplicates_policy=merge", content=archive(a=2))
+    assert refused.status_code == 422
+    assert "keep" in refused.text and "drop" in refused.text
+
+
+def test_a_wrong_labels_csv_says_what_was_found_and_what_to_send(client: TestClient) -> None:
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as file:
+        file.writestr("labels.csv", "filename;class\r\na.png;hat\r\n")
+        file.writestr("a.png", "x")
+    answer = client.post(TASKS, content=body.getvalue())
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "The first line of labels.csv is “filename;class”; it must be “path,label” or “path,label,split” and then a "
+        "line for each image, such as “images/1.jpg,cat”. Its columns are parted by semicolons: save it with commas."
+    )
 
 
 def test_a_repeated_batch_is_taken_with_a_warning_that_names_the_first(

@@ -153,6 +153,19 @@ def test_classes_without_test_images_are_listed() -> None:
     assert unmeasured(stages, counts, classes) == [{"task": 1, "class": "bee"}, {"task": 2, "class": "dog"}]
 
 
+def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
+    counts = {(2, 1): {"ant": [9, 10]}}
+    classes = {1: ["ant"], 2: ["bee", "ant"]}
+    stages = Stages(ROWS[:3], CELLS, 2, "class")
+    assert unmeasured(stages, counts, classes) == [{"task": 2, "class": "bee"}]
+    assert unmeasured(stages, counts | {(2, 2): {}}, classes) == [{"task": 2, "class": "bee"}]
+
+
+def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() -> None:
+    counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
+    assert unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}) == []
+
+
 def test_a_class_that_another_task_measures_is_not_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     classes = {1: ["ant", "bee"], 2: ["bee"]}

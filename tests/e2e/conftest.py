@@ -1,4 +1,4 @@
-"""End-to-end fixtures: one embedded service per module, started as `make serve` starts it."""
+"""End-to-end fixtures: one embedded service for all modules, started as `make serve` starts it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from tools import service
 from tools.client import Client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
     """An embedded service with one thread per job, that looks for better states of it often."""
     settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_ANYTIME_S": "0.2"}

@@ -112,19 +112,21 @@ def test_no_secret_is_written_or_said(
     for log in tmp_path.rglob("log"):
         said.add(f"log of {log.parent.name}", log.read_text(errors="replace"))
 
-    # The contract's one exception: the first start shows the admin key, once.
+    # The first start shows the admin key on a terminal only: a log has the path of its file.
     shown = [line for line in said.texts["log of api"].splitlines() if line.startswith("First start: ")]
-    assert len(shown) == 1 and hunted["AdminKey"] in shown[0]
-    said.texts["log of api"] = said.texts["log of api"].replace(shown[0], "")
+    assert len(shown) == 1 and "admin-key" in shown[0]
 
     found = {name: places for name, secret in hunted.items() if (places := said.places(secret))}
+    # What stands in a field of a request and is no key, is told to its sender ("found …"), and to nobody else.
+    assert found.pop("Field") == ["problems"]
+    del hunted["Field"]
     assert found == {}
     for place in ("log of api", "log of one", "log of wrong", "command line of api", "table audit", "store"):
         assert said.texts[place].strip(), f"nothing was searched of {place}"
     # The search can find: the same places with a line more.
     for name, secret in hunted.items():
         said.add("log of api", f'{{"event": "careless", "value": "x{secret}y"}}\n')
-        assert said.places(secret) == ["log of api"], name
+        assert "log of api" in said.places(secret), name
     size = sum(len(text) for text in said.texts.values())
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
 

@@ -222,8 +222,8 @@ def test_a_gate_without_any_predicted_rise_holds_the_second_version(own, base: s
     first, second = own.items("/v1/models/gated/versions")[1:]
     assert (first["status"], second["status"]) == ("published", "held")
     assert first["gate"]["checks"][0]["value"] is None
-    (check,) = second["gate"]["checks"]
-    assert check["name"] == "max_predicted_loss_rise" and not check["passed"]
+    (check,) = [check for check in second["gate"]["checks"] if not check["passed"]]
+    assert check["name"] == "max_predicted_loss_rise"
     assert check["value"] == second["manifest"]["forecast"]["predicted"] > 0
     assert own.get("/v1/models/gated")["aliases"]["production"] == 1
 

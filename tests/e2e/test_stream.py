@@ -6,16 +6,25 @@ import json
 import re
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.numpy import load
 
-from tools import digits
+from tools import digits, service
 from tools.client import Client
 
 RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 8}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    """A service of its own: what is left in its folders is looked at."""
+    settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_ANYTIME_S": "0.2"}
+    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@
 An API process and two workers, restarted as soon as they end; lanes of models learn the same three batches again and
 again through HTTP, with idempotency keys, while kill points are armed one after the other (`core/kill_points.py`) and,
 every fourth time, a process of the service is killed at a random moment. `large` starts servers of its own: PostgreSQL
-and redis-server must be installed, the S3 server is made on first use.
+and redis-server must be installed, the S3 server is made on first use. Every other lane has its model rolled back, held by its
+gate, learned again and retried.
 
 In the end every accepted task has exactly one version, and versions are numbered without gaps; the parts of every
 version are, bit for bit, those of a model that nobody disturbed; and no lease, snapshot, raw archive or scratch folder is
@@ -35,6 +36,7 @@ from running_site import (
     Site,
     batch,
     check,
+    mend,
     see_through,
     site,
     submit,
@@ -57,6 +59,7 @@ class Report:
     seconds: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
     models: list[str] = field(default_factory=list)
+    mended: list[str] = field(default_factory=list)
     jobs: int = 0
     retried: list[str] = field(default_factory=list)
     compared: int = 0
@@ -67,7 +70,7 @@ class Report:
         restarts = ", ".join(f"{name} {n}" for name, n in sorted(self.restarts.items()))
         return (
             f"{self.kills.total()} kills in {self.seconds:.0f} s:\n{points}\n"
-            f"{len(self.models)} models, {self.jobs} jobs accepted, {len(self.retried)} failed at the third strike "
+            f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, {self.jobs} jobs accepted, {len(self.retried)} failed at the third strike "
             f"and retried; restarts: {restarts}\n{self.compared} versions compared with undisturbed ones: 0 lost, 0 doubled, "
             f"0 gaps, 0 bit differences, nothing left over"
         )
@@ -97,6 +100,7 @@ class Campaign:
         try:
             self._deadline = time.monotonic() + DEADLINE_S
             self._learn("undisturbed")
+            self._mend("mended-undisturbed")
             self._deadline = float("inf")
             lanes = [threading.Thread(target=self._lane, args=[n], daemon=True) for n in range(self._lanes)]
             for lane in lanes:
@@ -113,7 +117,9 @@ class Campaign:
             raise self._errors[0]
         self.report.restarts = site.restarts
         report = self.report
-        report.compared = check(site, report.models, report.jobs, retried=report.retried)
+        report.compared = check(
+            site, report.models, report.jobs, retried=report.retried, mended=report.mended
+        )
         self.report.seconds = time.monotonic() - begun
         return self.report
 
@@ -123,7 +129,8 @@ class Campaign:
         try:
             turn = 0
             while not self._enough():
-                self._learn(f"lane-{number}-{turn}")
+                # Every other lane goes through all standings of the line, one batch after the other.
+                (self._mend if number % 2 else self._learn)(f"lane-{number}-{turn}")
                 turn += 1
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             self._errors.append(error)
@@ -137,6 +144,14 @@ class Campaign:
             self.report.jobs += len(jobs)
         for job in jobs:
             see_through(caller, job, lambda _job: self.report.retried.append(name))
+
+    def _mend(self, name: str) -> None:
+        """A model that is rolled back, held, and learned again."""
+        caller = Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
+        mend(caller, name, self._batches, lambda _job: self.report.retried.append(name))
+        with self._lock:
+            self.report.mended.append(name)
+            self.report.jobs += len(self._batches)
 
     # Those who hurt it.
 

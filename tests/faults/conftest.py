@@ -169,7 +169,7 @@ class House:
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume, as the API does."""
-        jobs.act(self.db, self.store, self.actor, job_id, Action(action))
+        jobs.act(self.db, self.actor, job_id, Action(action))
 
     def sweep(self) -> None:
         """What every worker's chores do from time to time."""

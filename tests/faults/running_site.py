@@ -38,9 +38,12 @@ from core.db.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.settings import Settings  # noqa: E402
 from core.store import Blobs, open_store  # noqa: E402
 from core.work import sweep  # noqa: E402
+from tools import service  # noqa: E402
 from tools.service import free_port  # noqa: E402
 
 BATCHES = 3
+MENDED = 5
+"""Versions of a model after `mend`: two, one held, the second task's again, the third's again."""
 MODEL: dict[str, Any] = {
     "scenario": "class",
     "architecture": {"name": "mlp", "hidden": [16]},
@@ -108,6 +111,7 @@ class Site:
         self.points.mkdir(parents=True)
         for name in (API, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
+            service.lend_catalogue(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
         subprocess.run(command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL)
         return (self.data(API) / "admin-key").read_text().strip()
@@ -220,12 +224,57 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
         time.sleep(0.2)
 
 
+def mend(caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[str], object]) -> None:
+    """A model through every standing of the line: two batches learned, the second rolled back, the third held for lacking
+    it, the second learned again, the third retried, and production told to follow.
+
+    Raises:
+        Broken: something went otherwise.
+    """
+    first, second = submit(caller, name, batches[:2])
+    for job in (first, second):
+        see_through(caller, job, lost)
+    path, again = f"/v1/models/{name}", (409,)  # 409: an earlier call, whose answer was lost, did it
+    caller.call(
+        "POST", f"{path}/aliases/production/rollback", accept=again, json={"version": 1, "reason": "worse"}
+    )
+    headers = {"Content-Type": "application/zip"}
+    held = caller.call("POST", f"{path}/tasks", f"{name}-2", content=batches[2], headers=headers)["job"]["id"]
+    see_through(caller, held, lost)
+    expect(caller, held, "held")
+    relearned = caller.call("POST", f"{path}/tasks/2/relearn", accept=again)
+    if "id" not in relearned:
+        relearned = {"id": caller.call("GET", f"{path}/tasks/2")["job"]}
+    see_through(caller, relearned["id"], lost)
+    expect(caller, relearned["id"], "published")
+    retried = caller.call("POST", f"/v1/jobs/{held}/retry", accept=again)
+    if "id" not in retried:
+        retried = {"id": caller.call("GET", f"{path}/tasks/3")["job"]}
+    see_through(caller, retried["id"], lost)
+    expect(caller, retried["id"], "published")
+    caller.call("POST", f"{path}/aliases/production/follow")
+    shown = caller.call("GET", path)
+    if (shown["line_head"], shown["production_follows"], shown["attention"]) != (MENDED, True, []):
+        raise Broken(f"{name} is not mended: {shown}")
+    standings = [task["standing"] for task in caller.call("GET", f"{path}/tasks")["items"]]
+    if standings != ["learned"] * BATCHES:
+        raise Broken(f"the tasks of {name} stand as {standings}")
+
+
+def expect(caller: Caller, job: str, outcome: str) -> None:
+    """Raises Broken unless a job's version was published, or held, as expected."""
+    found = caller.call("GET", f"/v1/jobs/{job}")
+    if found["outcome"] != outcome:
+        raise Broken(f"the version of {job} is {found['outcome']} and not {outcome}")
+
+
 def check(
     site: Site,
     models: Sequence[str],
     jobs: int,
     others: Mapping[str, int] | None = None,
     retried: Collection[str] = (),
+    mended: Sequence[str] = (),
 ) -> int:
     """What must be so afterwards, of a site that has ended; how many versions were compared bit for bit.
 
@@ -235,6 +284,7 @@ def check(
         others: how many batches were accepted for each of other models.
         retried: models one of whose jobs failed at its third strike. The others did not wait for its retry, so
             that batches may have been learned in another order; then there is nothing to compare with.
+        mended: those that went through `mend`; "mended-undisturbed" is among them.
 
     Raises:
         Broken: something was lost, doubled, changed or left.
@@ -262,6 +312,13 @@ def check(
                 if parts != same:
                     raise Broken(f"version {number} of {name} differs from the undisturbed one")
                 compared += 1
+        for name in mended:
+            made = versions(db, name)
+            if made != versions(db, "mended-undisturbed"):
+                raise Broken(f"{name} differs from the undisturbed one: {made}")
+            if len(made) != MENDED + 1 or made[4][1] != made[2][1]:
+                raise Broken(f"what {name} learned again differs from what it had learned before")
+            compared += len(made)
         for name, accepted in (others or {}).items():
             numbers = [number for number, _ in versions(db, name)]
             if numbers != list(range(accepted + 1)):

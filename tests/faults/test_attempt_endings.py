@@ -41,7 +41,7 @@ def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Ca
         monkeypatch.setattr(attempts, "prepare", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
-        zygote = SimpleNamespace(spawn=lambda _spec: child)
+        zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)
         tools = Tools(house.settings, house.db, house.store, lambda: zygote, house.settings.folder("work"))  # type: ignore[arg-type,return-value]
         claim = claims.claim(house.db, "w", 60)
         assert claim is not None
@@ -58,9 +58,15 @@ def test_an_error_that_would_repeat_fails_the_job_at_once(run: Any, kind: str) -
     assert (job.state, job.error["kind"]) == ("failed", kind)
 
 
-def test_a_lack_of_memory_is_tried_again_with_a_strike(run: Any) -> None:
+def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(run: Any, house: Any) -> None:
+    house.settings.job_memory_bytes = 0
     job = run(error("memory"))
     assert (job.state, job.strikes) == ("queued", 1)
+
+
+def test_a_job_that_outgrows_the_bound_of_its_memory_fails_at_once(run: Any) -> None:
+    job = run(error("memory"))
+    assert (job.state, job.error["kind"]) == ("failed", "memory")
 
 
 @pytest.mark.parametrize("outcome", [Outcome("died", {}, -9), Outcome("died"), Outcome("stalled")])
@@ -99,7 +105,7 @@ def test_a_lost_lease_writes_nothing(run: Any, house: Any) -> None:
         run(Outcome("lost"))
     job = house.job(run.job)
     assert job.state == "validating"
-    assert len(house.events(run.job)) == before + 1  # the claim's own
+    assert len(house.events(run.job)) == before + 2  # the claim's own, and its line of the log
 
 
 def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:

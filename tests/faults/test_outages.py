@@ -60,7 +60,9 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     assert campaign.wrong == []
     told = {row.fault.name: {(a.kind, a.told) for a in row.answers} for row in campaign.rows}
     assert ("submit", "202") in told["redis-flushed"]
-    assert ("healthz", "200") in told["database-silent"] and ("read", "503") in told["database-silent"]
+    # Which of them gives up within the seconds of this short form depends on where it was when the silence began.
+    given_up = {("read", "503"), ("predict", "503"), ("download", "503")}
+    assert ("healthz", "200") in told["database-silent"] and given_up & told["database-silent"]
     assert ("predict", "503") in told["store-silent"] and ("read", "200") in told["store-silent"]
 
 

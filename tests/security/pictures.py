@@ -37,6 +37,9 @@ def cases() -> list[Case]:
         _bad("PNG with a colour profile bomb", lambda: _chunked(b"iCCP", b"k\0\0" + zlib.compress(bytes(64 << 20), 9)), ""),
         _bad("PNG with a thousand text bombs", lambda: _chunked(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000), 9), 1000), ""),
         _odd("PNG with EXIF of loops", lambda: _chunked(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x69\x87\x04\0\1\0\0\0\x08\0\0\0" + bytes(8))),
+        _bad("PNG of 200,000 empty chunks", lambda: many_chunks(200_000), "chunks"),
+        _bad("PNG of 200,000 empty chunks behind its pixels", lambda: png(4)[:-12] + _chunk(b"abCd", b"") * 200_000 + png(4)[-12:], "chunks"),
+        _bad("PNG whose pixels come byte by byte", lambda: _bytewise_png(200_000), "chunks"),
         _odd("PNG that declares 10^6 frames", lambda: _chunked(b"acTL", struct.pack(">II", 1_000_000, 0))),
         _odd("PNG that declares 2^31 frames", lambda: _chunked(b"acTL", struct.pack(">II", 2**31 - 1, 0))),
         _odd("PNG with a zip behind it (polyglot)", lambda: png(2) + honest_zip({"a": b"x"})),
@@ -48,6 +51,9 @@ def cases() -> list[Case]:
         _bad("JPEG cut in half", lambda: _half(_noise("JPEG")), DAMAGED),
         _bad("JPEG of 2,000 scans", lambda: _scans(2000), "scans"),
         _bad("JPEG of 2,000 scans and 16.8 Mpx", lambda: _scans(2000, 4096), "scans"),
+        _bad("MPO of 2,000 scans", lambda: mpo(2000), "scans"),
+        _bad("MPO of 2,000 scans and 16.8 Mpx", lambda: mpo(2000, 4096), "scans"),
+        _odd("MPO of two frames", lambda: mpo(0)),
         _bad("JPEG marker of 0 bytes", lambda: b"\xff\xd8\xff\xe0\0\0" + bytes(90), NO_IMAGE + "|" + DAMAGED),
         _bad("JPEG tables beyond the end", lambda: b"\xff\xd8\xff\xc4\xff\xff" + bytes(90), NO_IMAGE + "|" + DAMAGED),
         _odd("JPEG in CMYK", lambda: _save(Image.new("CMYK", (16, 16)), "JPEG")),
@@ -64,6 +70,8 @@ def cases() -> list[Case]:
         _bad("BMP of negative width", lambda: _bmp(-8, 8), ""),
         _bad("BMP of 16.8 Mpx declared, nothing there", lambda: _bmp(4096, 4096), DAMAGED),
         _bad("BMP in RLE that never ends", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\0\x02\xff\xff" * 9, ""),
+        _bad("BMP in RLE of 9 MB of ends of lines", lambda: _bmp(4096, 4096, bits=8, packing=1) + bytes(9 << 20), "RLE"),
+        _bad("BMP in RLE of a pixel a run", lambda: _bmp(4096, 4096, bits=8, packing=1) + b"\1\5" * (9 << 19), "RLE"),
         _bad("TIFF of 2^32 - 1 pixels a side", lambda: _tiff(2**32 - 1, 2**32 - 1), ""),
         _bad("TIFF of 16.8 Mpx declared, nothing there", lambda: _tiff(4096, 4096), DAMAGED),
         _bad("TIFF whose directory is itself", lambda: b"II*\0\x08\0\0\0\0\0\x08\0\0\0", ""),
@@ -71,9 +79,51 @@ def cases() -> list[Case]:
         _bad("TIFF directory beyond the end", lambda: b"II*\0\xff\xff\xff\x7f", ""),
         _bad("TIFF of 32-bit floats", lambda: _save(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF"), "32-bit"),
         _bad("TIFF cut in its data", lambda: _noise("TIFF", compression="tiff_lzw")[:700], ""),
+        _odd("TIFF of 65,536 tiles that are one JPEG of 88 scans", lambda: _tiff_of_jpeg(_scans(87, 16), 16)),
         _odd("TIFF of 60,000 frames", lambda: _tiff_chain(60_000)),
+        _odd("GIF of 300 frames", lambda: _frames("GIF", 300)),
+        _odd("GIF with a script in a comment", lambda: _gif(before=b"!\xfe\x19<script>alert(1)</script>\0")),
+        _odd("GIF with a zip behind it (polyglot)", lambda: _gif() + honest_zip({"a": b"x"})),
+        _bad("GIF of 65,535 pixels a side", lambda: b"GIF89a\xff\xff\xff\xff" + _gif()[10:], PIXELS),
+        _bad("GIF whose frame lies far outside its screen", lambda: _gif(frame=(65_000, 65_000, 8, 8)), PIXELS),
+        _bad("GIF of a frame of 65,535 pixels a side", lambda: _gif(frame=(0, 0, 65_535, 65_535)), PIXELS),
+        _bad("GIF of 16.8 Mpx declared, nothing there", lambda: _gif(frame=(0, 0, 4096, 4096)), DAMAGED),
+        _bad("GIF of no width", lambda: _gif(screen=(0, 0), frame=(0, 0, 0, 8)), ""),
+        _bad("GIF of a million blocks of one byte", lambda: _gif(blocks=b"\1x" * 1_000_000), "blocks"),
+        _bad("GIF of a comment of a million blocks", lambda: _gif(before=b"!\xfe" + b"\1x" * 1_000_000 + b"\0"), "blocks"),
+        _bad("GIF of a million empty extensions", lambda: _gif(before=b"!\xfe\0" * 1_000_000), "blocks"),
+        _bad("GIF of a million zeros before its frame", lambda: _gif(before=b"\0" * 1_000_000), "blocks"),
+        _bad("GIF that ends in its screen", lambda: _gif()[:11], DAMAGED),
+        _bad("GIF that ends in its frame's descriptor", lambda: _gif()[:-20], DAMAGED),
+        _bad("GIF without a frame", lambda: _gif()[:13] + bytes(768) + b";", DAMAGED),
+        _bad("GIF of codes that were never made", lambda: _gif(blocks=b"\x04\xff\xff\xff\xff"), DAMAGED),
+        _odd("GIF whose second frame is of 65,535 pixels a side", lambda: _gif()[:-1] + b",\0\0\0\0\xff\xff\xff\xff\0\x08\0;"),
+        _odd("AVIF of 300 frames", lambda: _frames("AVIF", 300)),
+        _bad("AVIF cut in half", lambda: _half(_noise("AVIF")), DAMAGED),
+        _bad("AVIF of 65,535 pixels a side declared", lambda: _avif_sized(65_535, 65_535), PIXELS + "|" + DAMAGED),
+        _odd("AVIF of 16.8 Mpx declared, 4,096 there", lambda: _avif_sized(4096, 4096)),
+        _bad("AVIF of noise bits", lambda: _noise("AVIF")[:300] + np.random.default_rng(1).bytes(900), ""),
+        _bad("HEIC", lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(90), "HEIC|" + DAMAGED),
         *[_bad(f"{name} called .png", lambda data=data: data, NO_IMAGE) for name, data in _disguised().items()],
     ]  # fmt: skip
+
+
+def mpo(scans: int, side: int = 64) -> bytes:
+    """A JPEG of many scans that is the first of two: Pillow calls that an MPO."""
+    first = Image.new("L", (side, side), 99)
+    plain = _save(first, "MPO", save_all=True, append_images=[Image.new("L", (8, 8))], progressive=True)
+    end = plain.index(b"\xff\xd9")
+    return plain[:end] + scans * plain[plain.rindex(b"\xff\xda", 0, end) : end] + plain[end:]
+
+
+def many_chunks(count: int) -> bytes:
+    """A good PNG with so many empty chunks before its pixels."""
+    return _chunked(b"abCd", b"", count)
+
+
+def large_jpeg() -> bytes:
+    """An honest JPEG of 16.8 Mpx in few bytes."""
+    return _save(Image.new("L", (4096, 4096), 99), "JPEG")
 
 
 def good(count: int) -> dict[str, bytes]:
@@ -86,18 +136,14 @@ def good(count: int) -> dict[str, bytes]:
 
 
 def _disguised() -> dict[str, bytes]:
-    frames = io.BytesIO()
-    Image.new("P", (8, 8)).save(frames, "GIF")
     return {
-        "GIF": frames.getvalue(),
-        "GIF of 65,535 pixels a side": b"GIF89a\xff\xff\xff\xff" + frames.getvalue()[10:],
         "SVG with an entity bomb": b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><svg>&b;</svg>',
         "SVG with a script": b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
         "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(%pipe%id) (w) file\n",
         "PDF": b"%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>",
         "FITS": b"SIMPLE  =                    T".ljust(80) + b"BITPIX  =                    8".ljust(80) + b"END".ljust(2720),
         "JPEG 2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(90),
-        "AVIF": b"\0\0\0\x20ftypavif" + bytes(90),
+        "film": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90),
         "ICO": b"\0\0\1\0\1\0" + bytes(90),
         "PSD": b"8BPS\0\1" + bytes(90),
         "PPM": b"P6 65000 65000 255\n",
@@ -142,6 +188,26 @@ def _frames(kind: str, count: int) -> bytes:
     return _save(frames[0], kind, save_all=True, append_images=frames[1:])
 
 
+def _gif(
+    screen: tuple[int, int] = (8, 8),
+    frame: tuple[int, int, int, int] = (0, 0, 8, 8),
+    before: bytes = b"",
+    blocks: bytes | None = None,
+) -> bytes:
+    """A grey GIF: its screen, something before its frame, and its frame with other blocks than its own."""
+    plain = _save(Image.new("L", (8, 8), 7), "GIF")
+    at = plain.index(b",")
+    pixels = plain[at + 11 : -1] if blocks is None else blocks + b"\0"
+    head = plain[:6] + struct.pack("<2H", *screen) + plain[10:at]
+    return head + before + b"," + struct.pack("<4H", *frame) + plain[at + 9 : at + 11] + pixels + b";"
+
+
+def _avif_sized(width: int, height: int) -> bytes:
+    plain = _noise("AVIF")
+    at = plain.index(b"ispe") + 8
+    return plain[:at] + struct.pack(">2I", width, height) + plain[at + 8 :]
+
+
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -162,6 +228,13 @@ def _chunked(kind: bytes, data: bytes, times: int = 1) -> bytes:
     """A good PNG with more chunks behind its header."""
     plain = png(4)
     return plain[:33] + _chunk(kind, data) * times + plain[33:]
+
+
+def _bytewise_png(count: int) -> bytes:
+    head = struct.pack(">2I5B", 4096, 4096, 8, 0, 0, 0, 0)
+    packed = zlib.compress(bytes(4096 * 4097), 0)[:count]
+    pieces = b"".join(_chunk(b"IDAT", bytes([byte])) for byte in packed)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + pieces + _chunk(b"IEND", b"")
 
 
 def _jpeg_sized(width: int, height: int) -> bytes:
@@ -194,6 +267,20 @@ def _tiff(width: int, height: int, odd: int = 0) -> bytes:
     entries += [(40_000 + i % 20_000, 13, 1, 5) for i in range(odd)]
     packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
     return b"II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + packed + bytes(4)
+
+
+def _tiff_of_jpeg(stream: bytes, tile: int, side: int = 4096) -> bytes:
+    """A grey picture each of whose tiles is the same JPEG."""
+    count = (side // tile) ** 2
+    at = 8 + len(stream) + len(stream) % 2
+    entries = [(256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 8), (259, 3, 1, 7), (262, 3, 1, 1), (277, 3, 1, 1),
+               (322, 4, 1, tile), (323, 4, 1, tile), (324, 4, count, at), (325, 4, count, at + 4 * count)]  # fmt: skip
+    packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    places = struct.pack("<I", 8) * count + struct.pack("<I", len(stream)) * count
+    head = b"II*\0" + struct.pack("<I", at + len(places))
+    return (
+        head + stream + bytes(len(stream) % 2) + places + struct.pack("<H", len(entries)) + packed + bytes(4)
+    )
 
 
 def _tiff_chain(count: int) -> bytes:

@@ -15,7 +15,7 @@ from api.image_form import images_of
 from api.multipart import MultipartFile
 from api.spool_file import SpoolFile
 from api.strict_json import parse
-from core.errors import PerennialError
+from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
 from core.ingest.inspect import Contents, examine
 from core.ingest.labels_csv import parse as parse_csv
@@ -25,6 +25,7 @@ from core.ingest.members import read as read_member
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.requests.tensors import parse_header
 from core.work.image_decoder import Refused, from_arrays
+from core.work.image_decoder import images_of as images_of_json
 
 LIMITS = Limits()
 _MAX_DETAIL = 600
@@ -45,8 +46,8 @@ def read(target: str, data: bytes) -> str:
         assert len(error.detail) <= _MAX_DETAIL, f"its message has {len(error.detail)} characters"
         return f"{error.code}: {_VARYING.sub('_', error.detail)[:90]}"
     except Refused as error:
-        assert error.detail.isprintable() and len(error.detail) <= _MAX_DETAIL
-        return f"{error.kind}: {_VARYING.sub('_', error.detail)[:90]}"
+        assert str(error).isprintable() and len(str(error)) <= _MAX_DETAIL
+        return f"invalid: {_VARYING.sub('_', str(error))[:90]}"
     return "accepted"
 
 
@@ -102,7 +103,10 @@ def json_text(data: bytes) -> None:
 
 
 def arrays(data: bytes) -> None:
-    assert all(len(pixels) == 8 * 8 * 3 for pixels in from_arrays(data, 8, 3, LIMITS))
+    for found in from_arrays(images_of_json(data), 8, 3, LIMITS):
+        if isinstance(found, ImageInvalid):
+            raise found
+        assert len(found) == 8 * 8 * 3
 
 
 def form(data: bytes) -> None:

@@ -140,6 +140,7 @@ class LargeSize:
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> psutil.Popen:
         self.data(name).mkdir(exist_ok=True)
+        service.lend_catalogue(self.data(name))
         with (self.data(name) / "log").open("ab") as log:
             process = psutil.Popen(
                 command,

@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tools import service
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -16,14 +18,10 @@ class ServiceMissing(Exception):
 
 def free_ports(count: int) -> list[int]:
     """Return ports of the loopback interface that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(service.free_port())
+    return sorted(found)
 
 
 def _die_with_parent() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core import damage
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.tables import Base, Owner
@@ -15,6 +16,7 @@ from core.ids import new_id
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work.consistency import check
+from core.work.scrub import Scrubber
 from tools import backup, housekeeping
 
 
@@ -55,7 +57,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert housekeeping.main(["check"]) == 0
-    assert capsys.readouterr().out == "0 in all, 0 bytes.\n"
+    assert capsys.readouterr().out == "The scrub has not begun yet.\n0 in all, 0 bytes.\n"
     key = Blobs.key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
@@ -67,6 +69,24 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert told["detail"].startswith("bas_")
     assert housekeeping.main(["check", "--repair"]) == 1  # no copy anywhere: named, and left
     assert "1 found, 0 repaired." in capsys.readouterr().out
+
+
+def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Blobs.key(place.base("sound"))
+    place.store.put_bytes(key, b"SOUND")
+    scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
+    scrubber.round()
+    assert housekeeping.main(["check"]) == 1  # without reading everything
+    out = capsys.readouterr().out
+    assert f"digest  5  {key}" in out and "since ever 2 objects" in out
+    place.store.put_bytes(key, b"sound")
+    other = Blobs.key(place.base("lost"))
+    place.store.delete(other)
+    assert housekeeping.main(["check", "--repair"]) == 1
+    with place.db.read() as session:
+        assert [row.key for row in damage.marked(session, 9)] == [other]
 
 
 def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / "tools" / "import_torchvision.py", *arguments],
-        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "tools.import_torchvision", *arguments],
+        cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
 
@@ -96,6 +96,53 @@ def test_a_checkpoint_of_another_architecture_is_refused(
     with pytest.raises(SystemExit, match=sentence):
         importer.main([arch, str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")])
     assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]
+
+
+def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
+    tmp_path: Path, importer: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint(tmp_path / "in.pth")
+    files = [str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")]
+    importer.main(["resnet18", *files, "--image-size", "32", "--stem", "standard"])
+    told = capsys.readouterr().out
+    assert (
+        "POST /v1/bases?architecture=%7B%22name%22%3A%22resnet18%22%2C%22stem%22%3A%22standard%22%7D"
+        "&image_size=32&channels=3\n"
+    ) in told
+    architecture = {"name": "resnet18", "stem": "standard"}
+    assert json.dumps(architecture) in told and '"image": {"size": 32, "channels": 3}' in told
+    manifest = {"version": 0, "architecture": architecture, "image": {"size": 32, "channels": 3}}
+    load({**manifest, "scenario": "class"}, {"base": tmp_path / "out.safetensors"})
+    importer.main(["resnet18", *files])
+    assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3\n" in capsys.readouterr().out
+
+
+def test_a_stem_that_does_not_fit_is_refused_with_the_options_that_do(
+    tmp_path: Path, importer: ModuleType
+) -> None:
+    checkpoint(tmp_path / "in.pth")
+    files = [str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")]
+    with pytest.raises(SystemExit, match=r"64×3×7×7.*fits with --image-size 32 --stem standard$"):
+        importer.main(["resnet18", *files, "--image-size", "32"])
+
+
+def test_patches_that_do_not_fit_are_refused_with_the_options_that_do(
+    tmp_path: Path, importer: ModuleType
+) -> None:
+    shapes = {"hidden": 24, "heads": 3, "mlp": 8, "layers": 1}
+    made = torchvision_models().VisionTransformer(48, 16, 1, 3, 24, 8)
+    torch.save(made.state_dict(), tmp_path / "in.pth")
+    state = torch.load(tmp_path / "in.pth", weights_only=True)  # noqa: TID251
+    with pytest.raises(ValueError, match=r"fits with --image-size 48 --patch 16$"):
+        importer.convert({"name": "vit", **shapes}, state, 32)
+    fitting = importer.convert({"name": "vit", **shapes, "patch": 16}, state, 48)
+    assert fitting["conv_proj.weight"].shape == (24, 3, 16, 16)
+
+
+def test_a_whole_pickled_model_is_refused_with_what_to_do(tmp_path: Path, importer: ModuleType) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "in.pth")
+    with pytest.raises(SystemExit, match=r"a whole pickled model.*save its state dict: torch\.save\("):
+        importer.main(["resnet18", str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")])
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:

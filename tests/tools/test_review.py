@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from pathlib import Path
@@ -37,7 +38,8 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
     parts = []
     for part, tensors in of.parts().items():
         save_file(tensors, folder / f"{name}-{part}")
-        parts.append((part, folder / f"{name}-{part}"))
+        path = folder / f"{name}-{part}"
+        parts.append((part, path, hashlib.sha256(path.read_bytes()).hexdigest()))
     manifest = {
         "model": "mdl_x", "version": 1, "scenario": of.scenario, "architecture": architecture,
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,

@@ -42,6 +42,12 @@ def job(spec, out_fd, control_fd):
             emit(value)
         elif what == "sleep":
             time.sleep(value)
+        elif what == "take":  # so many bytes, and keep them
+            try:
+                heard.append(bytearray(b"x") * value)
+            except MemoryError:
+                emit({{"event": "error", "kind": "memory", "message": "MemoryError: refused"}})
+                return 1
         elif what == "die":
             os.kill(os.getpid(), value)
         elif what == "raise":

@@ -9,6 +9,7 @@ import pytest
 from core.db.session import Database
 from core.settings import Settings
 from core.work import sweep
+from core.work.scrub import Scrubber
 from worker.chores import ALIVE
 from worker.loop import Worker
 
@@ -43,3 +44,32 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
     finally:
         over.set()
         worker.close()
+
+
+def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_of_the_worker(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(data_dir=tmp_path, database_url=database.url, chores_s=0.05)
+    begun = threading.Event()
+    swept: list[float] = []
+
+    def endless(self: Scrubber) -> None:
+        begun.set()
+        while not self._pause(0.05):
+            pass
+
+    monkeypatch.setattr(Scrubber, "round", endless)
+    monkeypatch.setattr("worker.loop.SWEEP_S", 0.05)
+    monkeypatch.setattr(sweep, "sweep", lambda *_: swept.append(0.0) if begun.is_set() else None)
+    worker = Worker(settings, ring=lambda _job: None)
+    worker.start_chores()
+    try:
+        assert begun.wait(30)
+        (tmp_path / ALIVE).unlink(missing_ok=True)
+        end = time.monotonic() + 30
+        while not (len(swept) > 2 and (tmp_path / ALIVE).exists()) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(swept) > 2 and (tmp_path / ALIVE).exists()
+    finally:
+        worker.close()
+    assert not any(thread.name == "scrub" for thread in threading.enumerate())

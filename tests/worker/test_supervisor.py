@@ -210,3 +210,15 @@ def test_no_child_outlives_a_failing_recorder(
         supervise(child, Answers(), Broken(), NEVER, lambda: False)
     assert gone(child.pid)
     assert child.pid != os.getpid()
+
+
+def test_a_child_that_has_had_its_time_is_ended(watch) -> None:
+    periods = replace(NEVER, left_s=0.3)
+    outcome, seconds = watch(("sleep", 30.0), beat=Answers(), kept=Kept(), periods=periods)
+    assert outcome.ending == "overtime" and seconds < 10
+
+
+def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(watch) -> None:
+    periods = replace(NEVER, left_s=0.0)
+    outcome, _ = watch(("obey", 10.0), beat=Answers(asked=State.PAUSING), kept=Kept(), periods=periods)
+    assert outcome.ending == "stopped"

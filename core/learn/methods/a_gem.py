@@ -15,7 +15,7 @@ from pydantic import Field
 from core.learn.augment import epoch_seed
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.recipe import Strict
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class AGem(Method):
     """One linear constraint on the gradient, from a sample of all earlier tasks."""
 
     name = "a-gem"
+    footprint = Footprint(copies=9.0, images=256)
     description = (
         "Averaged GEM: projects each step so that a random batch of earlier examples does not get worse."
     )

@@ -40,6 +40,28 @@ class Accepts:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """What a method holds at once while it learns, by which a job's memory is estimated before it runs; measured.
+
+    Attributes:
+        copies: of the weights: the network, its gradients, where the task began, what is being written, and what the
+            method keeps. The optimizer's state comes on top.
+        copies_with: hyper-parameter → value → `copies` in its place.
+        examples: copies more where the gradients of single images are as large as the weights (convolutions, tokens).
+        growing: copies more for each earlier task, up to 20 of them.
+        batches: batches whose activations are held.
+        images: images whose activations are held at once after or beside the steps.
+    """
+
+    copies: float = 7.0
+    copies_with: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    examples: float = 0.0
+    growing: float = 0.0
+    batches: float = 1.0
+    images: int = 0
+
+
+@dataclass(frozen=True)
 class Stage:
     """One pass of training with an optimizer of its own. `epochs` and `depth` None mean the recipe's."""
 
@@ -64,6 +86,7 @@ class Method:
     accepts: ClassVar[Accepts] = Accepts()
     neutral: ClassVar[Strict | None] = None  # equals fine-tuning bit for bit
     no_neutral: ClassVar[str] = ""  # one line of reason when `neutral` is None
+    footprint: ClassVar[Footprint] = Footprint()
     regularisers: ClassVar[tuple[str, ...]] = ()  # loss terms, or "penalty", that must act from task 2
     advice: ClassVar[
         Mapping[str, Any]

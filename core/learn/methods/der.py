@@ -29,7 +29,7 @@ from core.learn.memory.replay import (
     replay_inputs,
 )
 from core.learn.memory.reservoir import Items, Reservoir
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Der(Method):
     name = "der"
     description = "Dark experience replay: replays stored examples with the logits that they had."
     source = "Buzzega et al. 2020, arXiv 2004.07211"
+    footprint = Footprint(batches=2.0)
     Hyper: ClassVar[type[Strict]] = DerHyper
     neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)

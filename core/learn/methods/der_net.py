@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.methods.base import Accepts
+from core.learn.methods.base import Accepts, Footprint
 from core.learn.methods.expanding import Expanding, ExpandingHyper, expertise_of, growing, known
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.recipe import NotNegative, Positive
@@ -33,6 +33,7 @@ class DerNet(Expanding):
     """Trains the newest backbone and the classifier."""
 
     name = "der-net"
+    footprint = Footprint(growing=2.0, batches=2.0)
     description = (
         "Dynamically expandable representation: each task adds a copy of the whole backbone, older ones never change. "
         "Costs as much again in storage and time with every task. Keeps a few exemplars."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from core.learn.methods.base import Footprint
 from core.learn.methods.der import Der, DerHyper, ItemsLoss, stored_labels_loss
 from core.learn.recipe import NotNegative, Strict
 
@@ -23,6 +24,7 @@ class DerPlusPlus(Der):
     """Replay of logits and of labels, from two independent draws."""
 
     name = "der++"
+    footprint = Footprint(batches=3.0)
     description = "Dark experience replay++: replays stored examples with their old logits and their labels."
     Hyper: ClassVar[type[Strict]] = DerPlusPlusHyper
     neutral: ClassVar[Strict | None] = DerPlusPlusHyper(alpha=0.0, beta=0.0)

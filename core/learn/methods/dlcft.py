@@ -21,7 +21,7 @@ from core.learn.augment import epoch_seed
 from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Accepts, Method
+from core.learn.methods.base import Accepts, Footprint, Method
 from core.learn.methods.dlcft_memory import Memory, like, measured
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
@@ -73,6 +73,7 @@ class Dlcft(Method):
     """Penalty by kept curvature on a linearised network."""
 
     name = "dlcft"
+    footprint = Footprint(copies=75.0, batches=3.0, images=128)
     description = (
         "Deep linear continual fine-tuning: the network's linear expansion around its base, with the curvature of "
         "earlier tasks kept instead of their data, and a forecast of what an update costs them. Needs a pretrained "

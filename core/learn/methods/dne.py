@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.augment import epoch_seed
-from core.learn.methods.base import Accepts
+from core.learn.methods.base import Accepts, Footprint
 from core.learn.methods.expanding import Expanding, ExpandingHyper, expertise_of, growing, known
 from core.learn.networks.dne.chain import drops
 from core.learn.networks.dne.network import ExpandedNetwork
@@ -47,6 +47,7 @@ class Dne(Expanding):
     """Trains the newest expert of a chain, and the classifier."""
 
     name = "dne"
+    footprint = Footprint(growing=0.5, batches=2.0, images=64)
     description = (
         "Dense network expansion: each task adds a small transformer expert that reads the features of all earlier ones, "
         "which never change. Keeps a few exemplars. Needs the architecture dne."

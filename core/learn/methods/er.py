@@ -15,7 +15,7 @@ from torch import Tensor
 from core.learn.augment import epoch_seed
 from core.learn.memory.replay import item_logits, items_cross_entropy, replay_inputs
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.recipe import Strict
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Er(Method):
     name = "er"
     description = "Experience replay from a reservoir of raw examples."
     source = "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
+    footprint = Footprint(batches=2.0)
     Hyper = ErHyper
     neutral = ErHyper(replay_batch=0)
     takes = ("buffer",)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from core.learn.augment import epoch_seed
 from core.learn.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
+from core.learn.methods.base import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
 
@@ -45,6 +46,7 @@ class Ewc(Quadratic):
     """A diagonal Gaussian around the solution of each task."""
 
     name = "ewc"
+    footprint = Footprint(copies=10.0, growing=2.0, examples=45.0, images=64)
     description = (
         "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by their Fisher "
         "information. Keeps no data. With SGD, weights that are held too steeply for lr take smaller steps."

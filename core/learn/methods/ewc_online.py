@@ -14,6 +14,7 @@ from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import Estimate
 from core.learn.curvature.fisher import log_p_gradients
 from core.learn.curvature.layers import find_layer, layers_of
+from core.learn.methods.base import Footprint
 from core.learn.methods.ewc import Ewc, EwcHyper
 from core.learn.methods.factored import Factored
 from core.learn.methods.quadratic import chunks, weights_now
@@ -38,6 +39,9 @@ class EwcOnline(Ewc):
     """A Gaussian around the last solution: diagonal, or Kronecker-factored by layer."""
 
     name = "ewc-online"
+    footprint = Footprint(
+        copies=10.0, copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}}, examples=45.0, images=64
+    )
     description = (
         "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With SGD, "
         "weights that are held too steeply for lr take smaller steps."

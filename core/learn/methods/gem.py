@@ -17,7 +17,7 @@ from torch import nn
 
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.per_task import TaskMemory
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.optim.gem_dual import products, solve
 from core.learn.recipe import NotNegative, Strict
 
@@ -40,6 +40,7 @@ class Gem(Method):
     """One linear constraint on the gradient per earlier task."""
 
     name = "gem"
+    footprint = Footprint(growing=1.0, images=256)
     description = (
         "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every step "
         "costs a pass over all memories."

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import choose, share_of_epoch, unit_features
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.teacher import teacher
@@ -48,6 +48,7 @@ class Icarl(Method):
     """Classes are numbered over all heads: `units`. With a single head they are its rows."""
 
     name = "icarl"
+    footprint = Footprint(copies=8.0, batches=2.0, images=64)
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class mean. Its "
         "loss is a mean over classes: rates above those of cross-entropy may suit it (its authors use SGD at 2.0)."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from core.learn.methods.base import Method
+from core.learn.methods.base import Footprint, Method
 from core.learn.recipe import StartingPoint, Strength, Strict
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class L2Sp(Method):
     """A spherical Gaussian around the starting point."""
 
     name = "l2-sp"
+    footprint = Footprint(copies=8.0)
     description = "Weight decay towards the weights that the task starts from. Keeps no data and no state."
     source = "Li et al. 2018, Explicit Inductive Bias for Transfer Learning, arXiv 1802.01483"
     weak: ClassVar[Mapping[str, str]] = {

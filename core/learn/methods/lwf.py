@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.methods.base import Method, Stage
+from core.learn.methods.base import Footprint, Method, Stage
 from core.learn.recipe import NotNegative, Strict
 from core.learn.teacher import known_rows, teacher
 
@@ -41,6 +41,7 @@ class Lwf(Method):
     """Distils the previous version on the new images."""
 
     name = "lwf"
+    footprint = Footprint(copies=8.0, batches=1.5)
     description = (
         "Learning without forgetting: distils the previous version on the new images. Keeps no data."
     )

@@ -14,6 +14,7 @@ import torch
 from pydantic import ConfigDict, Field
 
 from core.learn.curvature.per_sample import PerSample
+from core.learn.methods.base import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
 
@@ -33,6 +34,7 @@ class Mas(Quadratic):
     """Sensitivity of the squared norm of the logits."""
 
     name = "mas"
+    footprint = Footprint(copies=10.0, examples=45.0, images=64)
     description = (
         "Memory aware synapses: holds the weights to which the outputs on earlier tasks are sensitive. Keeps no "
         "data and uses no labels. With SGD, weights that are held too steeply for lr take smaller steps."

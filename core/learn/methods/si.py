@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import torch
 from pydantic import Field
 
+from core.learn.methods.base import Footprint
 from core.learn.methods.quadratic import Quadratic, weights_now
 from core.learn.recipe import Strength, Strict
 
@@ -32,6 +33,7 @@ class Si(Quadratic):
     """The path integral of the task's gradient."""
 
     name = "si"
+    footprint = Footprint(copies=12.0)
     description = (
         "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier tasks, measured "
         "while training. Keeps no data. With SGD, weights that are held too steeply for lr take smaller steps."

@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from core.learn.optim import eager
 from core.learn.optim.olor import Anchored, Olor
 from core.learn.recipe import OptimizerRecipe, is_head
+
+eager.leave_compiler_out()
 
 
 class NamedOptimizer:
@@ -51,7 +55,11 @@ class NamedOptimizer:
             for parameter in self._parameters.values():
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
-        self._step = Olor(self.torch, self._peaks, rollback, warn).step if rollback else self.torch.step
+        self._step = (
+            Olor(self.torch, self._peaks, rollback, warn).step
+            if rollback
+            else partial(eager.step, self.torch)
+        )
 
     def set_rate(self, step: int) -> None:
         """Learning rates for step 0 … steps - 1."""

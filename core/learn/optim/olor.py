@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.networks.backbone import belongs
+from core.learn.optim import eager
 from core.learn.recipe import OlorRecipe, is_head
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Olor:
 
     def step(self) -> None:
         """The optimizer's step, then the rollback."""
-        self._optimizer.step()
+        eager.step(self._optimizer)
         groups = zip(self._optimizer.param_groups, self._peaks, strict=True)
         rates = [float(group["lr"]) / peak for group, peak in groups]
         targets: list[Tensor] = []

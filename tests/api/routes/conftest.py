@@ -58,13 +58,16 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             row.next_version += 1
             learned = row.next_task
             row.next_task += 1
-            session.add(_task(row, learned, now))
+            task = _task(row, learned, now)
+            task.standing, task.standing_at, task.stops = ("learned" if passed else "held"), now, not passed
+            session.add(task)
             session.flush()
+            parent = session.query(Version).filter_by(model_id=row.id, number=row.head).one()
             version = Version(
                 id=new_id("ver"),
                 model_id=row.id,
                 number=number,
-                parent=number - 1,
+                parent=row.head,
                 task_number=learned,
                 job_id=None,
                 status="published" if passed else "held",
@@ -75,6 +78,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                     "version": number,
                     "parent": number - 1,
                     "task": learned,
+                    "tasks": [*parent.manifest["tasks"], learned],
                     "scenario": row.scenario,
                     "architecture": row.architecture,
                     "image": row.image,
@@ -117,7 +121,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                         at=now,
                     )
                 )
-                alias.version = number
+                alias.version = row.head = number
         return number
 
     return make

@@ -7,8 +7,8 @@ def set_to(client, model, version, alias="production", **more):
     return client.put(f"/v1/models/{model}/aliases/{alias}", json={"version": version, **more})
 
 
-def roll_back(client, model, alias="production"):
-    return client.post(f"/v1/models/{model}/aliases/{alias}/rollback", json={"reason": "bad"})
+def roll_back(client, model, alias="production", **more):
+    return client.post(f"/v1/models/{model}/aliases/{alias}/rollback", json={"reason": "bad", **more})
 
 
 def test_an_alias_is_made_moved_and_used(client, model, publish):
@@ -48,11 +48,61 @@ def test_a_held_version_goes_to_production_only_with_a_reason(client, model, pub
     assert set_to(client, model, 1, reason="checked by hand").status_code == 200
 
 
-def test_two_rollbacks_go_two_versions_back(client, model, publish):
+def test_two_rollbacks_go_two_versions_back_and_never_to_one_that_cannot_answer(client, model, publish):
     for _ in range(3):
         publish(model)
-    assert [roll_back(client, model).json()["version"] for _ in range(3)] == [2, 1, 0]
-    assert roll_back(client, model).status_code == 409
+    assert [roll_back(client, model).json()["version"] for _ in range(2)] == [2, 1]
+    refused = roll_back(client, model)
+    assert refused.status_code == 409 and refused.json()["targets"] == [2, 3]
+
+
+@pytest.mark.parametrize("how", ["rollback", "set"])
+def test_production_never_goes_to_version_0_once_it_answers(client, model, publish, how):
+    publish(model)
+    publish(model)
+    refused = set_to(client, model, 0) if how == "set" else roll_back(client, model, version=0)
+    assert refused.status_code == 409, refused.text
+    assert "cannot answer" in refused.json()["detail"] and refused.json()["targets"] == [1]
+
+
+def test_a_rollback_may_name_its_target(client, model, publish):
+    for _ in range(3):
+        publish(model)
+    answer = roll_back(client, model, version=1).json()
+    assert (answer["version"], answer["follows"], answer["line_head"]) == (1, False, 1)
+    assert [task["task"] for task in answer["lost_tasks"]] == [2, 3]
+    assert len(answer["warnings"]) == 3
+    assert roll_back(client, model, version=3).status_code == 409
+    assert roll_back(client, model, version=9).status_code == 422
+
+
+def test_production_says_whether_it_follows_and_a_model_too(client, model, publish):
+    publish(model)
+    publish(model)
+    assert client.get(f"/v1/models/{model}").json()["production_follows"] is True
+    roll_back(client, model)
+    shown = client.get(f"/v1/models/{model}").json()
+    assert shown["production_follows"] is False and shown["line_head"] == 1
+    assert any("stays on version 1" in text for text in shown["warnings"])
+    followed = client.post(f"/v1/models/{model}/aliases/production/follow")
+    assert followed.status_code == 200 and followed.json()["follows"] is True
+    assert client.get(f"/v1/models/{model}").json()["production_follows"] is True
+
+
+def test_undoing_a_rollback_by_hand_resumes_following(client, model, publish):
+    publish(model)
+    publish(model)
+    roll_back(client, model)
+    assert client.get(f"/v1/models/{model}/tasks/2").json()["standing"] == "rolled_back"
+    assert set_to(client, model, 2).json()["follows"] is True
+    assert client.get(f"/v1/models/{model}/tasks/2").json()["standing"] == "learned"
+
+
+def test_only_production_follows(client, model, publish):
+    publish(model)
+    set_to(client, model, 1, "blue")
+    assert client.post(f"/v1/models/{model}/aliases/blue/follow").status_code == 422
+    assert client.post(f"/v1/models/{model}/aliases/none/follow").status_code == 404
 
 
 def test_a_rollback_skips_targets_whose_gate_failed(client, model, publish):
@@ -74,6 +124,7 @@ def test_a_rollback_of_an_unknown_alias_is_404(client, model):
 
 
 def test_moves_are_audited(client, model, publish):
+    publish(model)
     publish(model)
     roll_back(client, model)
     actions = [row["action"] for row in client.get("/v1/audit").json()["items"]]

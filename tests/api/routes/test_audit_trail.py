@@ -31,6 +31,10 @@ ACTIONS = {
     "DELETE /v1/models/{model}/tasks/{n}/data": "task.delete-data",
     "PUT /v1/models/{model}/aliases/{alias}": "alias.set",
     "POST /v1/models/{model}/aliases/{alias}/rollback": "alias.rollback",
+    "POST /v1/models/{model}/aliases/{alias}/follow": "alias.follow",
+    "POST /v1/models/{model}/tasks/{n}/continue": "task.continue",
+    "POST /v1/models/{model}/tasks/{n}/discard": "task.discard",
+    "POST /v1/models/{model}/tasks/{n}/relearn": "task.relearn",
     "POST /v1/jobs/{job}/cancel": "job.cancel",
     "POST /v1/jobs/{job}/pause": "job.pause",
     "POST /v1/jobs/{job}/resume": "job.resume",
@@ -54,6 +58,13 @@ def calls(
     with db.write() as session:
         failed = session.get_one(Job, jobs[3])
         failed.state, failed.finished_at = "failed", 1.0
+    for name in ("stopped", "pinned"):
+        client.post("/v1/models", json={"name": name, "scenario": "class"})
+    publish("stopped", passed=False)
+    for _ in range(2):
+        publish("pinned")
+    assert client.post("/v1/models/pinned/aliases/production/rollback").status_code == 200
+    _job(client, archive, "lacking")
     spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()["id"]
     client.post("/v1/models", json={"name": "unwanted", "scenario": "class"})
     architecture = '{"name": "mlp", "hidden": [4]}'
@@ -82,6 +93,16 @@ def calls(
             "/v1/models/birds/aliases/production/rollback",
             {"json": {"reason": "worse"}},
         ),
+        "POST /v1/models/{model}/aliases/{alias}/follow": ("/v1/models/pinned/aliases/production/follow", {}),
+        "POST /v1/models/{model}/tasks/{n}/continue": (
+            "/v1/models/stopped/tasks/1/continue",
+            {"json": {"reason": "enough"}},
+        ),
+        "POST /v1/models/{model}/tasks/{n}/discard": (
+            "/v1/models/stopped/tasks/1/discard",
+            {"json": {"reason": "enough"}},
+        ),
+        "POST /v1/models/{model}/tasks/{n}/relearn": ("/v1/models/lacking/tasks/1/relearn", {}),
         **{
             f"POST /v1/jobs/{{job}}/{action}": (f"/v1/jobs/{job}/{action}", {})
             for action, job in zip(("cancel", "pause", "resume", "retry"), jobs, strict=True)
@@ -97,6 +118,9 @@ def _job(client: TestClient, archive: Callable[..., bytes], name: str) -> str:
     with db.write() as session:  # as if decoded, so that it can be learned again
         task = session.get_one(Task, sent.json()["task"]["id"])
         task.train_sha256 = "c" * 64
+        if name == "lacking":
+            task.standing = "skipped"
+            session.get_one(Job, sent.json()["job"]["id"]).state = "succeeded"
     return sent.json()["job"]["id"]  # type: ignore[no-any-return]
 
 

@@ -100,6 +100,30 @@ def test_another_content_type_is_415(client):
     assert upload(client, file(), **{"Content-Type": "application/zip"}).status_code == 415
 
 
+def test_a_pickle_is_told_what_to_do_and_a_header_that_begins_like_one_is_read(client):
+    told = upload(client, b"\x80\x02}q\x00.").json()["detail"]
+    assert told.startswith("This is a pickled PyTorch file") and "save_file" in told
+    text = file()[8 : 8 + struct.unpack("<Q", file()[:8])[0]]
+    padded = text + b" " * (0x0280 - len(text))
+    body = struct.pack("<Q", len(padded)) + padded + file()[8 + len(text) :]
+    assert body.startswith(b"\x80\x02") and upload(client, body).status_code == 201
+
+
+def test_a_shape_that_does_not_fit_is_told_without_brackets(client):
+    told = upload(client, file(**{"fc1.weight": np.zeros((12, 8), np.float32)})).json()
+    assert "'fc1.weight' has shape 12×8, not 8×12." in told["detail"]
+    assert told["detail"].startswith("One tensor does not fit")
+
+
+def test_a_model_of_another_image_size_is_told_what_to_send(client):
+    base = upload(client, file()).json()["id"]
+    body = {"name": "wrong", "scenario": "class", "architecture": "mlp", "base": base}
+    told = client.post("/v1/models", json={**body, "image": {"size": 16}}).json()["detail"]
+    assert "images of 32 × 32 pixels in 3 channels; the model has mlp" in told
+    assert "POST /v1/bases?architecture=" in told and "image_size=16&channels=3" in told
+    assert not any(mark in told for mark in ("{'", "None", "True"))
+
+
 def test_a_digest_that_does_not_match_is_refused(client):
     wrong = base64.b64encode(b"0" * 32).decode()
     assert upload(client, file(), **{"Content-Digest": f"sha-256=:{wrong}:"}).status_code == 422
@@ -127,7 +151,9 @@ def test_a_model_starts_from_a_base_of_its_own_architecture_and_image_only(clien
     assert wrong.status_code == 422 and wrong.json()["errors"][0]["field"] == "base"
     image = {"size": 16, "channels": 3}
     assert client.post("/v1/models", json={**body, "name": "right", "image": image}).status_code == 201
-    part = client.get("/v1/models/right/versions/0").json()["parts"][0]
+    first = client.get("/v1/models/right/versions/0").json()
+    assert first["manifest"]["name"] == "right"
+    part = first["parts"][0]
     assert (part["name"], part["sha256"]) == ("base", hashlib.sha256(file()).hexdigest())
 
 

@@ -73,6 +73,18 @@ def test_classes_that_cannot_be_measured_are_listed(client, model, publish):
     assert summary["macro"] == pytest.approx(0.9) and summary["degenerate"] == []
 
 
+def test_classes_of_a_task_without_a_held_out_image_are_listed(client, model, publish):
+    publish(model, cells={1: (9, 10)}, per_class={1: {"cat": [9, 10]}})
+    publish(model, cells={1: (8, 10)}, per_class={1: {"cat": [8, 10]}})
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["unmeasured_classes"] == [{"task": 1, "class": "dog"}]
+    of_two = client.app.state.database
+    with of_two.write() as session:
+        session.query(Task).filter_by(number=2).one().classes = {"cow": 1}
+    summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
+    assert summary["unmeasured_classes"] == [{"task": 1, "class": "dog"}, {"task": 2, "class": "cow"}]
+
+
 def test_the_norms_of_a_step_are_told_of_backbone_head_and_relative(client, model, publish):
     publish(model, manifest={"update_norm": {"backbone": 1.5, "head": 0.5, "relative": 0.1}})
     publish(model, manifest={"update_norm": {"backbone": 1.0, "head": 0.2, "relative": None}})

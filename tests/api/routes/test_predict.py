@@ -10,16 +10,20 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
+from sqlalchemy import select
 
-from api import predictor as client_side
+from api.image_decoder import Decoded, Wanted
+from api.predict_line import PredictLine
 from api.predictor import Predictor
+from core.db.tables import Owner
 from core.requests.predictions import Predictable
 from core.store import Blobs
 
-# Answers with the number of images and its own process id; an image that begins with "die" ends it, "hang" sleeps.
+IMAGE_BYTES = 32 * 32 * 3
+# Answers each image with its own process id; one that begins with "die" ends it, "hang" sleeps.
 FAKE = """
 import json, os, sys, time
-from core.messages import read_exactly, read_message, write_message
+from core.messages import read_message, write_message
 out = os.fdopen(os.dup(1), "wb")
 write_message(out, b"{}")
 while True:
@@ -27,27 +31,45 @@ while True:
         header = json.loads(read_message(sys.stdin.buffer))
     except EOFError:
         break
-    body = [read_exactly(sys.stdin.buffer, n) for n in header["sizes"]]
-    if body[0].startswith(b"die"):
+    read_message(sys.stdin.buffer)
+    body = read_message(sys.stdin.buffer)
+    if body.startswith(b"die"):
         os._exit(9)
-    if body[0].startswith(b"hang"):
+    if body.startswith(b"hang"):
         time.sleep(60)
-    if body[0].startswith(b"slow"):
+    if body.startswith(b"slow"):
         time.sleep(0.3)
-    if body[0].startswith(b"bad"):
-        write_message(out, json.dumps({"kind": "image", "detail": "Image 0 cannot be used."}).encode())
+    if body.startswith(b"bad"):
+        write_message(out, json.dumps({"kind": "invalid", "detail": "It cannot be asked that."}).encode())
         continue
-    if body[0].startswith(b"gone"):
+    if body.startswith(b"gone"):
         write_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
         continue
     write_message(out, b'{"ok": true}')
-    write_message(out, json.dumps({"n": len(body), "pid": os.getpid(), "version": header["version"]}).encode())
+    told = {"pid": os.getpid(), "top_k": header["top_k"]}
+    write_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
 """
+
+
+class FakeDecoder:
+    """Takes the bytes of each file for its pixels; a file that begins with "cut" cannot be used."""
+
+    def decode(self, wanted: Wanted) -> Decoded:
+        count = len(wanted.body)
+        cut = [bytes(data).startswith(b"cut") for data in wanted.body]
+        pixels = [bytes(data[:IMAGE_BYTES]).ljust(IMAGE_BYTES) for data in wanted.body]
+        return Decoded(count, ["cut" if bad else one for bad, one in zip(cut, pixels, strict=True)])
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
 def fake(client):
-    helper = Predictor(client.app.state.settings, command=[sys.executable, "-c", FAKE], answer_s=2)
+    settings = client.app.state.settings.model_copy(update={"predict_answer_s": 2.0})
+    helper = Predictor(
+        settings, command=[sys.executable, "-c", FAKE], decoders=[FakeDecoder(), FakeDecoder()]
+    )
     client.app.state.predictor = helper
     return helper
 
@@ -58,6 +80,10 @@ def url(model, publish) -> str:
     return f"/v1/models/{model}/versions/latest/predict"
 
 
+def first(answer):
+    return answer.json()["predictions"][0]
+
+
 def send(client, url, *images: bytes):
     return client.post(
         url, files=[("image", (f"{i}.png", data, "image/png")) for i, data in enumerate(images)]
@@ -66,30 +92,77 @@ def send(client, url, *images: bytes):
 
 def test_images_go_to_the_helper_in_order_and_its_answer_comes_back(client, url, fake):
     answer = send(client, url, b"a", b"b")
-    assert answer.status_code == 200 and answer.json()["n"] == 2 and answer.json()["version"] == 1
+    assert answer.status_code == 200 and answer.json()["version"] == 1
+    assert [item["name"] for item in answer.json()["predictions"]] == ["0.png", "1.png"]
+
+
+@pytest.mark.parametrize("field", ["image", "images", "file", "files"])
+def test_images_are_parts_of_any_of_four_names(client, url, fake, field):
+    sent = [(field, ("a.png", b"a", "image/png")), (field, ("b/c.png", b"b", "image/png"))]
+    answer = client.post(url, files=sent).json()
+    assert [item["name"] for item in answer["predictions"]] == ["a.png", "b/c.png"]
+
+
+def test_a_file_name_is_told_without_what_a_terminal_or_a_reader_could_be_fooled_by(client, url, fake):
+    names = [b"caf\xc3\xa9 1.png", b"a\x1b[2J\xe2\x80\xaeb", b"\xff", b"x" * 1000, b""]
+    parts = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\na\r\n' % name
+        for name in names
+    )
+    bare = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\na\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    told = client.post(url, content=parts + bare + b"--x--\r\n", headers=headers).json()["predictions"]
+    assert [item["name"] for item in told] == [
+        "café 1.png",
+        "a\ufffd[2J\ufffdb",
+        "\ufffd",
+        "x" * 199 + "…",
+        None,
+        None,
+    ]
+
+
+def test_ten_labels_are_asked_for_unless_the_client_says_how_many(client, url, fake):
+    assert first(send(client, url, b"a"))["top_k"] == 10
+    assert first(send(client, url + "?top_k=1", b"a"))["top_k"] == 1
+    for wrong in ("0", "-1", "many", str(2**31)):
+        refused = send(client, f"{url}?top_k={wrong}", b"a")
+        assert refused.status_code == 422 and "top_k" in refused.json()["errors"][0]["field"]
+
+
+def test_arrays_have_no_names(client, url, fake):
+    assert first(client.post(url, json={"images": [[[1]]]}))["name"] is None
+
+
+def test_the_document_names_every_part_that_works(client):
+    path = "/v1/models/{model}/versions/{version}/predict"
+    operation = client.get("/openapi.json").json()["paths"][path]["post"]
+    form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert set(form["properties"]) == {"file", "files", "image", "images"} and form["minProperties"] == 1
+    assert {p["name"] for p in operation["parameters"]} >= {"task", "top_k"}
 
 
 def test_the_helper_is_started_once_and_kept(client, url, fake):
     assert fake.pid is None
-    assert send(client, url, b"a").json()["pid"] == send(client, url, b"a").json()["pid"] == fake.pid
+    assert first(send(client, url, b"a"))["pid"] == first(send(client, url, b"a"))["pid"] == fake.pid
 
 
 def test_a_helper_that_dies_is_a_503_and_the_next_request_gets_another(client, url, fake):
-    first = send(client, url, b"a").json()["pid"]
+    before = first(send(client, url, b"a"))["pid"]
     died = send(client, url, b"die")
     assert died.status_code == 503 and died.json()["type"] == "/problems/unavailable"
-    assert send(client, url, b"a").json()["pid"] != first
+    assert first(send(client, url, b"a"))["pid"] != before
 
 
 def test_a_helper_that_was_killed_between_requests_is_not_noticed(client, url, fake):
-    pid = send(client, url, b"a").json()["pid"]
+    pid = first(send(client, url, b"a"))["pid"]
     os.kill(pid, signal.SIGKILL)
     time.sleep(0.1)
     assert send(client, url, b"a").status_code == 200
 
 
 def test_a_helper_that_takes_too_long_is_ended(client, url, fake):
-    pid = send(client, url, b"a").json()["pid"]
+    pid = first(send(client, url, b"a"))["pid"]
     answer = send(client, url, b"hang")
     assert answer.status_code == 503 and "longer than" in answer.json()["detail"]
     with pytest.raises(ProcessLookupError):
@@ -109,14 +182,72 @@ def test_requests_at_the_same_time_wait_in_line(client, url, fake):
     assert codes == [200] * 4
 
 
-def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake, monkeypatch):
-    monkeypatch.setattr(client_side, "WAITING", 0)
+def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
+    client, url, fake, key_of, publish
+):
+    settings = client.app.state.settings.model_copy(update={"predict_owner_requests": 1})
+    line = client.app.state.predict_line = PredictLine(settings)
+    theirs = key_of("somebody", "write")
+    with client.app.state.database.read() as session:
+        owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
+    place = line.place(owner)
+    client.post("/v1/models", json={"name": "theirs", "scenario": "class"}, headers=theirs)
+    publish("theirs")
+    refused = client.post(url.replace("birds", "theirs"), files={"image": b"a"}, headers=theirs)
+    assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
+    assert "1 predictions under way" in refused.json()["detail"]
+    assert send(client, url, b"a").status_code == 200
+    place.leave()
+
+
+def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
+    settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
+    line = client.app.state.predict_line = PredictLine(settings)
+    place = line.place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
+    place.leave()
+    assert send(client, url, b"a").status_code == 200
 
 
-def test_an_image_that_the_helper_refuses_is_a_typed_422(client, url, fake):
-    assert send(client, url, b"bad").json()["type"] == "/problems/image-invalid"
+def test_every_place_and_byte_is_given_back(client, url, fake):
+    for sent in ([b"a"], [b"a", b"cut"], [b"cut"], [b"die"], [b"bad"], [b"a"] * 300):
+        send(client, url, *sent)
+    client.post(url, content=b"nonsense", headers={"Content-Type": "multipart/form-data; boundary=x"})
+    line = client.app.state.predict_line
+    assert not line.requests and not line.bytes
+
+
+def test_more_labels_than_an_answer_may_hold_are_refused_with_the_numbers(client, model, publish, fake):
+    publish(model, manifest={"classes": [f"c{i}" for i in range(500)]})
+    url = f"/v1/models/{model}/versions/latest/predict"
+    assert send(client, url + "?top_k=1000", *[b"a"] * 20).status_code == 200
+    answer = send(client, url + "?top_k=1000", *[b"a"] * 21)
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "top_k"
+    assert answer.json()["detail"] == (
+        "21 images with 500 labels each are 10500 labels, and an answer may hold 10000:"
+        " send at most 20 images at once, or ?top_k=476."
+    )
+    assert send(client, url + "?top_k=476", *[b"a"] * 21).status_code == 200
+    assert send(client, url, *[b"a"] * 256).status_code == 200
+
+
+def test_more_labels_of_an_image_than_may_be_asked_for_are_refused(client, url, fake):
+    answer = send(client, url + "?top_k=1001", b"a")
+    assert answer.status_code == 422 and "?top_k=1000 or less" in answer.json()["detail"]
+    assert fake.pid is None
+
+
+def test_what_the_helper_refuses_is_a_typed_422(client, url, fake):
+    assert send(client, url, b"bad").json()["type"] == "/problems/invalid"
+
+
+def test_an_image_that_cannot_be_used_is_an_error_in_its_place_and_a_single_one_a_422(client, url, fake):
+    items = send(client, url, b"cut", b"a", b"cut").json()["predictions"]
+    error = {"code": "image-invalid", "detail": "The image cannot be used: cut."}
+    assert items[0] == {"name": "0.png", "error": error} and items[2] == {"name": "2.png", "error": error}
+    assert items[1]["name"] == "1.png" and items[1]["pid"] == fake.pid
+    assert send(client, url, b"cut").json()["type"] == "/problems/image-invalid"
 
 
 def test_a_version_that_knows_no_classes_is_409(client, model, fake):
@@ -193,6 +324,8 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     url = f"/v1/models/{model}/versions/1/predict"
     from_file = send(client, url, png.getvalue()).json()
     from_array = client.post(url, json={"images": [pixels.tolist()]}).json()
+    assert from_file["predictions"][0].pop("name") == "0.png"
+    assert from_array["predictions"][0].pop("name") is None
     assert from_file == from_array and from_file["version"] == 1 and from_file["task"] is None
     (one,) = from_file["predictions"]
     assert one["label"] == "dog" and abs(sum(one["probabilities"].values()) - 1) < 1e-5
@@ -202,6 +335,16 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     huge = io.BytesIO()
     Image.new("L", (5000, 5000)).save(huge, "PNG")
     assert send(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
+    several = send(client, url, png.getvalue(), png.getvalue()[:100], huge.getvalue(), png.getvalue())
+    assert several.status_code == 200
+    items = several.json()["predictions"]
+    assert [item["name"] for item in items] == ["0.png", "1.png", "2.png", "3.png"]
+    assert [item.get("label") for item in items] == ["dog", None, None, "dog"]
+    assert items[1]["error"] == {
+        "code": "image-invalid",
+        "detail": "The image cannot be used: damaged or cut off.",
+    }
+    assert "5000×5000 pixels" in items[2]["error"]["detail"]
     for wrong in ([], [[[256]]], [[[0.5]]], [[1, 2]], [[[1], [2, 3]]], [[["a"]]], {"pictures": []}):
         assert client.post(url, json=wrong).status_code == 422, wrong
 

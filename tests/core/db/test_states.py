@@ -35,7 +35,7 @@ EXPECTED: dict[Action, dict[str, str]] = {
         "paused": "=",
     },
     A.RESUME: {"paused": "queued", "queued": "=", "validating": "=", "running": "="},
-    A.RETRY: {"failed": "queued", "queued": "=", "validating": "=", "running": "="},
+    A.RETRY: {"failed": "queued", "cancelled": "queued", "queued": "=", "validating": "=", "running": "="},
 }
 
 
@@ -52,12 +52,13 @@ def test_every_state_with_every_action(state: State, action: Action) -> None:
 
 
 def test_nothing_leaves_a_state_that_is_final() -> None:
-    final = TERMINAL - {State.FAILED}
+    final = TERMINAL - {State.FAILED, State.CANCELLED}
     assert not [key for key in TRANSITIONS if key[0] in final]
 
 
-def test_failed_is_left_by_retry_only() -> None:
-    assert [action for state, action in TRANSITIONS if state is State.FAILED] == [Action.RETRY]
+@pytest.mark.parametrize("ended", [State.FAILED, State.CANCELLED])
+def test_what_failed_or_was_cancelled_is_left_by_retry_only(ended: State) -> None:
+    assert [action for state, action in TRANSITIONS if state is ended] == [Action.RETRY]
 
 
 def test_every_state_is_finished_or_not_and_leased_ones_are_not() -> None:

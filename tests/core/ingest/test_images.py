@@ -2,14 +2,18 @@
 
 import io
 import struct
+import sys
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from core.errors import ImageInvalid
-from core.ingest.images import decode, square_array
+from core.ingest import gif, heif
+from core.ingest.decoder import REASON_BYTES
+from core.ingest.images import decode, open_square
 
 MAX = 4096 * 4096
 
@@ -38,26 +42,29 @@ def huge_png(width: int, height: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP", "GIF"])
 def test_an_image_of_the_wanted_size_keeps_its_pixels(kind: str) -> None:
     pixels = noise(32, 32)
     options = {"lossless": True} if kind == "WEBP" else {}
+    if kind == "GIF":
+        pixels = np.asarray(Image.fromarray(pixels).quantize(200).convert("RGB"))
     assert np.array_equal(decode(encoded(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels)
 
 
-def test_jpeg_is_read() -> None:
+@pytest.mark.parametrize("kind", ["JPEG", "AVIF"])
+def test_what_is_packed_with_losses_is_read(kind: str) -> None:
     flat = Image.new("RGB", (64, 48), (200, 100, 50))
-    assert np.abs(decode(encoded(flat, "JPEG"), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
+    assert np.abs(decode(encoded(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]).max() <= 4
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PPM", "ICO", "PCX"])
+@pytest.mark.parametrize("kind", ["PPM", "ICO", "PCX"])
 def test_other_formats_are_refused(kind: str) -> None:
     with pytest.raises(ImageInvalid, match="not a PNG"):
         decode(encoded(Image.fromarray(noise(16, 16)), kind), 16, 3, MAX)
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
 def test_orientation_is_applied(turn: int, kind: str) -> None:
     upright = np.zeros((32, 32), np.uint8)
     upright[:16, :16] = 255  # the bright quarter must end at the top left, the grey one at the top right
@@ -152,21 +159,115 @@ def test_truncated_files_are_refused(keep: int) -> None:
 
 def test_the_first_frame_is_taken() -> None:
     frames = [Image.new("RGB", (8, 8), c) for c in ((255, 0, 0), (0, 255, 0))]
-    for kind in ("TIFF", "PNG"):
-        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
-        assert decode(data, 8, 3, MAX)[0, 0].tolist() == [255, 0, 0]
+    for kind in ("TIFF", "PNG", "GIF", "WEBP", "AVIF"):
+        options = {"WEBP": {"lossless": True}, "AVIF": {"quality": 100, "subsampling": "4:4:4"}}.get(kind, {})
+        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+        image, more = open_square(data, 8, 3, MAX)
+        assert np.abs(np.asarray(image)[0, 0].astype(int) - [255, 0, 0]).max() <= 2 and more
+        assert not open_square(encoded(frames[0], kind), 8, 3, MAX)[1]
 
 
-def test_arrays_get_the_same_treatment_as_files() -> None:
-    for channels in (1, 3):
-        pixels = noise(50, 40, channels)
-        file = decode(encoded(Image.fromarray(pixels)), 32, 3, MAX)
-        assert np.array_equal(square_array(pixels, 32, 3), file)
+def test_transparent_pixels_of_a_gif_are_white() -> None:
+    palette = Image.new("P", (8, 8), 0)
+    palette.putpalette([10, 20, 30] * 256)
+    assert decode(encoded(palette, "GIF", transparency=0), 8, 3, MAX).min() == 255
 
 
-def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded() -> None:
-    plain = encoded(Image.new("L", (64, 64), 99), "JPEG", progressive=True)
-    last = plain[plain.rindex(b"\xff\xda") : -2]
-    assert decode(plain[:-2] + 80 * last + plain[-2:], 32, 1, MAX).shape == (32, 32, 1)
-    with pytest.raises(ImageInvalid, match="more than 100 scans"):
-        decode(plain[:-2] + 2000 * last + plain[-2:], 32, 1, MAX)
+def gif_bytes(size: tuple[int, int] = (8, 8), before: bytes = b"", blocks: bytes | None = None) -> bytes:
+    """A grey GIF with something before its frame, or other pixel blocks in it."""
+    whole = encoded(Image.new("L", size, 7), "GIF")
+    at = whole.index(b",")
+    data = whole[: at + 11] + blocks + b";" if blocks is not None else whole
+    return data[:at] + before + data[at:]
+
+
+def test_a_gif_whose_frame_is_larger_than_its_screen_is_measured_by_the_frame() -> None:
+    data = bytearray(gif_bytes())
+    at = data.index(b",")
+    data[at + 5 : at + 9] = b"\xff\xff\xff\xff"
+    with pytest.raises(ImageInvalid, match="65535×65535 pixels, more than"):
+        decode(bytes(data), 8, 3, MAX)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [gif_bytes(before=b"!\xfe" + b"\1x" * 300_000 + b"\0"), gif_bytes(blocks=b"\1x" * 300_000 + b"\0")],
+    ids=["of a comment", "of pixels"],
+)
+def test_a_gif_of_hundreds_of_thousands_of_blocks_is_refused_before_it_is_decoded(data: bytes) -> None:
+    with pytest.raises(ImageInvalid, match=f"more than {gif.MAX_BLOCKS} blocks"):
+        decode(data, 8, 3, MAX)
+
+
+def test_nothing_behind_the_first_frame_of_a_gif_is_looked_at() -> None:
+    frames = [Image.new("L", (8, 8), c) for c in (1, 2)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    cut, more = gif.first_frame(data, MAX)
+    assert more and len(cut) < len(data) and cut.endswith(b"\0;")
+    assert gif.first_frame(data[: len(cut) - 1] + b"!\xfe" + b"\1x" * 99 + b"\0", MAX) == (cut, False)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "AVIF"])
+def test_a_cut_file_is_called_damaged_and_not_of_an_unknown_format(kind: str) -> None:
+    whole = encoded(Image.fromarray(noise(64, 64)), kind)
+    for keep in (20, 60, len(whole) // 2):
+        with pytest.raises(ImageInvalid, match="damaged or cut off"):
+            decode(whole[:keep], 32, 3, MAX)
+
+
+def boxed(*brands: bytes) -> bytes:
+    """The first box of a file of these brands, and nothing that could be decoded."""
+    body = b"ftyp" + brands[0] + bytes(4) + b"".join(brands)
+    return (len(body) + 4).to_bytes(4) + body + bytes(90)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (boxed(b"heic"), heif.HEIC),
+        (boxed(b"mif1", b"heic"), heif.HEIC),
+        (boxed(b"mif1", b"avif"), heif.AVIF),
+        (boxed(b"avis"), heif.AVIF),
+        (boxed(b"mp42"), None),
+        (b"\xff\xff\xff\xffftyp", None),
+        (b"", None),
+    ],
+)
+def test_heic_and_avif_are_told_apart_by_their_brands(data: bytes, kind: str | None) -> None:
+    assert heif.kind_of(data) == kind
+
+
+def test_a_heic_image_says_what_it_is_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heif, "reads_heic", lambda: False)
+    with pytest.raises(
+        ImageInvalid, match=r"a HEIC image: save it as JPEG or PNG, or .* 'perennial\[heif\]'"
+    ):
+        decode(boxed(b"heic"), 8, 3, MAX)
+    assert max(len(heif.HEIC_REASON), len(heif.AVIF_REASON)) <= REASON_BYTES
+
+
+def test_avif_says_what_it_is_where_pillow_cannot_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.AvifImagePlugin.SUPPORTED", False)
+    with pytest.raises(ImageInvalid, match="an AVIF image"):
+        decode(boxed(b"avif"), 8, 3, MAX)
+
+
+def test_heic_is_read_by_one_thread_where_pillow_heif_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, object] = {}
+
+    def register(**options: object) -> None:
+        said.update(options)
+        Image.register_open(
+            "HEIF", lambda file, name: Image.new("RGB", (64, 48), (9, 8, 7)), lambda head: True
+        )
+
+    monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
+    monkeypatch.setattr(heif, "reads_heic", heif.reads_heic.__wrapped__)
+    try:
+        assert decode(boxed(b"heic"), 8, 3, MAX)[0, 0].tolist() == [9, 8, 7]
+        with pytest.raises(ImageInvalid, match="64×48 pixels, more than 1000"):
+            decode(boxed(b"heic"), 8, 3, 1000)
+    finally:
+        del Image.OPEN["HEIF"]
+        Image.ID.remove("HEIF")
+    assert said["decode_threads"] == 1

@@ -17,6 +17,7 @@ from PIL import Image
 from test_images import huge_png
 
 import core.ingest.ingest as module
+from core import helper_process
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest import decoding, pool
 from core.ingest.dataset import open_dataset
@@ -116,7 +117,7 @@ def test_more_than_five_percent_bad_files_reject_the_batch(take: Take) -> None:
     assert report["rejected_count"] == 3
     assert report["rejected"][0] == {
         "path": "cat/b0.png",
-        "reason": "not a PNG, JPEG, WebP, BMP or TIFF image",
+        "reason": "not a PNG, JPEG, WebP, GIF, AVIF, BMP or TIFF image",
     }
 
 
@@ -156,6 +157,75 @@ def test_duplicates_and_frames_are_counted(take: Take, tmp_path: Path) -> None:
     report = take(mixed(files)).report
     assert report["duplicates"] == 2
     assert report["notes"] == ["1 image has several frames; the first was taken"]
+
+
+def test_files_that_are_no_images_by_their_name_are_ignored_with_their_reason(take: Take) -> None:
+    notes = {f"cat/{i}.txt": b"words" for i in range(8)} | {"notes/a.md": b"words", "dog/Thumbs.db": b"x"}
+    result = take(mixed(notes))
+    assert result.report["rejected_count"] == 0 and result.report["ignored"] == 10
+    reasons = {row["path"]: row["reason"] for row in result.report["ignored_files"]}
+    assert reasons["cat/0.txt"] == reasons["notes/a.md"] == "not an image, by its name"
+    assert result.report["ignored_files"][-1] == {
+        "path": "dog/Thumbs.db",
+        "reason": "hidden, or left behind by a file manager",
+    }
+    assert result.report["notes"] == ["the folder “notes” has no images and was ignored"]
+    assert result.classes == {"cat": 30, "dog": 30}
+
+
+def test_ignored_files_are_listed_up_to_a_hundred_and_counted_whole(take: Take) -> None:
+    report = take(mixed({f"cat/{i}.json": b"{}" for i in range(150)})).report
+    assert (len(report["ignored_files"]), report["ignored"]) == (100, 150)
+
+
+def test_a_heic_file_is_a_row_that_says_what_to_do(take: Take) -> None:
+    data = (24).to_bytes(4) + b"ftypheic" + bytes(4) + b"mif1heic" + bytes(90)
+    row = take(mixed({"cat/photo.HEIC": data})).report["rejected"][0]
+    assert row["path"] == "cat/photo.HEIC" and ("a HEIC image" in row["reason"] or "damaged" in row["reason"])
+
+
+def test_equal_images_are_named_by_path(take: Take) -> None:
+    report = take(mixed({"cat/again.png": pictures(30)["cat/3.png"]})).report
+    assert report["duplicates"] == 1 and report["conflicts"] == []
+    assert report["duplicate_paths"] == [{"path": "cat/again.png", "same_as": "cat/3.png"}]
+
+
+def test_contradicting_labels_are_named_and_warned_about(take: Take) -> None:
+    result = take(mixed({"cat/s.png": png(77), "dog/s.png": png(77)}))
+    assert result.report["conflicts"] == [{"paths": ["cat/s.png", "dog/s.png"], "labels": ["cat", "dog"]}]
+    assert result.report["conflicts_count"] == 1
+    assert result.warnings == [
+        "The same image has two classes: “cat/s.png” is “cat” and “dog/s.png” is “dog”. "
+        "What contradicts itself cannot be learned."
+    ]
+
+
+def test_contradicting_rows_of_an_npz_are_named(take: Take) -> None:
+    arrays = good_arrays()
+    arrays["images"][1] = arrays["images"][0]  # type: ignore[index]
+    report = take(npz(arrays)).report
+    assert report["conflicts"] == [{"paths": ["images[0]", "images[1]"], "labels": ["0", "1"]}]
+
+
+def test_dropping_keeps_the_first_of_equal_images_of_a_class(take: Take) -> None:
+    extra = {"cat/a.png": png(77), "cat/b.png": png(77), "cat/c.png": png(77), "dog/a.png": png(77)}
+    kept, dropped = take(mixed(extra)), take(mixed(extra), duplicates="drop")
+    assert (kept.report["duplicates_policy"], kept.report["duplicates_dropped"]) == ("keep", 0)
+    assert (dropped.report["duplicates_policy"], dropped.report["duplicates_dropped"]) == ("drop", 2)
+    assert (kept.classes, dropped.classes) == ({"cat": 33, "dog": 31}, {"cat": 31, "dog": 31})
+    assert dropped.n_train + dropped.n_held_out == 62
+    assert kept.report["duplicates"] == dropped.report["duplicates"] == 3
+
+
+def test_dropping_leaves_an_image_in_both_parts_and_warns_of_it(take: Take) -> None:
+    files = {"train/cat/a.png": png(1), "train/cat/b.png": png(1), "train/cat/c.png": png(2)}
+    result = take(honest_zip(files | {"test/cat/d.png": png(1), "test/cat/e.png": png(1)}), duplicates="drop")
+    assert (result.n_train, result.n_held_out, result.report["duplicates_dropped"]) == (2, 1, 2)
+    assert "1 held-out image is in the training part too" in result.warnings[0]
+
+
+def test_the_report_says_that_images_were_looked_at(take: Take) -> None:
+    assert take(mixed({})).report["checked"] == "images"
 
 
 def test_held_out_images_that_are_trained_on_are_warned_about(take: Take) -> None:
@@ -229,7 +299,7 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoders that die of files which end in KILL, HANG, SPIN or EAT; SLOW takes 0.1 s, SAYS prints."""
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
-    monkeypatch.setattr(pool, "ROOT", tmp_path)
+    monkeypatch.setattr(helper_process, "ROOT", tmp_path)
     monkeypatch.setattr(module, "Pool", partial(pool.Pool, image_s=1.0))
 
 

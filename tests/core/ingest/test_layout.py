@@ -64,9 +64,125 @@ def test_one_common_top_folder_is_stripped(names: list[str], classes: set[str]) 
 
 
 def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
-    found = look(honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "val/cat/0.png": png()}))
+    found = look(honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "docs/cat/0.txt": b"x"}))
     assert found.ignored == 2
-    assert found.notes == ("1 file outside any class folder ignored", "1 file in the folder “val” ignored")
+    assert found.notes == (
+        "the folder “train” was taken as the training part",
+        "1 file outside any class folder ignored",
+        "1 file in the folder “docs” ignored",
+    )
+    assert found.ignored_files == (
+        {"path": "README.md", "reason": "outside any class folder"},
+        {"path": "docs/cat/0.txt", "reason": "in the folder “docs”, which is no part of the batch"},
+    )
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(("train", "test"), [("Train", "Test"), ("TRAIN", "TEST"), ("training", "Testing")])
+@pytest.mark.parametrize("top", ["", "My clothes/", "Test/"])
+def test_train_and_test_folders_in_any_case_are_parts_and_no_classes(
+    look: Look, train: str, test: str, top: str
+) -> None:
+    found = look(honest_zip(pictures(3, top=f"{top}{train}/") | pictures(2, top=f"{top}{test}/")))
+    assert (found.layout, found.n_train, found.n_test) == ("split", 6, 4)
+    assert found.classes == {"cat": 5, "dog": 5}
+    assert set(found.notes) == {
+        f"the folder “{train}” was taken as the training part",
+        f"the folder “{test}” was taken as the test part",
+    }
+
+
+@pytest.mark.parametrize("name", ["val", "Val", "valid", "Validation"])
+def test_a_validation_folder_is_held_out_where_there_is_no_test_folder(look: Look, name: str) -> None:
+    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top=f"{name}/")))
+    assert (found.n_train, found.n_test, found.has_test) == (6, 4, True)
+    assert f"the folder “{name}” was taken as the test part, since there is no test folder" in found.notes
+
+
+def test_a_validation_folder_is_trained_on_where_there_is_a_test_folder(look: Look) -> None:
+    parts = pictures(3, top="train/") | pictures(2, top="valid/") | pictures(1, top="Test/")
+    found = look(honest_zip(parts))
+    assert (found.n_train, found.n_test) == (10, 2)
+    assert "the folder “valid” was added to the training part, since there is a test folder" in found.notes
+
+
+def test_folders_of_one_part_in_several_spellings_join(look: Look) -> None:
+    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top="Train/") | pictures(1, top="TEST/")))
+    assert (found.n_train, found.n_test, found.classes) == (10, 2, {"cat": 6, "dog": 6})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["Test/hat/1.png", "Test/cap/2.png"],
+        ["w/Validation/hat/1.png", "w/test/hat/2.png"],
+        ["Test/hat/1.png", "hat/2.png"],
+        ["Test/Hat/1.png", "hat/2.png", "Train/3.png"],
+        ["train/1.png", "test/hat/1.png"],
+    ],
+)
+def test_a_test_part_without_a_training_part_is_refused_with_what_to_do(names: list[str]) -> None:
+    with pytest.raises(ArchiveInvalid, match=r"but no training images.* [Pp]ut "):
+        arrange(names, Limits(), lambda i: b"")
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (["test/1.png", "Train/2.png", "bus/3.png"], {"test", "Train", "bus"}),
+        (["train/1.png", "train/2.png"], {"train"}),
+        (["valid/a/1.png", "invalid/b/2.png"], {"valid", "invalid"}),
+        (["w/Train/1.png", "w/bus/2.png"], {"Train", "bus"}),
+    ],
+)
+def test_a_class_may_be_called_like_a_part_and_is_warned_about(names: list[str], classes: set[str]) -> None:
+    layout = arrange(names, Limits(), lambda i: b"")
+    assert (layout.kind, set(layout.classes)) == ("folders", classes)
+    assert all("was taken as a class" in text for text in layout.warnings) and layout.warnings
+
+
+def test_images_beside_the_parts_are_left_out_with_a_warning() -> None:
+    layout = arrange(["train/cat/1.png", "bus/2.png", "test/3.png", "b.png"], Limits(), lambda i: b"")
+    assert layout.classes == ["cat"]
+    assert [row["path"] for row in layout.ignored_files] == ["bus/2.png", "test/3.png", "b.png"]
+    assert "2 images in “bus”, “test” left out" in layout.warnings[1]
+
+
+def test_files_that_labels_csv_does_not_list_are_named(look: Look) -> None:
+    found = look(csv_zip("path,label\na.png,x\nb.png,y\n"))
+    assert found.ignored_files == ({"path": "c/d.png", "reason": "not listed in labels.csv"},)
+
+
+def test_a_list_of_labels_of_another_name_is_said_to_be_ignored(look: Look) -> None:
+    found = look(honest_zip(pictures(2) | {"annotations.csv": b"path,label\n"}))
+    assert "must be called labels.csv" in found.ignored_files[0]["reason"]
+
+
+def test_arrays_that_are_not_read_are_named(look: Look) -> None:
+    found = look(npz(good_arrays() | {"weights": np.zeros(3)}))
+    assert found.ignored == 1 and found.ignored_files[0]["path"] == "weights.npy"
+    assert "test_labels and classes" in found.ignored_files[0]["reason"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["train", "Train", "test", "val", "hat", "Hat"]).flatmap(
+            lambda top: st.sampled_from([f"{top}/{i}/x.png" for i in ("hat", "bus")] + [f"{top}/x.png"])
+        ),
+        min_size=1,
+        unique=True,
+    )
+)
+def test_every_file_of_an_archive_is_learned_or_named_with_its_reason(names: list[str]) -> None:
+    try:
+        layout = arrange(names, Limits(), lambda i: b"")
+    except PerennialError as error:
+        assert error.detail.isprintable()
+        return
+    left = {row["path"] for row in layout.ignored_files}
+    assert left == {name for name, number in zip(names, layout.of, strict=True) if number < 0}
+    assert layout.ignored == len(left)
+    assert not left or layout.warnings
 
 
 @pytest.mark.parametrize("names", [["a.png"], [".hidden/a.png"], ["test/cat/a.png"], []])
@@ -96,7 +212,15 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("file,class\na.png,x\n", "first line"),
+        ("file,class\na.png,x\n", "first line .* is “file,class”; it must be .*such as .*Rename the columns"),
+        ("path;label\na.png;x\n", "“path;label”.* parted by semicolons: save it with commas"),
+        ("\ufeffpath\tlabel\n", "parted by tabs"),
+        ("label,path\nx,a.png\n", "“label,path”.* in this order"),
+        ("path,label,width\na.png,x,8\n", "Leave out the other columns"),
+        ("path\na.png\n", "There is no column label"),
+        ("a.png,x\n", "It has no header"),
+        ("\n", "first line .* is empty"),
+        ("path,label\na.png,x\n".encode("utf-16"), "UTF-16"),
         ("path,label\n", "lists no files"),
         ("path,label\nmissing.png,x\n", "Line 2 of labels.csv names “missing.png”"),
         ("path,label\na.png,x\na.png,y\n", "Line 3 .* again"),
@@ -104,7 +228,7 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
         ("path,label,split\na.png,x,valid\n", "split “valid”"),
         ("path,label\na.png,\n", "empty"),
         (f"path,label\na.png,{'x' * 101}\n", "longer than 100"),
-        ('path,label\na.png,"a\nb"\n', "control character"),
+        ('path,label\na.png,"a\nb"\n', "LINE FEED"),
         (b"path,label\na.png,\xff\n", "UTF-8"),
         ('path,label\na.png,"x\n', "CSV"),
         ("path,label\n" + "x" * 200_000 + ",a\n", "CSV|longer"),

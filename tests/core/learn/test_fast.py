@@ -135,5 +135,5 @@ def test_a_later_task_in_one_head_is_told_that_only_new_rows_are_zero(tmp_path: 
     second = bench.learn(bench.spec(2, first))
     assert "new-rows-zero" not in " ".join(first.result["warnings"])
     assert "new-rows-zero" in second.result["warnings"][0]
-    log = [e["message"] for e in second.events if e["event"] == "log"]
+    log = [e["message"] for e in second.events if e["event"] == "log" and e["level"] == "warning"]
     assert log == second.result["warnings"]

@@ -306,3 +306,37 @@ def test_threads_of_one_count_give_digests_of_one_kind(bench) -> None:
     data = (learned.folder / "parts" / "head.safetensors").read_bytes()
     assert learned.digests["head"] == hashlib.sha256(data).hexdigest()
     assert learned.result["environment"]["threads"] == 1
+
+
+def test_snapshots_count_epochs_as_progress_does_through_all_stages(bench) -> None:
+    recipe = {"method": {"name": "lwf", "warmup_epochs": 2}, "epochs": 3}
+    first = bench.learn(bench.spec(1, None, **recipe))
+    steps = -(-bench.n // 4)  # of an epoch
+    learned = bench.learn(bench.spec(2, first, **recipe), Script(range(1, 5 * steps + 1)))
+    told = {e["step"]: e["epoch"] for e in learned.events if e["event"] == "progress"}
+    kept = {e["step"]: e["epoch"] for e in learned.events if e["event"] == "snapshot"}
+    assert len(kept) == 5 * steps
+    assert {step: kept[step] for step in told} == told
+    assert (kept[1], kept[steps], kept[steps + 1], kept[5 * steps]) == (1, 1, 2, 5)
+    assert {e["epochs"] for e in learned.events if e["event"] == "progress"} == {5}
+
+
+def lines(learned) -> list[str]:
+    return [e["message"] for e in learned.events if e["event"] == "log" and e["level"] == "info"]
+
+
+def test_the_log_tells_what_is_measured_trained_and_kept(bench) -> None:
+    first = bench.learn(bench.spec(1, None, method="finetune"))
+    said = lines(bench.learn(bench.spec(2, first, method="finetune")))
+    assert said[0] == "Measuring version 1, which the task starts from, on the held-out images of this task."
+    assert said[1].startswith(
+        "Training by finetune with sgd at depth 5: 2 epochs, 12 steps, on 22 images of 2 classes; "
+    )
+    assert [line.split()[0] for line in said[2:]] == ["Trained.", "Measuring", "Accuracy"]
+    assert said[-1].startswith("Accuracy of the new version: task 1 ") and ", task 2 " in said[-1]
+
+
+def test_the_log_of_a_run_that_goes_on_says_from_where(bench) -> None:
+    again = bench.killed(bench.spec(1, None), Script([8], 9))
+    said = lines(bench.learn(again))
+    assert said[0] == "Going on from a snapshot: epoch 2 of 2, step 8 of 12."

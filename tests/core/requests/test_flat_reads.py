@@ -4,6 +4,7 @@ The statements are those that the use-cases send, caught at the engine and expla
 sequential scans are switched off for the question, so that small tables do not hide a missing index.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +13,17 @@ import postgresql
 import pytest
 from sqlalchemy import event, text
 
-from bench.fill import Size, fill, id_of
-from core.db import references
+from bench.fill import PINNED, STOPPED, Size, fill, id_of
+from core.db import hot, references
 from core.db.session import Database
 from core.db.usage import measure_old
+from core.line.outlook import outlook
 from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, usage, versions
-from core.requests.actor import Actor
+from core.requests.actor import Actor, find_model
 from core.settings import Settings
 from core.work import claim, sweep
 
-FEW, MANY = Size(60, 3, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
+FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
 LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results")
 SMALL_INDEXES = (
     "ix_jobs_unfinished",
@@ -30,20 +32,36 @@ SMALL_INDEXES = (
     "ix_tasks_waiting",
     "ix_tasks_train",
     "ix_tasks_data_deleted",
+    "ix_tasks_stops",
 )
-"""Of the few jobs that are not over, batches that are not learned and tasks without data: to read one whole is no walk."""
-CATALOGUE: Any = {"methods": {}, "recipe": {}, "optimizers": {}, "presets": {}}
+"""Of the few jobs that are not over, batches that are not learned, tasks without data and tasks that stop a line: to read
+one whole is no walk."""
+CATALOGUE: Any = {
+    "methods": {"der++": {"defaults": {}}},
+    "recipe": {"defaults": {}, "olor": {}},
+    "optimizers": {},
+    "presets": {},
+}
 OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
 MODEL = id_of("mdl", 0)
+STOPPED_MODEL, PINNED_MODEL = id_of("mdl", STOPPED), id_of("mdl", PINNED)
 EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
 """A store in which nothing is found."""
 
 IN_ORDER = {"all jobs", "audit"}
 """Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
 
+HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "job": (hot._JOB, (id_of("job", STOPPED),)),
+    "what it waits for": (hot._STOP, (STOPPED_MODEL, 2)),
+    "events": (hot._EVENTS, (id_of("job", 0), 0, 10)),
+    "key": (hot._KEY, ("b1",)),
+}
+"""The statements of `core.db.hot`, with values."""
+
 Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
-    "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=5, cursor=None),
+    "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=20, cursor=None),
     "jobs by state": lambda db: jobs.list_jobs(db, OWNER, state="failed", model=None, limit=5, cursor=None),
     "jobs of a model": lambda db: jobs.list_jobs(
         db, OWNER, state=None, model="model-0", limit=5, cursor=None
@@ -51,11 +69,16 @@ READS: Reads = {
     "jobs of a model by state": lambda db: jobs.list_jobs(
         db, OWNER, state="failed", model="model-0", limit=5, cursor=None
     ),
+    "jobs that wait for a person": lambda db: waiting(db),
     "all jobs": lambda db: jobs.list_jobs(db, ADMIN, state=None, model=None, limit=5, cursor=None),
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, state="failed", model=None, limit=5, cursor=None
     ),
     "open jobs": lambda db: tasks.admit(db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1),
+    "models": lambda db: listed(db),
+    "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
+    "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
+    "what a batch will meet": lambda db: [ahead(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)],
     "a model by name": lambda db: models_read(db, OWNER),
     "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
     "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
@@ -81,11 +104,33 @@ READS: Reads = {
 
 
 def models_read(db: Database, actor: Actor) -> object:
-    from core.requests.actor import find_model
-
     with db.read() as session:
         row = find_model(session, actor, "model-0")
         return models.aliases_of(session, [row.id])
+
+
+def waiting(db: Database) -> object:
+    page = jobs.list_jobs(db, OWNER, state="queued", model=STOPPED_MODEL, limit=3, cursor=None)
+    assert [job["waiting_for"]["kind"] for job in page["items"]] == ["held"] * 3
+    return page
+
+
+def listed(db: Database) -> object:
+    page = models.list_models(db, CATALOGUE, OWNER, 10, None)
+    kinds = {entry["kind"] for model in page["items"] for entry in model["attention"]}
+    assert kinds >= {"held", "rolled_back", "failed"}
+    return page
+
+
+def with_attention(db: Database, model: str, kind: str) -> object:
+    answer = models.read(db, CATALOGUE, OWNER, model)
+    assert kind in {entry["kind"] for entry in answer["attention"]}
+    return answer
+
+
+def ahead(db: Database, model: str) -> object:
+    with db.read() as session:
+        return outlook(session, find_model(session, OWNER, model))
 
 
 def in_use(db: Database) -> object:
@@ -138,6 +183,19 @@ def test_a_read_walks_through_no_large_table(filled: list[Database], name: str) 
             assert found == [] or allowed, (found, statement)
 
 
+def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(filled: list[Database]) -> None:
+    _, many = filled
+    asked = [
+        ask for ask in statements(many, READS["claim"]) if "stops" in ask[0] and "jobs.owner_id" in ask[0]
+    ]
+    assert len(asked) == 2, "whose turn it is, and his job with its row held"
+    for place, (statement, values) in enumerate(asked):
+        lines = plan(many, statement, values)
+        assert any("ix_tasks_stops" in line for line in lines), lines
+        assert place or any("ix_jobs_owner_id_state_id" in line for line in lines), lines
+        assert not any("TEMP B-TREE" in line or "Sort Key" in line for line in lines), lines
+
+
 def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -> None:
     _, many = filled
     queue._past.clear()
@@ -145,6 +203,31 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
     assert len(second) < len(first)
     for statement, values in second:
         assert walks(plan(many, statement, values)) == [], statement
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
+    _, many = filled
+    reader: Any = hot._Sqlite if many.dialect == "sqlite" else hot._Postgresql
+    statement, values = HOT[name]
+    filled_in = statement.format(
+        reader.mark, reader.mark, "", reader.mark, mark=reader.mark, stops=reader.stops
+    )
+    found = plan(many, filled_in, values)
+    assert walks(found) == [], found
+
+
+def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
+    async def asked(db: Database, size: Size) -> None:
+        reads = hot.HotReads(db.url)
+        job = await reads.job(id_of("job", STOPPED + (size.tasks - 1) * size.models))
+        assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
+        stop = await reads.stop(job.model_id, size.tasks - 3)
+        assert stop is not None and stop[0] == "held" and stop[1] is not None
+        await reads.close()
+
+    for db, size in zip(filled, (FEW, MANY), strict=True):
+        asyncio.run(asked(db, size))
 
 
 def test_walking_through_a_large_table_is_noticed(filled: list[Database]) -> None:
@@ -184,6 +267,8 @@ def walks(lines: list[str]) -> list[str]:
         words = line.split()
         small = any(name in line for name in SMALL_INDEXES)
         if line.startswith("SCAN ") and words[1] in LARGE and not small:
+            found.append(line)
+        if "ix_versions_status" in line:  # nearly all are published
             found.append(line)
         if "Seq Scan on" in line and any(f"Seq Scan on {name} " in line for name in LARGE):
             found.append(line)

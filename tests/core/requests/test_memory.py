@@ -112,7 +112,7 @@ def test_a_job_that_holds_the_memory_is_given_back_without_its_snapshot(
     assert (row.state, row.fence, row.snapshot, row.strikes) == (after, None, None, 0)
     assert not keys(desk, "snapshots/")
     with desk.db.read() as session:
-        events = session.scalars(select(Event).where(Event.job_id == job)).all()
+        events = session.scalars(select(Event).where(Event.job_id == job, Event.type == "state")).all()
     assert [e.data for e in events] == [{"state": after, "reason": "the memory of the model was deleted"}]
 
 
@@ -122,6 +122,16 @@ def test_snapshots_of_waiting_jobs_go_too(desk: Desk, state: str) -> None:
     job = desk.job(state, 1, snapshot=True)
     desk.delete()
     assert (desk.read(job).state, desk.read(job).snapshot) == (state, None)
+    assert not keys(desk, "snapshots/")
+
+
+def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_chosen_yet(desk: Desk) -> None:
+    desk.version(1)
+    job = desk.job("queued", 1, snapshot=True)
+    with desk.db.write() as session:
+        session.get_one(Job, job).parent_version = None
+    desk.delete()
+    assert desk.read(job).snapshot is None
     assert not keys(desk, "snapshots/")
 
 

@@ -25,6 +25,11 @@ from core.store.folder import FolderStore
 MLP = {"name": "mlp", "hidden": [4]}
 IMAGE = {"size": 8, "channels": 3}
 SHAPES = {"head.weight": [2, 3], "head.bias": [2]}
+EXPECTED = {
+    "tensors": {name: {"dtype": "F32", "shape": shape} for name, shape in SHAPES.items()},
+    "optional": [],
+    "ignored": [],
+}
 
 
 class Forgetful(Blobs):
@@ -61,7 +66,7 @@ class House:
     def base(self, kind: type[Blobs]) -> None:
         bases.create(
             self.db, self.blobs(kind), self.settings, self.actor,
-            architecture=MLP, image=IMAGE, path=self.file(),
+            architecture=MLP, image=IMAGE, expected=EXPECTED, path=self.file(),
         )  # fmt: skip
 
     def submit(self, session: Session, state: str) -> None:
@@ -95,7 +100,7 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+def house(database: Database, tmp_path: Path) -> House:
     """A model with one version of one part; the base's architecture expects the same tensors."""
     made = House(database, tmp_path)
     owner = made.actor.owner_id
@@ -120,9 +125,6 @@ def house(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         )  # fmt: skip
         session.flush()
         session.add(Part(version_id="ver_1", name="head", position=0, type="head", sha256=sha256, bytes=size))
-    expected = {name: {"dtype": "F32", "shape": shape} for name, shape in SHAPES.items()}
-    answer = {"tensors": expected, "optional": [], "ignored": []}
-    monkeypatch.setattr(bases, "expected_base", lambda *_: answer)
     return made
 
 

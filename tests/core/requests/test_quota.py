@@ -15,7 +15,7 @@ from core.db.states import State
 from core.db.tables import Job, Model, Owner, Part, Task, Version
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.requests import jobs, models, quota, tasks
+from core.requests import models, quota, retries, tasks
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -141,7 +141,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(
                         status="held", gate={}, manifest={}, bytes=0, bytes_new=0, created_at=1.0,
                     )
                 )  # fmt: skip
-    retry = partial(jobs.retry, database, CATALOGUE, actor, override=None, max_open_jobs=5)
+    retry = partial(retries.retry, database, CATALOGUE, actor, override=None, max_open_jobs=5)
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
 

@@ -189,7 +189,7 @@ def test_a_value_that_does_not_work_in_a_scenario_is_refused_there_alone(catalog
     with pytest.raises(InvalidRecipe) as caught:
         resolve(catalogue, "class", fixed)
     assert [f["field"] for f in caught.value.fields] == ["recipe.method.mode"]
-    assert "'fixed' does not work in the class scenario" in str(caught.value)
+    assert '"fixed" does not work in the class scenario' in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from sqlalchemy import func, select
 from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
-from core.db.tables import Audit, Event, Job, Task
-from core.errors import NameTaken, NotFound, WrongState
+from core.db.tables import Audit, Event, Job, Result, Task, Version
+from core.errors import NameTaken, NotFound
 from core.ids import new_id
-from core.requests import jobs, models, tasks
+from core.requests import jobs, models, retries, tasks
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -30,7 +30,7 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(
         assert task.archive_key is not None
         assert store.stat(task.archive_key) is not None
         assert (job.place, job.state, job.recipe["epochs"]) == (1, "queued", 10)
-        assert session.scalars(select(Event.type).where(Event.job_id == job.id)).all() == ["state"]
+        assert session.scalars(select(Event.type).where(Event.job_id == job.id)).all() == ["state", "log"]
         actions = session.scalars(select(Audit.action).where(Audit.owner_id == actor.owner_id)).all()
         assert list(actions) == ["model.create", "task.submit"]
     assert not batch_path(tmp_path).exists()
@@ -92,21 +92,22 @@ def test_another_owner_cannot_submit_read_or_cancel(
     with pytest.raises(NotFound):
         tasks.read(database, stranger, model, 1)
     with pytest.raises(NotFound):
-        jobs.act(database, store, stranger, answer["job"]["id"], Action.CANCEL)
+        jobs.act(database, stranger, answer["job"]["id"], Action.CANCEL)
     with database.read() as session:
         assert session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model)) == 1
     assert len(list(store.list("archives/"))) == 1
 
 
-def test_cancelling_a_queued_job_removes_its_archive(
+def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
     answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
-    assert jobs.act(database, store, actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
-    assert list(store.list("archives/")) == []
-    with pytest.raises(WrongState) as caught:
-        jobs.retry(database, CATALOGUE, actor, answer["job"]["id"], None)
-    assert caught.value.extra["state"] == "cancelled"
+    assert jobs.act(database, actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
+    assert tasks.read(database, actor, model, 1)["standing"] == "cancelled"
+    assert len(list(store.list("archives/"))) == 1
+    again, fresh = retries.retry(database, CATALOGUE, actor, answer["job"]["id"], None)
+    assert fresh and (again["id"], again["state"]) == (answer["job"]["id"], "queued")
+    assert tasks.read(database, actor, model, 1)["standing"] == "queued"
 
 
 def test_an_administrator_finds_a_model_of_any_owner_by_name(
@@ -163,3 +164,41 @@ def test_a_job_remembers_the_gate_it_was_submitted_under(
         gate = session.get_one(Job, answer["job"]["id"]).gate
     assert gate is not None
     assert gate["min_acc"] == 0.5
+
+
+def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_have_none(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    ids = [
+        tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None)[0]["job"]["id"]
+        for n in range(2)
+    ]
+
+    def publish(number: int, cells: dict[int, tuple[int, int]]) -> None:
+        with database.write() as session:
+            job = locked(session, ids[number - 1])
+            assert job is not None
+            for action in (Action.VALIDATE, Action.START, Action.PUBLISH):
+                move(session, job, action, 1.0)
+            job.version = number
+            row = {"status": "published", "gate": {}, "manifest": {}, "bytes": 0, "bytes_new": 0}
+            session.add(
+                Version(
+                    id=new_id("ver"), model_id=model, number=number, parent=number - 1, task_number=number,
+                    job_id=job.id, created_at=1.0, **row,
+                )
+            )  # fmt: skip
+            for task, (correct, total) in cells.items():
+                session.add(
+                    Result(
+                        model_id=model, version=number, task=task, correct=correct, total=total, per_class={}
+                    )
+                )
+
+    publish(1, {1: (8, 10)})
+    tasks.delete_data(database, store, Blobs(store, tmp_path / "cache"), actor, model, 1)
+    shown = tasks.read(database, actor, model, 1)
+    assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, 0.8)
+    publish(2, {2: (9, 10)})
+    shown = tasks.read(database, actor, model, 1)
+    assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, None)

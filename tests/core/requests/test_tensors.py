@@ -1,15 +1,36 @@
 """Safetensors files merged by their headers: the same bytes that the format's own writer makes."""
 
+import hashlib
+import json
+import struct
+from pathlib import Path
+
 import numpy as np
 import pytest
 from safetensors.numpy import load, save, save_file
 
 from core.errors import BaseInvalid
-from core.requests.tensors import Merged, check_finite, read_header
+from core.requests.tensors import DamagedPart, Merged, check_finite, read_header
 
 
 def same(name: str) -> str:
     return name
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def reversed_order(path: Path) -> Path:
+    """As `write`, with the tensors in an order that the format's own writer never makes."""
+    values = {name: np.full(3, at, np.float32) for at, name in enumerate("cba")}
+    header = {
+        name: {"dtype": "F32", "shape": [3], "data_offsets": [12 * at, 12 * at + 12]}
+        for at, name in enumerate(values)
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in values.values()))
+    return path
 
 
 def write(path, **tensors: np.ndarray):
@@ -26,7 +47,7 @@ def test_the_merged_file_is_what_the_formats_own_writer_would_write(tmp_path):
         "u": np.arange(3, dtype=np.uint8),
     }
     paths = [write(tmp_path / "1", **one), write(tmp_path / "2", **two)]
-    merged = Merged([(path, same) for path in paths])
+    merged = Merged([(path, digest(path), same) for path in paths])
     data = b"".join(merged.chunks())
     assert data == save({**one, **two}) and merged.size == len(data)
 
@@ -36,20 +57,55 @@ def test_int64_after_an_odd_part_stays_aligned_and_readable(tmp_path):
         write(tmp_path / "1", odd=np.ones(3, np.float32)),
         write(tmp_path / "2", count=np.array([5], np.int64)),
     ]
-    data = b"".join(Merged([(p, same) for p in paths]).chunks())
+    data = b"".join(Merged([(p, digest(p), same) for p in paths]).chunks())
     assert load(data)["count"].tolist() == [5]
 
 
 def test_a_name_in_two_parts_is_an_error(tmp_path):
     paths = [write(tmp_path / str(i), a=np.ones(2, np.float32)) for i in range(2)]
     with pytest.raises(ValueError, match="two parts"):
-        Merged([(p, same) for p in paths])
+        Merged([(p, digest(p), same) for p in paths])
 
 
 def test_tensors_can_be_renamed_and_left_out(tmp_path):
     path = write(tmp_path / "1", fc=np.ones(1, np.float32), w=np.zeros(1, np.float32))
-    merged = Merged([(path, lambda name: None if name == "fc" else f"backbone.{name}")])
+    merged = Merged([(path, digest(path), lambda name: None if name == "fc" else f"backbone.{name}")])
     assert merged.names == ["backbone.w"]
+
+
+@pytest.mark.parametrize("tensor", ["fc", "w", "x"])
+def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_left_out(tmp_path, tensor):
+    path = write(tmp_path / "1", **{name: np.ones(99, np.float32) for name in ("fc", "w", "x")})
+    sha256, place = digest(path), {t.name: t.begin for t in read_header(path)}[tensor]
+    data = bytearray(path.read_bytes())
+    data[place + 5] ^= 1
+    path.write_bytes(data)
+    merged = Merged([(path, sha256, lambda name: None if name == "fc" else name)])
+    with pytest.raises(DamagedPart):
+        list(merged.chunks())
+
+
+def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
+    path = reversed_order(tmp_path / "1")
+    merged = Merged([(path, digest(path), same)])
+    assert {n: v.tolist() for n, v in load(b"".join(merged.chunks())).items()} == {
+        "a": [2.0] * 3,
+        "b": [1.0] * 3,
+        "c": [0.0] * 3,
+    }
+    sha256, data = digest(path), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedPart):
+        list(Merged([(path, sha256, same)]).chunks())
+
+
+def test_a_part_that_became_shorter_is_damaged(tmp_path):
+    path = write(tmp_path / "1", w=np.ones(99, np.float32))
+    merged = Merged([(path, digest(path), same)])
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DamagedPart):
+        list(merged.chunks())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -1,15 +1,19 @@
 """Content-addressed blobs over both stores."""
 
+import dataclasses
 import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from core.errors import StoreCorrupt
-from core.store import Blobs, Store
+from core.store import Blobs, ObjectInfo, Store
+from core.store.blobs import VERIFIED
 
 DATA = os.urandom(3_000_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -173,3 +177,90 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
     recent = Blobs(store, tmp_path / "recent", cache_bytes=1500)
     kept = [recent.fetch(info.key.rpartition("/")[2]) for info in store.list("blobs/")]
     assert all(path.exists() for path in kept)
+
+
+def flip(store: Store, sha256: str) -> None:
+    """Change a byte of the stored blob; in a folder in place, with the time put back."""
+    key, damaged = Blobs.key(sha256), bytearray(DATA)
+    damaged[1_500_000] ^= 1
+    path = store.local_path(key)
+    if path is None:
+        store.put_bytes(key, bytes(damaged))
+        return
+    times = path.stat()
+    with path.open("r+b") as file:
+        file.write(damaged)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_range_of_a_blob_that_was_damaged_since_it_was_verified_is_refused(
+    blobs: Blobs, store: Store, source: Path
+) -> None:
+    blobs.put_file(source)
+    assert b"".join(blobs.read(SHA256, 5, 5)) == DATA[5:10]
+    flip(store, SHA256)
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        blobs.read(SHA256, 5, 5)
+
+
+def test_bits_that_rot_without_a_trace_are_found_when_the_memory_of_them_is_old(
+    blobs: Blobs, store: Store, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = type(store).stat
+    monkeypatch.setattr(type(store), "stat", lambda self, key: _untraced(real(self, key)))
+    blobs.put_file(source)
+    blobs.require_sound(SHA256)
+    flip(store, SHA256)
+    blobs.require_sound(SHA256)  # nothing shows it
+    monkeypatch.setattr(VERIFIED, "age_s", 0.0)
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        blobs.require_sound(SHA256)
+
+
+def _untraced(info: ObjectInfo | None) -> ObjectInfo | None:
+    return None if info is None else dataclasses.replace(info, tag="always the same")
+
+
+def test_a_damaged_blob_is_told_on(blobs: Blobs, store: Store, source: Path, tmp_path: Path) -> None:
+    class Marks:
+        keys: ClassVar[list[str]] = []
+
+        def has(self, key: str) -> bool:
+            return key in self.keys
+
+        def add(self, key: str) -> None:
+            self.keys.append(key)
+
+        def remove(self, key: str) -> None:
+            self.keys.remove(key)
+
+    blobs = Blobs(store, tmp_path / "cache", marks=Marks())
+    blobs.put_file(source)
+    flip(store, SHA256)
+    with pytest.raises(StoreCorrupt):
+        for _ in blobs.read(SHA256):
+            pass
+    assert Marks.keys == [Blobs.key(SHA256)]
+    blobs.put_file(source)
+    assert Marks.keys == [] and b"".join(blobs.read(SHA256)) == DATA
+
+
+def test_many_ranges_side_by_side_hash_the_blob_once(
+    blobs: Blobs, store: Store, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs.put_file(source)
+    VERIFIED.drop(f"{store!r}/{Blobs.key(SHA256)}")
+    whole: list[int] = []
+    real = type(store).read
+
+    def read(self: Store, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        whole.extend([1] if length is None else [])
+        return real(self, key, offset, length)
+
+    monkeypatch.setattr(type(store), "read", read)
+    threads = [threading.Thread(target=lambda: list(blobs.read(SHA256, 0, 10))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(whole) == 1

@@ -1,5 +1,6 @@
 """Rows, stores and fake child results for the tests of `core.work`; nothing here learns anything."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from core.db.tables import (
     Version,
 )
 from core.ids import new_id
+from core.requests import aliases
+from core.requests.actor import Actor
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -72,7 +75,7 @@ class Desk:
             )
             session.add(model)
             session.flush()
-            manifest = {"version": 0, "init": {"kind": "random", "seed": 0}, "normalise": None}
+            manifest = {"version": 0, "tasks": [], "init": {"kind": "random", "seed": 0}, "normalise": None}
             session.add(
                 Version(
                     id=new_id("ver"),
@@ -99,7 +102,7 @@ class Desk:
                 id=new_id("tsk"),
                 model_id=model_id,
                 number=number,
-                sha256="0" * 64,
+                sha256=hashlib.sha256(archive).hexdigest(),
                 bytes=len(archive),
                 media_type="zip",
                 classes={f"{number}a": 4, f"{number}b": 4},
@@ -123,7 +126,8 @@ class Desk:
         with self.db.write() as session:
             job = session.get_one(Job, job_id)
             model = session.get_one(Model, job.model_id)
-            return self._job(session, model, session.get_one(Task, job.task_id), retry_of=job_id)
+            task = session.get_one(Task, job.task_id)
+            return self._job(session, model, task, retry_of=job_id, again=True)
 
     def _job(self, session: Any, model: Model, task: Task, **values: Any) -> str:
         job = Job(
@@ -146,6 +150,11 @@ class Desk:
         session.add(job)
         session.flush()
         return job.id
+
+    def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
+        """What a person does: production goes back."""
+        actor = Actor(self.owner, None, "write")
+        return aliases.rollback(self.db, actor, model_id, "production", version=to, reason="worse")[0]
 
     def blob(self, text: str) -> str:
         path = self.folder / "blob"

@@ -210,10 +210,13 @@ def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
 
 def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False)
-    problem = Rejected("All images are broken.", extra={"report": {"rejected": [{"path": "x"}]}})
+    report = {"rejected": [{"path": "x", "reason": "empty"}], "rejected_count": 1}
+    problem = Rejected("All images are broken.", extra={"report": report})
     assert claims.reject(desk.db, desk.claim(), problem) is State.REJECTED
     assert desk.job(job_id).error["code"] == "batch-rejected"
-    assert desk.task(job_id).report == {"rejected": [{"path": "x"}]}
+    assert desk.task(job_id).report == report
+    said = [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")]
+    assert said[1:] == ["1 image rejected: x (empty).", "Rejected: All images are broken."]
 
 
 @pytest.mark.parametrize("how", ["stopped", "requeue", "fail", "reject"])
@@ -238,7 +241,7 @@ def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> Non
     job_id = desk.submit(desk.model(), decoded=False)
     claim = desk.claim()
     claims.fail(desk.db, claim, "code", "x")
-    states = [event.data["state"] for event in desk.all(Event, job_id=job_id)]
+    states = [event.data["state"] for event in desk.all(Event, job_id=job_id, type="state")]
     assert states == ["validating", "failed"]
     assert desk.job(job_id).revision == 3
 

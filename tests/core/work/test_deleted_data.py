@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.db.tables import Alias, Part, Task, Version
+from core.db.tables import Alias, Model, Part, Task, Version
 from core.work import claim as claims
 from core.work import snapshots
 from core.work.publish import publish
@@ -75,22 +75,23 @@ def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: 
 
 
 def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
-    """A held version is not where `production` is; then `production` goes back to an old version."""
-    model = desk.model()
+    """A held version is not the line head; then production goes back to an old version, and forward again."""
+    model = desk.model(on_held="continue")
     learn(desk, model, "1")
     delete_data(desk, model, 1)
     learn(desk, model, "2", gate=0.9)
     run(desk)
     assert remembering(desk, model) == [1, 2]
     learn(desk, model, "3")
-    with desk.db.write() as session:
-        session.get_one(Alias, (model, "production")).version = 1
+    desk.roll_back(model)
     run(desk)
     assert remembering(desk, model) == [1, 2, 3]
     desk.submit(model)
     desk.claim()
+    # Production and head go forward again; the job goes on from the first version.
     with desk.db.write() as session:
         session.get_one(Alias, (model, "production")).version = 3
+        session.get_one(Model, model).head = 3
     run(desk)
     assert remembering(desk, model) == [1, 2, 3]
 

@@ -11,9 +11,21 @@ from safetensors.torch import save_file
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.work import predictor
-from core.work.predictor import Networks, answer
+from core.work.predictor import Loaded, Networks, answer
 
 ARCHITECTURE = {"name": "mlp", "hidden": [5]}
+ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
+
+
+def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
+    """What a version says of images. The header holds its manifest too."""
+    manifest = json.dumps(header["manifest"]).encode()
+    return [json.loads(item) for item in answer(networks, header, manifest, pixels.tobytes())]
+
+
+def loaded(networks: Networks, header: dict) -> Loaded:
+    manifest = json.dumps(header["manifest"]).encode()
+    return networks.get(header["owner"], header["version_id"], manifest, header["parts"])
 
 
 def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) -> None:
@@ -28,26 +40,26 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1}, "scenario": "class",
         "classes": ["ant", "bee"], "heads": [], "method": {"name": "icarl", "hyper": {"exemplars": 9}},
     }  # fmt: skip
-    header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, "task": None}
+    header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, **ASKED}
     networks = Networks()
     for _ in range(2):  # loaded, and then kept
-        found = json.loads(answer(networks, header, pixels.numpy()))
-        assert [p["label"] for p in found["predictions"][:2]] == ["ant", "bee"]
-        assert all(abs(sum(p["probabilities"].values()) - 1) < 1e-5 for p in found["predictions"])
+        found = said(networks, header, pixels.numpy())
+        assert [p["label"] for p in found[:2]] == ["ant", "bee"] and len(found) == 6
+        assert all(abs(sum(p["probabilities"].values()) - 1) < 1e-5 for p in found)
     head = {**manifest, "method": {"name": "finetune", "hyper": {}}}
     other = {**header, "version_id": "other", "manifest": head}
-    plain = json.loads(answer(networks, other, pixels.numpy()))
-    assert {p["label"] for p in plain["predictions"]} == {"ant"}  # a zero head: always the first class
+    plain = said(networks, other, pixels.numpy())
+    assert {p["label"] for p in plain} == {"ant"}  # a zero head: always the first class
 
 
 def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper(tmp_path: Path) -> None:
     manifest = {"image": {"size": 4, "channels": 1}, "architecture": ARCHITECTURE, "scenario": "class"}
     header = {
-        "version_id": "ver", "version": 1, "manifest": manifest, "task": None,
+        "version_id": "ver", "version": 1, "manifest": manifest, **ASKED,
         "parts": {"head": str(tmp_path / "deleted")},
     }  # fmt: skip
     with pytest.raises(predictor.Refused) as refused:
-        answer(Networks(), header, np.zeros((1, 4, 4, 1), np.uint8))
+        said(Networks(), header, np.zeros((1, 4, 4, 1), np.uint8))
     assert refused.value.kind == "gone"
 
 
@@ -69,14 +81,14 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
             "scenario": "class", "classes": list(network.classes), "heads": [], "network": network.describe(),
         }  # fmt: skip
         headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
-                        "task": None})  # fmt: skip
+                        **ASKED})  # fmt: skip
     pixels = torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).to(torch.uint8).numpy()
     together = Networks()
     for header in (*headers, *headers[::-1]):
-        assert answer(together, header, pixels) == answer(Networks(), header, pixels)
-    loaded = [together.get(h["version_id"], h["manifest"], h["parts"]).network for h in headers]
-    places = {t.data_ptr() for one in loaded for t in one.state_dict().values()}
-    assert len(places) == len(loaded[-1].state_dict()) + 2 * 2  # weight and bias of two earlier classifiers
+        assert said(together, header, pixels) == said(Networks(), header, pixels)
+    networks = [loaded(together, header).network for header in headers]
+    places = {t.data_ptr() for one in networks for t in one.state_dict().values()}
+    assert len(places) == len(networks[-1].state_dict()) + 2 * 2  # weight and bias of two earlier classifiers
 
 
 def test_what_no_kept_version_uses_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,5 +103,48 @@ def test_what_no_kept_version_uses_is_let_go(tmp_path: Path, monkeypatch: pytest
             "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
             "scenario": "class", "classes": ["ant", "bee"], "heads": [],
         }  # fmt: skip
-        networks.get(f"v{seed}", manifest, parts)
+        loaded(networks, {"version_id": f"v{seed}", "manifest": manifest, "parts": parts, **ASKED})
         assert set(networks._tensors) == set(parts.values())
+
+
+@pytest.fixture
+def header(tmp_path: Path) -> dict:
+    """What is asked of a version with the classes a … d."""
+    heads = HeadSpec(tuple("abcd"))
+    network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", heads, seed=3)
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.tensor([0.0, 3.0, 1.0, 1.0]))
+    parts = {name: str(tmp_path / name) for name in network.parts()}
+    for name, tensors in network.parts().items():
+        save_file(tensors, parts[name])
+    manifest = {
+        "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
+        "scenario": "class", "classes": list("abcd"), "heads": [],
+    }  # fmt: skip
+    return {"version_id": "ver", "version": 1, "manifest": manifest, "parts": parts, **ASKED}
+
+
+def test_the_most_probable_labels_come_first_and_as_many_as_asked_for(header: dict) -> None:
+    image = np.zeros((1, 4, 4, 1), np.uint8)
+    (all_of_them,) = said(Networks(), header, image)
+    assert list(all_of_them["probabilities"]) == ["b", "c", "d", "a"]
+    assert abs(sum(all_of_them["probabilities"].values()) - 1) < 1e-6
+    (two,) = said(Networks(), {**header, "top_k": 2}, image)
+    assert list(two["probabilities"]) == ["b", "c"]
+    assert two["probability"] == two["probabilities"]["b"] == all_of_them["probability"]
+
+
+def test_a_turn_that_has_taken_its_time_answers_the_first_images_alone(header: dict) -> None:
+    images = np.zeros((9, 4, 4, 1), np.uint8)
+    assert len(said(Networks(), header, images)) == 9
+    assert len(said(Networks(), {**header, "turn_s": 0}, images)) == 1
+
+
+def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header: dict) -> None:
+    networks = Networks()
+    loaded(networks, {**header, "owner": "modest", "version_id": "modest"})
+    for number in range(3 * predictor.KEPT_VERSIONS):
+        loaded(networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"})
+    assert "modest" in networks._kept and len(networks._kept) == predictor.KEPT_VERSIONS
+    assert f"greedy-{3 * predictor.KEPT_VERSIONS - 1}" in networks._kept

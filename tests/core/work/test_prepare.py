@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from core import damage
 from core.db.tables import Part, Task
 from core.errors import Invalid, LeaseLost, StoreCorrupt
+from core.store import Blobs
 from core.work import claim as claims
 from core.work import snapshots
 from core.work.prepare import prepare
@@ -57,14 +59,11 @@ def test_a_later_task_knows_its_parent_and_the_tasks_before(desk: Any) -> None:
     assert Path(spec["history"][0]["held_out"]).is_file()
 
 
-def test_only_ancestors_are_history(desk: Any) -> None:
-    from core.db.tables import Alias
-
+def test_only_what_the_parent_was_taught_is_history(desk: Any) -> None:
     model = desk.model()
     learn(desk, model, [("new", 1, 9, 10)])
     learn(desk, model, [("new", 1, 9, 10), ("new", 2, 9, 10)])
-    with desk.db.write() as session:
-        session.get_one(Alias, (model, "production")).version = 1  # rolled back
+    desk.roll_back(model)
     desk.submit(model)
     spec = spec_of(desk, desk.claim())
     assert (spec["parent"]["version"], [past["number"] for past in spec["history"]]) == (1, [1])
@@ -124,8 +123,20 @@ def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:
 def test_a_missing_blob_is_named(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     desk.blobs.delete(desk.task(job_id).train_sha256)
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
         spec_of(desk, desk.claim())
+
+
+def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_process_trusts_it(
+    desk: Any,
+) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    spec_of(desk, claim)  # hashes it
+    with desk.db.write() as session:
+        damage.mark(session, Blobs.key(desk.task(job_id).train_sha256), "digest", "", 1.0)
+    with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
+        spec_of(desk, claim)
 
 
 def test_a_zombie_prepares_nothing(desk: Any) -> None:

@@ -37,7 +37,7 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
             step(2, 64),
         ],
     )
-    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"]
+    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"][1:]  # after the claim's line
     assert [event.type for event in events] == ["progress", "progress", "metric", "log", "progress"]
     assert events[2].data == {"name": "loss", "step": 1, "value": 0.5}
     progress = desk.job(job_id).progress
@@ -87,7 +87,7 @@ def test_each_batch_is_one_revision(desk: Any) -> None:
 def test_other_events_are_left_out(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     record(desk.db, desk.claim(), [{"event": "done", "path": "/x"}])
-    assert [event.type for event in desk.all(Event, job_id=job_id)] == ["state"]
+    assert [event.type for event in desk.all(Event, job_id=job_id)] == ["log", "state"]  # of the claim
 
 
 def test_a_zombie_cannot_write_progress(desk: Any) -> None:
@@ -108,3 +108,34 @@ def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     record(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
     assert desk.job(job_id).progress["loss"] is None
     assert finite({"a": [1.0, float("inf")], "b": "x"}) == {"a": [1.0, None], "b": "x"}
+
+
+def said(desk: Any, job_id: str) -> list[str]:
+    return [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")][1:]
+
+
+def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    claim = desk.claim()
+    record(desk.db, claim, [step(10, 1000, epochs=2)])
+    desk.set(job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2})
+    record(desk.db, claim, [step(50, 5000, epochs=2), step(51, 5100, epochs=2, epoch=2)])
+    (line,) = said(desk, job_id)
+    assert line.startswith("Epoch 1 of 2, loss 0.5, ") and line.endswith(" images/s.")
+    stored = [e.data for e in desk.all(Event, job_id=job_id, type="progress")]
+    assert not [data for data in stored if "epochs" in data]
+
+
+@pytest.mark.parametrize(("epochs", "lines"), [(1, 1), (20, 20), (21, 11), (1000, 20), (10_000, 20)])
+def test_a_long_job_has_no_longer_a_log(desk: Any, epochs: int, lines: int) -> None:
+    job_id = desk.submit(desk.model())
+    reports = [
+        step(number, number, epoch=(number + 1) // 2, epochs=epochs, total_steps=2 * epochs)
+        for number in range(1, 2 * epochs + 1)
+    ]
+    claim = desk.claim()
+    for at in range(0, len(reports), 5000):
+        record(desk.db, claim, reports[at : at + 5000])
+    told = said(desk, job_id)
+    assert len(told) == lines
+    assert told[-1].startswith(f"Epoch {epochs:,} of {epochs:,}")

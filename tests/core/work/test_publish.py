@@ -13,7 +13,7 @@ from core.db.tables import AliasMove, Audit, Event, Model, Part, Result, Task, V
 from core.errors import LeaseLost, WrongState
 from core.work import claim as claims
 from core.work import publish as publishing
-from core.work.publish import publish
+from core.work.publish import Published, publish
 
 FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
@@ -26,13 +26,13 @@ def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = Non
     assert claim.job_id == job_id
     number = desk.job(job_id).task_number
     cells = cells or [("base", number, 1, 10), ("parent", number, 1, 10), ("new", number, 9, 10)]
-    return publish(desk.db, desk.store, claim, desk.result(parts, cells))
+    return publish(desk.db, desk.store, claim, desk.result(parts, cells)).number
 
 
 def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    assert publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS, ["weak"])) == 1
+    assert publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS, ["weak"])).number == 1
     job = desk.job(job_id)
     assert (job.state, job.version, job.fence) == ("succeeded", 1, None)
     version = desk.all(Version, model_id=model)[1]
@@ -108,7 +108,8 @@ def test_publishing_again_returns_the_same_version(desk: Any) -> None:
     model = desk.model()
     desk.submit(model)
     claim, result = desk.claim(), desk.result(FIRST, CELLS)
-    assert publish(desk.db, desk.store, claim, result) == publish(desk.db, desk.store, claim, result) == 1
+    first, again = publish(desk.db, desk.store, claim, result), publish(desk.db, desk.store, claim, result)
+    assert first == again == Published(1, "published")
     assert len(desk.all(Version, model_id=model)) == 2
     assert len(desk.all(Event, type="state")) == 2
 
@@ -117,10 +118,10 @@ def test_a_retry_after_the_commit_needs_no_result_folder(desk: Any) -> None:
     desk.submit(desk.model())
     claim = desk.claim()
     publish(desk.db, desk.store, claim, desk.result(FIRST, CELLS))
-    assert publish(desk.db, desk.store, claim, desk.folder / "gone") == 1
+    assert publish(desk.db, desk.store, claim, desk.folder / "gone").number == 1
 
 
-STEPS = ["_measure", "_judge", "_version", "_point", "move", "hold"]
+STEPS = ["_measure", "judge", "_version", "_end", "move", "hold"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -144,7 +145,7 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
     assert len(desk.all(Version)) == 1
     assert not desk.all(Part) and not desk.all(Result) and not desk.all(AliasMove) and not desk.all(Audit)
     assert desk.all(Model, id=model)[0].next_version == 1
-    assert publish(desk.db, desk.store, claim, result) == 1
+    assert publish(desk.db, desk.store, claim, result).number == 1
 
 
 def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
@@ -163,7 +164,7 @@ def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
         patched.setattr(Session, "commit", committed_but_not_told)
         with pytest.raises(ConnectionError):
             publish(desk.db, desk.store, claim, result)
-    assert publish(desk.db, desk.store, claim, result) == 1
+    assert publish(desk.db, desk.store, claim, result).number == 1
     assert learn(desk, model) == 2
     assert [version.number for version in desk.all(Version, model_id=model)] == [0, 1, 2]
 
@@ -182,7 +183,7 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
             publish(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.SUCCEEDED
     assert desk.keys("snapshots/")
-    assert publish(desk.db, desk.store, claim, result) == 1
+    assert publish(desk.db, desk.store, claim, result).number == 1
     assert not desk.keys("snapshots/")
 
 
@@ -196,9 +197,9 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
     with pytest.raises(LeaseLost):
         publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS))
     assert desk.state(job_id) is State.RUNNING
-    assert publish(desk.db, desk.store, owner, desk.result(FIRST, CELLS)) == 1
+    assert publish(desk.db, desk.store, owner, desk.result(FIRST, CELLS)).number == 1
     # After the fact it only learns which version there is.
-    assert publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS)) == 1
+    assert publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS)).number == 1
     assert [part.name for part in desk.all(Part)] == list(FIRST)
 
 
@@ -293,13 +294,25 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
         "checks": [
             {"name": "max_forgetting", "limit": 0.1, "value": pytest.approx(0.6), "passed": False},
             {"name": "min_new_task", "limit": 0.5, "value": 0.9, "passed": True},
+            {
+                "name": "lost_tasks",
+                "limit": 0,
+                "value": 0,
+                "passed": True,
+                "tasks": [],
+                "classes": [],
+            },
+            {"name": "parent_rolled_back", "limit": 1, "value": 1, "passed": True},
         ],
     }
     assert desk.aliases(model) == {"production": 1, "latest": 1}
-    assert desk.task(held.job_id).train_deleted_at is None
-    # The next task starts from production, not from what was held.
+    task = desk.task(held.job_id)
+    assert (task.standing, task.stops, task.train_deleted_at) == ("held", True, None)
+    logged = [e.data["message"] for e in desk.all(Event, job_id=held.job_id) if e.type == "log"]
+    assert any("is held by its gate: forgetting of earlier tasks is 0.6" in text for text in logged)
+    # The line waits; the next task will not start from what was held.
     desk.submit(model)
-    assert desk.claim().parent_version == 1
+    assert claims.claim(desk.db, "w", 60) is None
 
 
 def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
@@ -318,8 +331,17 @@ def test_undefined_figures_pass_the_gate(desk: Any) -> None:
     }  # fmt: skip
 
 
-def test_the_training_part_goes_at_publish(desk: Any) -> None:
+def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
     model = desk.model()
+    learn(desk, model)
+    task = desk.all(Task, model_id=model)[0]
+    assert task.train_deleted_at is None and desk.blobs.has(task.train_sha256)
+    with desk.db.read() as session:
+        assert task.train_until - desk.db.now(session) == pytest.approx(7 * 86_400, abs=60)
+
+
+def test_the_training_part_goes_at_publish_where_the_model_keeps_none(desk: Any) -> None:
+    model = desk.model(training_data_days=0.0)
     learn(desk, model)
     task = desk.all(Task, model_id=model)[0]
     assert task.train_deleted_at is not None
@@ -346,7 +368,7 @@ def test_held_out_counts_keeps_only_the_counts(desk: Any) -> None:
 
 
 def test_bytes_that_another_task_still_needs_are_not_deleted(desk: Any) -> None:
-    model, other = desk.model(), desk.model()
+    model, other = desk.model(training_data_days=0.0), desk.model(training_data_days=0.0)
     first, second = desk.submit(model), desk.submit(other)
     shared = desk.task(first).train_sha256
     with desk.db.write() as session:

@@ -88,6 +88,31 @@ def held_and_learned_again(desk: Any) -> Callable[[], bool]:
     return present
 
 
+def held_and_skipped(desk: Any) -> Callable[[], bool]:
+    learned(desk, gate=0.9, on_held="continue")
+    assert desk.all(Task)[0].standing == "skipped"
+    return kept(desk)
+
+
+def failed_and_stopping(desk: Any) -> Callable[[], bool]:
+    desk.submit(desk.model(on_failed="stop"))
+    claims.fail(desk.db, desk.claim(), "code", "x")
+    return kept(desk)
+
+
+def cancelled(desk: Any) -> Callable[[], bool]:
+    job = desk.submit(desk.model())
+    claim = desk.claim()
+    desk.set(job, state="cancelling")
+    claims.stopped(desk.db, claim)
+    return kept(desk)
+
+
+def published_and_not_kept(desk: Any) -> Callable[[], bool]:
+    learned(desk, training_data_days=0.0)
+    return kept(desk)
+
+
 def failed(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model())
     claims.fail(desk.db, desk.claim(), "code", "x")
@@ -221,10 +246,14 @@ TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
     ("archive, not decoded", archive, FOR_EVER),
     ("archive, dataset committed", archive_of_a_committed_dataset, 0),
     ("archive, rejected", archive_of_a_rejected_batch, 0),
-    ("training part, published", published, 0),
-    ("training part, held", held, 7),
-    ("training part, held and learned again", held_and_learned_again, 0),
+    ("training part, published", published, 7),
+    ("training part, published, training_data_days 0", published_and_not_kept, 0),
+    ("training part, held", held, FOR_EVER),
+    ("training part, held and skipped", held_and_skipped, 7),
+    ("training part, held and learned again", held_and_learned_again, 7),
     ("training part, failed", failed, 7),
+    ("training part, failed, and the line waits", failed_and_stopping, FOR_EVER),
+    ("training part, cancelled", cancelled, 7),
     ("training part, keep_training_data", kept_by_the_model, FOR_EVER),
     ("held-out part", held_out_of_a_model, FOR_EVER),
     ("held-out part, model deleted", held_out_of_a_deleted_model, 0),

@@ -101,7 +101,7 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
     snapshots.register(desk.db, desk.store, claim, desk.snapshot("weights"), {})
     desk.store.put_bytes(desk.job(job_id).snapshot["key"] + "tensors.safetensors", b"weighty")
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
-    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["warning"]
+    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["info", "warning"]
 
 
 @pytest.mark.parametrize("change", [{"recipe": {"method": {"name": "ewc-online"}}}, {"parent_version": 4}])

@@ -100,7 +100,7 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     def learn() -> int:
         while (claim := claims.claim(desk.db, "w", 60.0)) is None:
             time.sleep(0.01)  # the jobs that are left are all of a model that has one under way
-        number = publish.publish(desk.db, desk.store, claim, results.pop())
+        number = publish.publish(desk.db, desk.store, claim, results.pop()).number
         missing = [
             part.name for part in desk.all(Part) if not part.deleted_at and not desk.blobs.has(part.sha256)
         ]

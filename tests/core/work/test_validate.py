@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from core import damage
 from core.db.jobs import locked, move
 from core.db.states import Action, State
-from core.db.tables import Model
-from core.errors import LabelsInvalid, LeaseLost, Rejected, WrongState
+from core.db.tables import Event, Model, Task
+from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.ingest.ingest import Ingested
 from core.work import claim as claims
 from core.work import validate as validating
@@ -48,6 +49,16 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return validate
 
 
+def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run: Any) -> None:
+    job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
+    key = desk.task(job_id).archive_key
+    desk.store.put_bytes(key, b"ziq")
+    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
+        run(desk.claim())
+    with desk.db.read() as session:
+        assert [row.key for row in damage.marked(session, 9)] == [key]
+
+
 def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     run(desk.claim())
@@ -58,6 +69,50 @@ def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) ->
     assert desk.blobs.has(task.train_sha256) and desk.blobs.has(task.held_out_sha256)
     assert task.archive_key is None
     assert not desk.keys("archives/")
+    assert [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")] == [
+        "Attempt 1 began; the archive is decoded first.",
+        "Decoded 5 images of 2 classes: 4 to learn from, 1 held out to measure.",
+        "1 file ignored: not an image of a class.",
+        "one warning",
+    ]
+
+
+GIVEN = {"classes": {"new": ["cat"], "known": [], "look_alike": []}, "duplicates_policy": "drop"}
+
+
+def test_what_the_submit_said_and_was_told_outlives_the_decoding(
+    desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
+    with desk.db.write() as session:
+        session.query(Task).one().report = {**GIVEN, "notes": ["before"], "ignored": 9}
+    asked: dict[str, Any] = {}
+
+    def spy(*args: Any, **options: Any) -> Ingested:
+        asked.update(options)
+        made: Ingested = decode()(*args, **options)
+        return made
+
+    monkeypatch.setattr(validating, "ingest", spy)
+    run(desk.claim())
+    assert asked["duplicates"] == "drop"
+    assert desk.task(job_id).report == {"rejected": [], "ignored": 1, "duplicates": 0} | GIVEN
+
+
+def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(
+    desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.submit(desk.model(), decoded=False, archive=b"zip")
+    with desk.db.write() as session:
+        session.query(Task).one().report = GIVEN
+
+    def refuse(*_: Any, **__: Any) -> Ingested:
+        raise Rejected("Not one.", extra={"report": {"rejected_count": 7}})
+
+    monkeypatch.setattr(validating, "ingest", refuse)
+    with pytest.raises(Rejected) as caught:
+        run(desk.claim())
+    assert caught.value.extra["report"] == {"rejected_count": 7} | GIVEN
 
 
 def test_task_one_of_a_data_model_fixes_the_classes(
@@ -95,6 +150,7 @@ def test_a_crash_before_the_transaction_can_be_repeated(
         with pytest.raises(ZeroDivisionError):
             run(claim)
     assert desk.state(job_id) is State.VALIDATING
+    assert not [e for e in desk.all(Event, job_id=job_id, type="log") if "Decoded" in e.data["message"]]
     assert desk.task(job_id).train_sha256 is None
     assert desk.keys("archives/")
     run(claim)

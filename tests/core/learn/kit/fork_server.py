@@ -9,8 +9,6 @@ import json
 import os
 import sys
 
-import torch._dynamo  # noqa: F401 - otherwise the first optimizer of every child imports it
-
 from core.learn import job
 from core.learn.torchvision_import import torchvision_models
 
@@ -21,6 +19,10 @@ def child(request: dict) -> int:
         found.loader.exec_module(importlib.util.module_from_spec(found))
     with open(request["spec"]) as file:  # noqa: PTH123
         job.run(json.load(file), lambda event: None)
+    lean = (
+        "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
+    )  # torchvision imports the compiler itself
+    assert lean, "torch's compiler was imported: see core.learn.optim.eager"
     return 0
 
 

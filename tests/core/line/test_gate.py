@@ -4,21 +4,52 @@ from typing import Any
 
 import pytest
 
+from core.line.coverage import Lost
+from core.line.gate import Place, verdict
+from core.line.judgement import predicted_rise
 from core.matrix import Row
-from core.work.gate import verdict
-from core.work.result import JobResult
 
 ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1)]
 CELLS = {(1, 1): (9, 10), (2, 1): (7, 10), (2, 2): (8, 10)}
 
 
-def judged(gate: dict[str, Any], rise: float | None = None, version: int = 2) -> dict[str, Any]:
-    return verdict(gate, ROWS, CELLS, version, "class", rise)
+ALWAYS = ("lost_tasks", "parent_rolled_back")
 
 
-def test_without_limits_every_version_passes() -> None:
-    assert judged({}) == {"passed": True, "checks": []}
+def judged(
+    gate: dict[str, Any], rise: float | None = None, version: int = 2, place: Place | None = None
+) -> dict[str, Any]:
+    return verdict(gate, ROWS, CELLS, version, "class", place or Place(version - 1, version - 1), rise)
+
+
+def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The checks of what the model asks for, without those that are always made."""
+    return [check for check in found["checks"] if check["name"] not in ALWAYS]
+
+
+def test_without_limits_a_version_of_the_line_that_lost_nothing_passes() -> None:
+    found = judged({})
+    assert found["passed"] and [check["name"] for check in found["checks"]] == list(ALWAYS)
     assert judged({"max_forgetting": None, "max_predicted_loss_rise": None}, 1e9)["passed"]
+
+
+def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> None:
+    found = judged({}, place=Place(1, 1, Lost((2, 5), ("hat",))))
+    assert not found["passed"]
+    assert found["checks"][0] == {
+        "name": "lost_tasks", "limit": 0, "value": 2, "passed": False, "tasks": [2, 5], "classes": ["hat"],
+    }  # fmt: skip
+
+
+def test_a_model_that_allows_losses_still_names_them() -> None:
+    found = judged({}, place=Place(1, 1, Lost((2,), ("hat",)), may_lose=True))
+    assert found["passed"] and found["checks"][0]["tasks"] == [2]
+
+
+def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
+    found = judged({}, place=Place(2, 1))
+    assert not found["passed"]
+    assert found["checks"][1] == {"name": "parent_rolled_back", "limit": 1, "value": 2, "passed": False}
 
 
 @pytest.mark.parametrize(
@@ -33,14 +64,14 @@ def test_without_limits_every_version_passes() -> None:
 def test_each_limit_holds_what_is_beyond_it(name: str, passing: float, failing: float, value: float) -> None:
     for limit, passed in ((passing, True), (failing, False)):
         found = judged({name: limit}, 12.5)
-        (check,) = found["checks"]
+        (check,) = limits(found)
         assert (check["name"], check["limit"], check["passed"]) == (name, limit, passed)
         assert check["value"] == pytest.approx(value) and found["passed"] is passed
 
 
 def test_one_failed_check_holds_the_version() -> None:
     found = judged({"min_new_task": 0.5, "max_predicted_loss_rise": 1.0}, 2.0)
-    assert {check["name"]: check["passed"] for check in found["checks"]} == {
+    assert {check["name"]: check["passed"] for check in limits(found)} == {
         "min_new_task": True,
         "max_predicted_loss_rise": False,
     }
@@ -51,7 +82,7 @@ def test_one_failed_check_holds_the_version() -> None:
 def test_a_version_without_a_forecast_passes(limit: float) -> None:
     """As the first task's, and every version of a method that does not forecast."""
     found = judged({"max_predicted_loss_rise": limit}, None)
-    assert found["passed"] and all(check["value"] is None for check in found["checks"])
+    assert found["passed"] and all(check["value"] is None for check in limits(found))
     first = judged({"max_predicted_loss_rise": limit, "max_forgetting": 0.0}, None, version=1)
     assert first["passed"]
 
@@ -75,8 +106,8 @@ def test_a_forecast_that_is_no_finite_number_does_not_pass(rise: float) -> None:
         ({"forecast": {"predicted": None, "measured": 1.0, "tasks": {}}}, float("inf")),
     ],
 )
-def test_a_result_tells_its_forecast_and_that_it_was_not_finite(
+def test_a_manifest_tells_its_forecast_and_that_it_was_not_finite(
     document: dict[str, Any], rise: float | None
 ) -> None:
     """Results are read with null for what is no finite number."""
-    assert JobResult(document, [], []).predicted_rise == rise
+    assert predicted_rise(document) == rise

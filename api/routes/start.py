@@ -1,0 +1,33 @@
+"""`/`: where to go. For whoever opens the address that the service said at its start, in a browser or with curl."""
+
+from fastapi import APIRouter, Request, Response
+
+from api.answers import json_answer
+from api.schemas.health import Start
+
+router = APIRouter(tags=["health"])
+
+_TEXTS = {
+    "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the service made"
+    " an admin key, kept in `admin-key` in its data directory; POST /v1/keys makes others.",
+    "readme": "README.md, beside the code: its section “Use it” has the first requests.",
+}
+PATHS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/healthz",
+    "ready": "/readyz",
+    "models": "/v1/models",
+    "methods": "/v1/methods",
+}
+
+
+async def start(request: Request) -> Response:
+    """Where to go from here; needs no key and tells nothing of what the service holds."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    named = {"name": "Perennial", "version": request.app.version}
+    return json_answer({**named, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS})
+
+
+router.get("/", response_model=Start)(start)
+router.head("/", response_model=Start, operation_id="head_start")(start)

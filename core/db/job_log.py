@@ -1,0 +1,82 @@
+"""A job's log: the lines that a person reads to know what became of a batch, and why.
+
+Every line is written in the transaction of what it tells, so none is missing and none is untrue. What changes of a
+job's state say is here; what decoding and learning say is in `core.work`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from core.db.states import Action, State
+from core.db.tables import Event, Job, Task
+
+Level = Literal["info", "warning", "error"]
+Line = tuple[Level, str]
+
+
+def add(session: Session, job_id: str, line: Line, now: float) -> None:
+    """Write a line in the caller's transaction."""
+    level, message = line
+    session.add(Event(job_id=job_id, type="log", data={"level": level, "message": message}, at=now))
+
+
+def accepted(session: Session, job: Job, task: Task, now: float) -> None:
+    """The first lines of a job's log: what was submitted, and what was said of it then."""
+    named = f" ({task.name})" if task.name else ""
+    images, classes = sum(task.classes.values()), len(task.classes)
+    many = f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
+    add(
+        session,
+        job.id,
+        ("info", f"Accepted as task {task.number}{named}: {many} by their names, {task.bytes:,} bytes."),
+        now,
+    )
+    for text in task.warnings:
+        add(session, job.id, ("warning", str(text)), now)
+
+
+def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) -> Line | None:
+    """What a change of state says; None where the one who makes it says more (decoded, published).
+
+    Args:
+        job: in its new state.
+        data: of the event: `attempt`, `reason`, `strikes`, `error`.
+    """
+    reason = str(data.get("reason", "")).rstrip(".")
+    state = State(job.state)
+    if state in (State.VALIDATING, State.RUNNING):
+        if before is not State.QUEUED:
+            return None
+        first = (
+            "the archive is decoded first" if state is State.VALIDATING else "the images are decoded already"
+        )
+        return "info", f"Attempt {job.attempt} began; {first}."
+    if state is State.QUEUED:
+        return _queued(action, reason, int(data.get("strikes", 0)))
+    if state in (State.REJECTED, State.FAILED):
+        detail = str((data.get("error") or {}).get("detail") or reason)
+        return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
+    because = f": {reason}" if reason else ""
+    ended = {
+        State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot.",
+        State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
+        State.CANCELLING: f"A cancel was asked for{because}.",
+        State.CANCELLED: f"Cancelled{because}.",
+    }
+    return ("info", ended[state]) if state in ended else None
+
+
+def _queued(action: Action, reason: str, strikes: int) -> Line:
+    if action is Action.RETRY:
+        return "info", "A retry was asked for: the job waits for a worker."
+    if action is Action.RESUME:
+        return "info", "Resumed: the job waits for a worker."
+    if action is Action.RELEASE:
+        return (
+            "info",
+            f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one follows.",
+        )
+    lost = f" {strikes} in a row without a new snapshot so far." if strikes else ""
+    return "warning", f"The attempt was lost: {reason}. Another one follows.{lost}"

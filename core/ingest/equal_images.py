@@ -1,0 +1,96 @@
+"""Images of a batch with the same bytes: duplicates, contradicting labels, and what a policy drops of them.
+
+Equal are the bytes of the file as sent (of the row, in an npz), not the pixels: the same photo saved twice is two
+images.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from core.ingest.limits import REPORT_FILES
+from core.ingest.names import show
+
+DuplicatesPolicy = Literal["keep", "drop"]
+"""keep: every image counts. drop: of equal images of one class, the first in the archive's order counts, in the
+training part and in the archive's own test part each. An image that is in both parts stays in both and is warned
+about; equal images of different classes all stay, and are conflicts."""
+_Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EqualImages:
+    """Row numbers of a batch's usable images, in the archive's order.
+
+    duplicates: (a row, the first row with the same bytes); conflicts: (the first row with these bytes, the first
+    one with them and another class), a pair for each further class; repeated: True for rows that have an earlier one
+    of the same bytes, class and part.
+    """
+
+    duplicates: list[tuple[int, int]]
+    conflicts: list[tuple[int, int]]
+    repeated: npt.NDArray[np.bool_]
+
+
+def find_equal(
+    digests: npt.NDArray[np.uint8], labels: _Rows, test: npt.NDArray[np.bool_], good: npt.NDArray[np.bool_]
+) -> EqualImages:
+    """digests uint8 [N, 16]; labels [N]; test, good: True for the own test part and for usable images [N]."""
+    rows = np.flatnonzero(good)
+    repeated = np.zeros(len(good), np.bool_)
+    if not rows.size:
+        return EqualImages([], [], repeated)
+    keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    first_of = rows[first[group]]  # per row, the first with its bytes
+    later = first_of != rows
+    duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
+    at = _firsts(group, labels[rows])  # one per bytes and class
+    at = at[later[at]]
+    conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
+    repeated[rows] = True
+    repeated[rows[_firsts(group, 2 * labels[rows] + test[rows])]] = False
+    return EqualImages(duplicates, conflicts, repeated)
+
+
+def reported(
+    found: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
+) -> dict[str, Any]:
+    """What the report says: {"duplicates", "duplicate_paths", "conflicts", "conflicts_count"}."""
+    return {
+        "duplicates": len(found.duplicates),
+        "duplicate_paths": [
+            {"path": names(row), "same_as": names(first)} for row, first in found.duplicates[:REPORT_FILES]
+        ],
+        "conflicts": [
+            {
+                "paths": [names(first), names(row)],
+                "labels": [classes[labels[first]], classes[labels[row]]],
+            }
+            for first, row in found.conflicts[:REPORT_FILES]
+        ],
+        "conflicts_count": len(found.conflicts),
+    }
+
+
+def conflict_warning(report: dict[str, Any]) -> str | None:
+    """A sentence about contradicting labels, None where there are none."""
+    count = report["conflicts_count"]
+    if not count:
+        return None
+    first = report["conflicts"][0]
+    (a, b), (x, y) = first["paths"], first["labels"]
+    times = (
+        "The same image has two classes" if count == 1 else f"{count} times the same image has two classes"
+    )
+    return f"{times}: {show(a)} is {show(x)} and {show(b)} is {show(y)}. What contradicts itself cannot be learned."
+
+
+def _firsts(group: _Rows, other: _Rows) -> _Rows:
+    """Index of the first row of each pair (group, other), rising."""
+    pairs = group.astype(np.int64) * (int(other.max()) + 1) + other
+    _, first = np.unique(pairs, return_index=True)
+    return np.sort(first).astype(np.int64)

@@ -1,0 +1,77 @@
+"""What a version was taught, and what it lacks of what its model must not lose.
+
+`manifest.tasks` names the tasks that a version was taught, in order. All code asks it, never the chain of parents: a
+version may one day come from two, or have a task taken out.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.tables import Model, Task
+from core.line.standing import DEMANDED, Standing, open_tasks, standing
+
+S = Standing
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Tasks that a version must cover and does not, and the classes that it therefore cannot name."""
+
+    tasks: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+def taught(manifest: Mapping[str, Any]) -> list[int]:
+    """The tasks that the version of this manifest was taught, in order."""
+    return list(manifest["tasks"])
+
+
+def with_task(manifest: Mapping[str, Any], number: int) -> list[int]:
+    """What a version is taught that learns task `number` on top of the version of this manifest."""
+    before = taught(manifest)
+    return before if number in before else [*before, number]
+
+
+def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
+    """What a version that was taught `tasks` lacks of what is learned or rolled back.
+
+    In the data scenario every task has the model's classes, so that only a class that no other task shows is lost.
+
+    Args:
+        again: whether the version's task was learned again. Tasks that are to be learned again after it are not asked of
+            it, or several could never be brought back; of all other versions they are, since learning them may fail.
+    """
+    query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
+    missing = set(session.scalars(query)) - set(tasks)
+    if missing and again:
+        missing -= open_tasks(session, model.id).keys()
+    if not missing:
+        return Lost()
+    of_lost, kept = _classes(session, model, missing), _labels(_classes(session, model, tasks))
+    if model.scenario == "data":
+        of_lost = {number: labels for number, labels in of_lost.items() if labels - kept}
+    labels = _labels(of_lost) if model.scenario == "task" else _labels(of_lost) - kept
+    return Lost(tuple(sorted(of_lost)), tuple(sorted(labels)))
+
+
+def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
+    """Rolled back and skipped tasks that a version which was taught `tasks` does not contain, with where they stand now."""
+    query = select(Task).where(Task.model_id == model.id, Task.standing.in_((S.ROLLED_BACK, S.SKIPPED)))
+    found = [task for task in session.scalars(query.order_by(Task.number)) if task.number not in tasks]
+    unfinished = open_tasks(session, model.id) if found else {}
+    return [(task, standing(task, unfinished.get(task.number))) for task in found]
+
+
+def _classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+    query = select(Task.number, Task.classes).where(
+        Task.model_id == model.id, Task.number.in_(sorted(numbers))
+    )
+    return {number: set(classes) for number, classes in session.execute(query)}
+
+
+def _labels(classes: Mapping[int, set[str]]) -> set[str]:
+    return set().union(*classes.values()) if classes else set()

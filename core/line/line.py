@@ -1,0 +1,263 @@
+"""Every change of a model's line: a version is published or held, promoted, rolled back, left, judged again.
+
+The line head (`Model.head`) is the version that the next task starts from. While production follows it names the head;
+a rollback moves both back and pins production, and later versions move the head alone. Each function is called with
+the model's row locked, writes standings, aliases and their history together, and says what was lost on the way.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.jobs import is_unfinished
+from core.db.states import State
+from core.db.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
+from core.line import words
+from core.line.coverage import taught
+from core.line.judgement import judge
+from core.line.standing import ENDED, Standing, open_tasks, settle
+
+PRODUCTION, LATEST = "production", "latest"
+DAY_S = 86_400.0
+STOP = "stop"
+_REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCELLED})
+"""Standings that the end of a job replaces: no version was made of the task yet."""
+
+
+@dataclass(frozen=True)
+class Mover:
+    """Who moves an alias, and why. `cause`: publish, set, rollback or follow; `actor`: a key's id, None for a worker."""
+
+    cause: str
+    actor: str | None = None
+    reason: str | None = None
+
+
+PUBLISH = Mover("publish")
+
+
+def locked(session: Session, model_id: str) -> Model:
+    """The model's row as it is now, held until the transaction ends."""
+    return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
+
+
+def version_of(session: Session, model: Model, number: int) -> Version | None:
+    """The model's version of that number."""
+    query = select(Version).where(Version.model_id == model.id, Version.number == number)
+    return session.scalars(query).one_or_none()
+
+
+def head_of(session: Session, model: Model) -> Version:
+    """The version that the next task starts from."""
+    found = version_of(session, model, model.head)
+    assert found is not None, "a head is a version of its model"
+    return found
+
+
+def publish(
+    session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
+) -> None:
+    """A version becomes the line head, and production where that follows."""
+    version.status = "published"
+    model.head = version.number
+    settle(task, Standing.LEARNED, now)
+    _date(model, task, now)
+    _newest(session, model, version, now)
+    if model.production_follows:
+        point(session, model, PRODUCTION, version.number, now, mover)
+
+
+def hold(session: Session, model: Model, task: Task, now: float) -> None:
+    """A version failed its gate: the line stops at its task, or goes on without it where the model says so.
+
+    A task that the line head was taught meanwhile stays learned, and one that was rolled back is still asked for.
+    """
+    if task.number in taught(head_of(session, model).manifest):
+        return
+    if model.on_held == STOP:
+        settle(task, Standing.HELD, now, stops=True)
+    elif task.standing != Standing.ROLLED_BACK:
+        skip(model, task, now)
+
+
+def skip(model: Model, task: Task, now: float) -> None:
+    """The line goes on without a task that was held; its training part is kept for a while from now on."""
+    settle(task, Standing.SKIPPED, now)
+    _date(model, task, now)
+
+
+def discard(model: Model, task: Task, now: float) -> None:
+    """Nobody wants a task."""
+    dated = task.standing == Standing.HELD
+    settle(task, Standing.DISCARDED, now)
+    if dated:
+        _date(model, task, now)
+
+
+def _date(model: Model, task: Task, now: float) -> None:
+    """Keep a training part for a while from now on, or as long as was said before."""
+    until = now + model.training_data_days * DAY_S
+    task.train_until = until if task.train_until is None else max(task.train_until, until)
+
+
+def ended(session: Session, job: Job, now: float) -> None:
+    """A job ended without a version, in the state that it has now: its task stands so, or where it stood before."""
+    model = locked(session, job.model_id)
+    task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
+    to = ENDED[State(job.state)]
+    if task.standing in _REPLACED:
+        wanted = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
+        settle(task, to, now, stops=wanted == STOP)
+    session.flush()
+    judge_again(session, model, now)
+
+
+def judge_again(session: Session, model: Model, now: float) -> list[int]:
+    """Judge the held versions by where tasks stand now; publish those that pass. Returns their numbers."""
+    if model.deleted_at is not None:
+        return []
+    query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
+    unfinished = open_tasks(session, model.id)
+    passed = []
+    for task in session.scalars(query.order_by(Task.number)).all():
+        version = None if task.number in unfinished else held_version(session, task)
+        if version is None:
+            continue
+        gate = judge(session, model, version)
+        if gate != version.gate:
+            version.gate = gate
+        if gate["passed"]:
+            publish(session, model, task, version, now)
+            version.warnings = [*version.warnings, words.became(version, model)]
+            record_publish(session, model, version, now, judged="again")
+            passed.append(version.number)
+    session.flush()
+    return passed
+
+
+def held_version(session: Session, task: Task) -> Version | None:
+    """The newest version of a task, if it is held."""
+    query = select(Version).where(Version.model_id == task.model_id, Version.task_number == task.number)
+    newest = session.scalars(query.order_by(Version.number.desc()).limit(1)).one_or_none()
+    return newest if newest is not None and newest.status == "held" else None
+
+
+def promote(session: Session, model: Model, target: Version, mover: Mover, now: float) -> list[Task]:
+    """Put production on a version; returns the tasks that the line has lost by it.
+
+    The newest version of the line, and one that is newer than it, make production follow again; an older one pins it,
+    and what it was not taught is rolled back. A held one is published by it; where its task was still to be settled the
+    line goes on from it, and what it passes over is skipped. While production is pinned it may move forward within the
+    line, which goes on undisturbed.
+    """
+    held, head = target.status == "held", model.head
+    settles = held and _stands_held(session, target)
+    if target.number < head and not held and _between(session, model, target):
+        point(session, model, PRODUCTION, target.number, now, mover)
+        return []
+    model.head, model.production_follows = target.number, settles or target.number >= head
+    if held:
+        target.status = "published"
+        target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
+        _newest(session, model, target, now)
+        # Not in the job's log: whoever retries that job holds its row and waits for the model's.
+        target.warnings = [*target.warnings, words.overruled(target, mover.reason or "")]
+    point(session, model, PRODUCTION, target.number, now, mover)
+    passed_over = settles or (held and target.number > head)
+    return _recount(session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK)
+
+
+def _stands_held(session: Session, version: Version) -> bool:
+    """Whether the task of a version waits for a person."""
+    query = select(Task.standing).where(Task.model_id == version.model_id, Task.number == version.task_number)
+    return session.scalar(query) == Standing.HELD
+
+
+def follow(session: Session, model: Model, mover: Mover, now: float) -> None:
+    """Production moves to the line head and follows it from now on."""
+    model.production_follows = True
+    point(session, model, PRODUCTION, model.head, now, mover)
+
+
+def point(session: Session, model: Model, name: str, number: int, now: float, mover: Mover) -> Alias:
+    """Move an alias, made when new, with a row of history; the same target again changes nothing."""
+    alias = session.get(Alias, (model.id, name), with_for_update=True)
+    previous = None if alias is None else alias.version
+    if alias is None:
+        alias = Alias(model_id=model.id, name=name, version=number, updated_at=now)
+        session.add(alias)
+    elif previous == number:
+        return alias
+    alias.version, alias.updated_at = number, now
+    session.add(
+        AliasMove(
+            model_id=model.id,
+            alias=name,
+            version=number,
+            previous=previous,
+            cause=mover.cause,
+            actor=mover.actor,
+            reason=mover.reason,
+            at=now,
+        )
+    )
+    return alias
+
+
+def _newest(session: Session, model: Model, version: Version, now: float) -> None:
+    """`latest` moves to a version that was just published, if none is newer."""
+    latest = session.get(Alias, (model.id, LATEST))
+    if latest is None or latest.version < version.number:
+        point(session, model, LATEST, version.number, now, PUBLISH)
+
+
+def _between(session: Session, model: Model, target: Version) -> bool:
+    """Whether a pinned production would move forward to `target`, and the line head comes from it."""
+    production = session.get(Alias, (model.id, PRODUCTION))
+    if model.production_follows or production is None or target.number <= production.version:
+        return False
+    query = select(Version.number, Version.parent).where(
+        Version.model_id == model.id, Version.number >= target.number
+    )
+    parents = {number: parent for number, parent in session.execute(query)}
+    number: int | None = model.head
+    while number is not None and number > target.number:
+        number = parents.get(number)
+    return number == target.number
+
+
+def _recount(session: Session, model: Model, head: Version, now: float, lost_as: Standing) -> list[Task]:
+    """After the head was moved by hand: what it was taught is learned, what was learned before is `lost_as`."""
+    covered = set(taught(head.manifest))
+    query = select(Task).where(Task.model_id == model.id, Task.standing.is_not(None)).order_by(Task.number)
+    gone = []
+    for task in session.scalars(query.with_for_update()):
+        if task.number in covered:
+            if task.standing != Standing.LEARNED:
+                settle(task, Standing.LEARNED, now)
+                _date(model, task, now)
+        elif task.standing == Standing.LEARNED or (
+            task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
+        ):
+            settle(task, lost_as, now)
+            gone.append(task)
+    session.flush()
+    return gone
+
+
+def waiting_job(session: Session, model: Model) -> str | None:
+    """A job of the model that may run next, to be rung for; None when none is queued."""
+    query = select(Job.id).where(
+        Job.model_id == model.id, is_unfinished(Job.state), Job.state == str(State.QUEUED)
+    )
+    return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
+
+
+def record_publish(session: Session, model: Model, version: Version, now: float, **how: str) -> None:
+    """The audit row of a version that was made, or that a gate let pass later; `how` names the job or the judgement."""
+    data = {"model": model.id, "version": version.number, "status": version.status, **how}
+    row = Audit(
+        at=now, owner_id=model.owner_id, actor=None, action="version.publish", object=version.id, data=data
+    )
+    session.add(row)

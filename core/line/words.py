@@ -1,0 +1,186 @@
+"""The line in sentences that a person reads: why a version is held, what one lacks, what to send."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from core.db.tables import Model, Task, Version
+from core.line.standing import Standing
+
+_SHOWN = 5
+"""Classes named in a sentence."""
+SETTLED_BY = "The model's `attention` has the requests that settle it."
+
+
+def date(at: float) -> str:
+    """A day, such as 2026-11-29."""
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def listed(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and 7 more`; `last`: and, or."""
+    shown = list(words[:most])
+    if len(words) > most:
+        shown.append(f"{len(words) - most} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {last} {shown[-1]}"
+
+
+def called(task: Task) -> str:
+    """`task 2 (“week-32”, classes coat and hat)`."""
+    name = f"“{task.name}”, " if task.name else ""
+    several = "es" * (len(task.classes) > 1)
+    classes = f"class{several} {listed(sorted(task.classes))}" if task.classes else "no classes"
+    return f"task {task.number} ({name}{classes})"
+
+
+def can_relearn(task: Task) -> bool:
+    """Whether a task's training part, or its archive, is there to be learned again."""
+    decoded = task.train_sha256 is not None and task.train_deleted_at is None
+    return task.data_deleted_at is None and (decoded or task.archive_key is not None)
+
+
+def until(model: Model, task: Task) -> str:
+    """How long a task can be learned again; what is said of one that cannot."""
+    if task.data_deleted_at is not None:
+        return f"its images were deleted on {date(task.data_deleted_at)}"
+    if task.train_deleted_at is not None:
+        return f"its training images went on {date(task.train_deleted_at)}"
+    if model.keep_training_data or task.stops or task.train_until is None:
+        return "its training images are kept"
+    return f"its training images are kept until {date(task.train_until)}"
+
+
+def kept_until(model: Model, task: Task) -> float | None:
+    """When a task's training part goes (seconds since 1970); None: it is gone, or nothing is decided."""
+    undecided = model.keep_training_data or task.stops or not can_relearn(task)
+    return None if undecided else task.train_until
+
+
+def relearn(model: Model, task: Task) -> str:
+    """What brings a task back that the line lacks."""
+    path = f"POST /v1/models/{model.name}/tasks/{task.number}"
+    if can_relearn(task):
+        return (
+            f"Learn it again with {path}/relearn ({until(model, task)}), or discard it with {path}/discard."
+        )
+    return (
+        f"It cannot be learned again, since {until(model, task)}: upload the batch again as a new task if its classes are "
+        f"wanted, and discard this one with {path}/discard."
+    )
+
+
+def demanded(model: Model) -> str:
+    """What the gate says of a version that lacks a task which was rolled back."""
+    if model.allow_lost_classes:
+        return "the model allows versions without it (`allow_lost_classes`)"
+    if model.scenario == "data":
+        return "the gate holds a version that lacks a class which no other task shows"
+    return "the gate holds a version that lacks it"
+
+
+def missing(model: Model, task: Task, standing: Standing, subject: str = "The new version") -> str:
+    """That a version lacks a task, why, and what to do."""
+    does = "will not contain" if subject == "The new version" else "does not contain"
+    said = f"{subject} {does} {called(task)}"
+    if standing in (Standing.QUEUED, Standing.RUNNING):
+        return f"{said}, which is being learned again."
+    if standing is Standing.SKIPPED:
+        return f"{said}, which was skipped. {relearn(model, task)}"
+    return f"{said}, which was rolled back: {demanded(model)}. {relearn(model, task)}"
+
+
+def lost_by_move(model: Model, task: Task, version: int) -> str:
+    """What a move of production has cost."""
+    return f"Version {version} was not taught {called(task)}. {relearn(model, task)}"
+
+
+def passes_now(version: int) -> str:
+    """That a held version was judged again."""
+    return f"Version {version} was held, passes its gate now and is published."
+
+
+def held(version: int, gate: Mapping[str, Any]) -> str:
+    """`Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
+    reasons = [_reason(check) for check in gate["checks"] if not check["passed"]]
+    return f"Version {version} is held by its gate: {'; '.join(reasons)}."
+
+
+def _reason(check: Mapping[str, Any]) -> str:
+    name, limit, value = check["name"], check["limit"], check["value"]
+    if name == "lost_tasks":
+        classes = check["classes"]
+        what = f", so that it cannot name {listed(classes, 20)}" if classes else ""
+        numbers = listed([str(number) for number in check["tasks"]], 20)
+        return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{what}"
+    if name == "parent_rolled_back":
+        head = "another one" if limit is None else f"version {limit}"
+        return f"it was learned from version {value}, and production was moved so that the line goes on from {head}"
+    figure = "no finite number" if value is None else f"{value:.3g}"
+    what = {
+        "max_forgetting": "forgetting of earlier tasks",
+        "min_new_task": "accuracy on the new task",
+        "min_acc": "mean accuracy over all tasks",
+        "max_predicted_loss_rise": "the predicted rise of earlier tasks' loss",
+    }.get(name, str(name))
+    bound = "at most" if name.startswith("max_") else "at least"
+    return f"{what} is {figure}, {bound} {limit:.3g} is asked for"
+
+
+def stopped(model: Model, task: Task, version: Version) -> str:
+    """What a held version means for the line, and what settles it."""
+    again = (
+        f"learns {called(task)} again, discards the task" if can_relearn(task) else f"discards {called(task)}"
+    )
+    return (
+        f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, {again}, or "
+        f"continues without it.{first_mend(model, version)}"
+    )
+
+
+def first_mend(model: Model, version: Version) -> str:
+    """What lets a held version pass that lacks tasks: to learn its own task again would not bring them back."""
+    numbers = [n for check in version.gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
+    if not numbers or model.allow_lost_classes:
+        return ""
+    tasks = listed([str(number) for number in numbers], 20)
+    paths = f"POST /v1/models/{model.name}/tasks/{numbers[0]}"
+    return (
+        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({paths}/relearn) and then this one, or discard "
+        f"{'them' if len(numbers) > 1 else 'it'} ({paths}/discard): version {version.number} is then judged again."
+    )
+
+
+def waits(task: Task, version: Version | None, again: bool) -> str:
+    """Why a batch waits. `version`: the held one; `again`: whether the task is being learned again."""
+    settled_by = "It is being learned again." if again else SETTLED_BY
+    if version is None:
+        why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
+        return f"This batch waits for {called(task)}, {why} {settled_by}"
+    return f"This batch waits for {called(task)}. {held(version.number, version.gate)} {settled_by}"
+
+
+def went_on(model: Model, task: Task, known: bool) -> str:
+    """What a held version means where the line does not stop for it. `known`: the line head was taught the task."""
+    if known:
+        return f"The line goes on from version {model.head}, which knows {called(task)}."
+    return f"The line goes on without {called(task)}. {relearn(model, task)}"
+
+
+def pinned(model: Model, production: int) -> str:
+    """What a model says whose production does not follow."""
+    moves = f"moves it to version {model.head}, the newest, and " if model.head != production else ""
+    return (
+        f"Production stays on version {production}, where a person put it: later versions are published and not "
+        f"promoted. POST /v1/models/{model.name}/aliases/production/follow {moves}lets it follow later ones."
+    )
+
+
+def became(version: Version, model: Model) -> str:
+    """That a version which was held is published after all."""
+    where = "it is in production" if model.production_follows else "production does not follow it"
+    return f"Version {version.number} is published now, and {where}."
+
+
+def overruled(version: Version, reason: str) -> str:
+    """That a person put a held version in production."""
+    return f"A person put version {version.number} in production against its gate: “{reason}”."

@@ -1,0 +1,174 @@
+"""What may be started: a network's parameters, and an estimate of the memory that a job takes, before there is a job.
+
+The estimate is a sum of three: copies of the weights, activations, and the rest. It is made to lie above what a job
+takes (measured: 1.2 to 2.7 times, `docs/limits.md`), since the other error ends jobs at their bound.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.db.tables import Model, Task
+from core.errors import JobTooLarge
+from core.requests.network_size import Size, size_of
+from core.settings import Settings
+
+Json = Mapping[str, Any]
+FLOAT_BYTES = 4
+EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
+"""Images of one pass without gradients, and their pixels, as `core.learn.evaluate` has them."""
+PASSING = 3
+"""Of the widest layer, what a pass holds beside what it keeps: its input, its output and the work space of the operation."""
+FIXED_BYTES = 640 << 20
+"""What every job takes: work space of the operations, and images scaled in advance."""
+MOST_EARLIER = 20
+"""Earlier tasks for each of which a method keeps more; the oldest share."""
+_KEPT_IMAGES = ("buffer", "exemplars")
+_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job has to do beside its recipe: how many tasks the model has then, and images that they have shown."""
+
+    tasks: int = 1
+    images: int = 0
+
+
+FIRST = Work()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The bounds: parameters of a network, and bytes of a job; 0: none."""
+
+    max_parameters: int = 0
+    job_bytes: int = 0
+
+    @staticmethod
+    def of(settings: Settings) -> "Admission":
+        """Those of the settings."""
+        return Admission(settings.max_parameters, settings.admitted_job_bytes)
+
+    def check_network(self, architecture: Json, image: Json) -> None:
+        """Raises JobTooLarge for a network with more parameters than one may have."""
+        size = size_of(architecture, image)
+        if size is not None:
+            self._check_parameters(architecture, size.parameters)
+
+    def check_job(
+        self, catalogue: Json, architecture: Json, image: Json, recipe: Json, work: Work = FIRST
+    ) -> None:
+        """Raises JobTooLarge, with the arithmetic, for a job that would take more than one may.
+
+        Args:
+            recipe: resolved.
+        """
+        size = size_of(architecture, image)
+        if size is None:
+            return  # an architecture of somebody's own: its jobs have their bound all the same
+        entry = catalogue["methods"][recipe["method"]["name"]]
+        networks = work.tasks if entry.get("family") == "der-net" else 1
+        self._check_parameters(architecture, networks * size.parameters)
+        estimate = estimated(entry, size, image, recipe, work)
+        if self.job_bytes and estimate.bytes > self.job_bytes:
+            raise JobTooLarge(
+                f"{estimate.said()} One job may take {_gb(self.job_bytes)} here (PERENNIAL_JOB_MEMORY_BYTES). "
+                "Take a smaller architecture, image.size or recipe.batch_size, or another method.",
+                fields=[{"field": "architecture", "message": f"a job would take {_gb(estimate.bytes)}"}],
+                extra={"needed": estimate.bytes, "limit": self.job_bytes},
+            )
+
+    def _check_parameters(self, architecture: Json, parameters: int) -> None:
+        if self.max_parameters and parameters > self.max_parameters:
+            raise JobTooLarge(
+                f"The network {architecture['name']} would have {parameters:,} parameters; one may have "
+                f"{self.max_parameters:,} here (PERENNIAL_MAX_PARAMETERS). Take a smaller one.",
+                fields=[{"field": "architecture", "message": f"{parameters:,} parameters"}],
+                extra={"needed": parameters, "limit": self.max_parameters},
+            )
+
+
+ANY = Admission()
+"""Takes everything: for callers without bounds."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A job's memory as a sum; `said` has it in words."""
+
+    method: str
+    parameters: int
+    copies: float
+    images: int  # whose activations are held
+    activations: int  # float32 values of one image
+    kept: int  # bytes of images that the method keeps
+
+    @property
+    def weight_bytes(self) -> int:
+        return int(self.parameters * FLOAT_BYTES * self.copies)
+
+    @property
+    def activation_bytes(self) -> int:
+        return self.images * self.activations * FLOAT_BYTES
+
+    @property
+    def bytes(self) -> int:
+        return self.weight_bytes + self.activation_bytes + self.kept + FIXED_BYTES
+
+    def said(self) -> str:
+        return (
+            f"A job of this model would take about {_gb(self.bytes)}: {self.parameters:,} parameters × {FLOAT_BYTES} "
+            f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "
+            f"{self.method} keeps) = {_gb(self.weight_bytes)}; activations of {self.images} images × "
+            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; kept images and the rest "
+            f"{_gb(self.kept + FIXED_BYTES)}."
+        )
+
+
+def estimated(entry: Json, size: Size, image: Json, recipe: Json, work: Work) -> Estimate:
+    """The memory of a job.
+
+    Args:
+        entry: the catalogue's, of the method; its `footprint` says what it holds.
+        recipe: resolved.
+    """
+    method, footprint = recipe["method"], entry.get("footprint") or {}
+    copies = float(footprint.get("copies", 7.0))
+    for hyper, by_value in (footprint.get("copies_with") or {}).items():
+        copies = float(by_value.get(method.get(hyper), copies))
+    earlier = min(work.tasks - 1, MOST_EARLIER)
+    copies += float(footprint.get("growing", 0.0)) * earlier
+    if size.shared:
+        copies += float(footprint.get("examples", 0.0))
+    optimizer = recipe.get("optimizer") or {}
+    head_alone = recipe.get("depth") == 1
+    if head_alone:
+        copies -= 1  # no gradients
+    elif optimizer.get("momentum", 0.9) or optimizer.get("name", "sgd") != "sgd":
+        copies += _MOMENTS.get(optimizer.get("name", "sgd"), 2)
+    training = float(footprint.get("batches", 1.0)) * recipe.get("batch_size", 32)
+    images = max(int(training), int(footprint.get("images", 0)))
+    passing = PASSING * size.widest
+    activations = passing if head_alone else size.activations + passing
+    measured = max(1, min(EVAL_IMAGES, EVAL_PIXELS // int(image["size"]) ** 2))
+    if images * activations < measured * passing:
+        images, activations = measured, passing
+    kept = max((min(int(method.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
+    if "memory" in method:
+        kept = min(int(method["memory"] or 0) * work.tasks, work.images)
+    pixels = int(image["channels"]) * int(image["size"]) ** 2
+    return Estimate(method["name"], size.parameters, copies, images, activations, 2 * kept * pixels)
+
+
+def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
+    """What a job of a model's task has to do. images: of the batch, where it is not decoded yet."""
+    shown = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
+    return Work(max(1, task), int(shown or 0) + images)
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

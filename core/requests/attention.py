@@ -1,0 +1,200 @@
+"""What in a model waits for a person, and the requests that settle it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy.orm import Session, aliased, defer
+
+from core.db.jobs import is_unfinished
+from core.db.tables import Job, Model, Task, Version
+from core.line import words
+from core.line.line import PRODUCTION
+from core.line.standing import Standing
+from core.requests.times import rfc3339
+
+Json = dict[str, Any]
+S = Standing
+MOST = 50
+"""Entries shown of one model: those that stop its line first, then by number of the task."""
+_KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
+
+
+def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Json]]:
+    """Model id → its entries, in a fixed number of queries."""
+    by_id = {model.id: model for model in models}
+    found = _tasks(session, list(by_id))
+    if not found:
+        return {}
+    versions, jobs = _versions(session, found), _jobs(session, found)
+    answering = _answering(session, found)
+    shown: dict[str, list[Json]] = {}
+    for task in found:
+        model, key = by_id[task.model_id], (task.model_id, task.number)
+        version = versions.get(key)
+        shown.setdefault(model.id, []).append(
+            _entry(model, task, version, jobs.get(task.id), answering.get(key))
+        )
+    return shown
+
+
+def _tasks(session: Session, models: list[str]) -> list[Task]:
+    place = (
+        func.row_number()
+        .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
+        .label("place")
+    )
+    unfinished = select(Job.id).where(
+        Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
+    )
+    ranked = (
+        select(Task, place)
+        .where(Task.model_id.in_(models), Task.standing.in_([str(k) for k in _KINDS]), ~unfinished.exists())
+        .subquery()
+    )
+    task = aliased(Task, ranked)
+    return list(
+        session.scalars(
+            select(task).where(ranked.c.place <= MOST).order_by(ranked.c.model_id, ranked.c.place)
+        )
+    )
+
+
+def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
+    """(model, task) → the newest version of each task that is held."""
+    held = [task.id for task in tasks if task.standing == S.HELD]
+    query = select(Version).join(Task, _of_task()).where(Task.id.in_(held)).options(defer(Version.manifest))
+    newest: dict[tuple[str, int], Version] = {}
+    for version in session.scalars(query.order_by(Version.number)):
+        newest[version.model_id, version.task_number or 0] = version
+    return newest
+
+
+def _jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
+    """Task id → its newest job."""
+    query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
+    return {job.task_id: job for job in session.scalars(query)}
+
+
+def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
+    """(model, task) → the newest published version of each task that is rolled back: production can go back to it."""
+    back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
+    newest = (
+        select(func.max(Version.number)).where(_of_task(), Version.status == "published").scalar_subquery()
+    )
+    query = select(Task.model_id, Task.number, newest).where(Task.id.in_(back))
+    return {(model, task): number for model, task, number in session.execute(query) if number is not None}
+
+
+def _of_task() -> ColumnElement[bool]:
+    return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
+
+
+def _entry(model: Model, task: Task, version: Version | None, job: Job | None, answering: int | None) -> Json:
+    kind = S(str(task.standing))
+    detail, actions = {
+        S.HELD: _held,
+        S.ROLLED_BACK: _rolled_back,
+        S.REJECTED: _rejected,
+        S.FAILED: _failed,
+    }[kind](model, task, version, job, answering)
+    return {
+        "kind": str(kind),
+        "version": version.number if kind is S.HELD and version is not None else answering,
+        "task": task.number,
+        "since": rfc3339(task.standing_at),
+        "training_data_until": rfc3339(words.kept_until(model, task)),
+        "detail": detail,
+        "actions": actions,
+    }
+
+
+def _held(
+    model: Model, task: Task, version: Version | None, job: Job | None, _answering: int | None
+) -> tuple[str, list[Json]]:
+    assert version is not None and job is not None, "a held task has a version and a job"
+    detail = f"{words.held(version.number, version.gate)} {words.stopped(model, task, version)}"
+    promote = {"version": version.number, "reason": "…"}
+    actions = [
+        _action(
+            f"Put version {version.number} in production all the same",
+            f"/v1/models/{model.id}/aliases/{PRODUCTION}",
+            promote,
+            method="PUT",
+        ),
+        _discard(model, task),
+        _action(f"Go on without task {task.number}", _path(model, task, "continue"), {"reason": "…"}),
+    ]
+    if words.can_relearn(task):
+        actions.insert(1, _retry(task, job))
+    return detail, actions
+
+
+def _rolled_back(
+    model: Model, task: Task, _version: Version | None, _job: Job | None, answering: int | None
+) -> tuple[str, list[Json]]:
+    until = words.until(model, task)
+    detail = (
+        f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next batch starts, "
+        f"was not taught it, and {words.demanded(model)}. {until[0].upper()}{until[1:]}."
+    )
+    actions = []
+    if words.can_relearn(task):
+        actions.append(_action(f"Learn task {task.number} again", _path(model, task, "relearn"), {}))
+    if answering is not None:
+        body = {"version": answering, "reason": "…"}
+        title = f"Put version {answering} back in production"
+        actions.append(_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"))
+    return detail, [*actions, _discard(model, task)]
+
+
+def _rejected(
+    model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
+) -> tuple[str, list[Json]]:
+    detail = f"The batch of {words.called(task)} was rejected and nothing was learned from it: {_why(job)}"
+    upload = {
+        "title": "Upload a mended batch as a new task",
+        "method": "POST",
+        "path": f"/v1/models/{model.id}/tasks",
+        "body": None,
+    }
+    settled = " Later batches wait until this task is discarded." if task.stops else _line(task)
+    return f"{detail} Upload a mended batch as a new task.{settled}", [upload, _discard(model, task)]
+
+
+def _failed(
+    model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
+) -> tuple[str, list[Json]]:
+    assert job is not None, "a failed task has a job"
+    detail = (
+        f"The job of {words.called(task)} failed and nothing was learned from it: {_why(job)}{_line(task)}"
+    )
+    retry = [_retry(task, job)] if words.can_relearn(task) else []
+    return detail, [*retry, _discard(model, task)]
+
+
+def _line(task: Task) -> str:
+    return " Later batches wait for it." if task.stops else " The line goes on without it."
+
+
+def _why(job: Job | None) -> str:
+    error: Mapping[str, Any] = (job.error if job is not None else None) or {}
+    text = str(error.get("detail", "")).strip() or "nothing more is known"
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _retry(task: Task, job: Job) -> Json:
+    title = f"Learn task {task.number} again, perhaps with another recipe"
+    return _action(title, f"/v1/jobs/{job.id}/retry", {})
+
+
+def _discard(model: Model, task: Task) -> Json:
+    return _action(f"Discard task {task.number}", _path(model, task, "discard"), {"reason": "…"})
+
+
+def _path(model: Model, task: Task, verb: str) -> str:
+    return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
+
+
+def _action(title: str, path: str, body: Json, *, method: str = "POST") -> Json:
+    return {"title": title, "method": method, "path": path, "body": body}

@@ -1,0 +1,182 @@
+"""What to send for a base that does not fit: in words, and as the request that would be taken.
+
+Everything here is read from names and shapes. A stem or a patch changes one or two tensors and no other, so a file
+that differs in these alone fits as soon as the architecture says so.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from core.errors import BaseInvalid
+from core.requests.loading_code import family
+
+Json = dict[str, Any]
+Shapes = Mapping[str, Sequence[int]]
+
+SMALL_IMAGE = 64
+"""Pixels a side, up to which stems are small unless the architecture says otherwise."""
+LARGE_IMAGE = 224
+"""What torchvision's checkpoints were trained on."""
+_STEMS = {
+    "resnet": ("conv1.weight", {3: "small", 7: "standard"}),
+    "convnext": ("features.0.0.weight", {2: "small", 4: "standard"}),
+}
+"""The tensor of a family's stem, and the stem that each size of its kernel means."""
+_CONVNEXT_STANDARD_NEEDS = 32
+_PATCHES, _POSITIONS = "conv_proj.weight", "encoder.pos_embedding"
+_PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """An architecture and image that a file fits, and why it did not fit what was asked for.
+
+    field: what has to be said, such as `architecture.stem`; why: a sentence.
+    """
+
+    architecture: Json
+    image: Json
+    field: str
+    why: str
+    otherwise: str = ""
+
+    def error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
+        """The error to answer with; `fields` are those of the tensors."""
+        detail = (
+            f"{self.why} Send the file as POST /v1/bases?{query(self.architecture, self.image)} and create the "
+            f"model with {body(self.architecture, self.image)}.{self.otherwise}"
+        )
+        head, _, key = self.field.partition(".")
+        value = json.dumps({"architecture": self.architecture, "image": self.image}[head][key])
+        named = [{"field": self.field, "message": f"{value} fits the file"}, *fields]
+        fits: Json = {"architecture": self.architecture, "image": self.image}
+        fits["query"] = query(self.architecture, self.image)
+        return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
+
+
+def advice(architecture: Json, image: Json, found: Shapes, expected: Shapes) -> Advice | None:
+    """What the file fits, where it differs from what was expected in its stem or patches alone; else None.
+
+    Args:
+        found, expected: shapes by name, without tensors that may be left out or are not looked at.
+    """
+    if set(found) != set(expected):
+        return None
+    wrong = {name for name in found if list(found[name]) != list(expected[name])}
+    kind = family({"architecture": architecture})
+    if kind in _STEMS and wrong == {_STEMS[kind][0]}:
+        return _stem(kind, architecture, image, found, expected)
+    if kind == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
+        return _patch(architecture, image, found)
+    return None
+
+
+def query(architecture: Json, image: Json) -> str:
+    """The query of `POST /v1/bases` for an architecture and image: by its name alone where nothing else is said."""
+    said = {key: value for key, value in architecture.items() if value not in ("auto", None)}
+    text = str(said["name"]) if set(said) == {"name"} else json.dumps(said, separators=(",", ":"))
+    return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
+
+
+def body(architecture: Json, image: Json) -> str:
+    """The fields of `POST /v1/models` for an architecture and image, as JSON."""
+    return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(image)}'
+
+
+def words(architecture: Json, image: Json) -> str:
+    """An architecture and image in plain words."""
+    said = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
+    hyper = f" ({', '.join(said)})" if said else ""
+    channels = "1 channel" if image["channels"] == 1 else f"{image['channels']} channels"
+    return (
+        f"{architecture['name']}{hyper} and images of {image['size']} × {image['size']} pixels in {channels}"
+    )
+
+
+def other_model(base: Json, architecture: Json, image: Json) -> str:
+    """Why a model cannot start from a base of another architecture or image, and what to send.
+
+    Args:
+        base: the base's architecture with its `image`.
+        architecture, image: the model's.
+    """
+    own = {key: value for key, value in base.items() if key != "image"}
+    return (
+        f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
+        f"Create the model with {body(own, base['image'])}, or upload a file that fits the model to "
+        f"POST /v1/bases?{query(architecture, image)}."
+    )
+
+
+def refuse_pickle(path: Path, architecture: Json) -> None:
+    """Raises BaseInvalid with what to do about a file of PyTorch's own format, or another archive."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    archive = start.startswith(b"PK\x03\x04")
+    if start.startswith(_PICKLES) or (archive and b"data.pkl" in start):
+        convert = "save its state dict with safetensors.torch.save_file"
+        if family({"architecture": architecture}) in ("resnet", "vit", "convnext"):
+            name = architecture["name"]
+            convert = f"convert it with `python -m tools.import_torchvision {name} FILE.pth OUT.safetensors`"
+        raise BaseInvalid(
+            "This is a pickled PyTorch file (.pth, .pt). A pickle can run code and is never read here: "
+            f"{convert}, and upload the new file."
+        )
+    if archive:
+        raise BaseInvalid("This is a zip archive; a base is a safetensors file.")
+
+
+def _channels(count: int) -> str:
+    return "1 channel" if count == 1 else f"{count} channels"
+
+
+def _stem(kind: str, architecture: Json, image: Json, found: Shapes, expected: Shapes) -> Advice | None:
+    name, stems = _STEMS[kind]
+    shape, wanted = found[name], expected[name]
+    if len(shape) != 4 or shape[0] != wanted[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
+        return None
+    stem, channels, size = stems.get(shape[2]), shape[1], image["size"]
+    if stem is None:
+        return None
+    if shape[2] == wanted[2]:
+        why = f"The file's first layer ({name}) reads {_channels(channels)}, the images have {wanted[1]}."
+        return Advice(architecture, {**image, "channels": channels}, "image.channels", why)
+    large = stem == "standard"
+    why = (
+        f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images {'above' if large else 'up to'} "
+        f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {wanted[2]}×{wanted[2]} one."
+    )
+    own = {**architecture, "stem": stem}
+    larger = {"size": LARGE_IMAGE, "channels": channels}
+    if large and size <= SMALL_IMAGE:
+        by_size = {**architecture, "stem": "auto"}
+        if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
+            return Advice(by_size, larger, "image.size", why)
+        otherwise = (
+            f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
+            f"POST /v1/bases?{query(by_size, larger)} and {body(by_size, larger)}."
+        )
+        return Advice(own, {**image, "channels": channels}, "architecture.stem", why, otherwise)
+    return Advice(own, {**image, "channels": channels}, "architecture.stem", why)
+
+
+def _patch(architecture: Json, image: Json, found: Shapes) -> Advice | None:
+    shape, positions = found[_PATCHES], found[_POSITIONS]
+    if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
+        return None
+    patch, channels = shape[2], shape[1]
+    side = math.isqrt(max(0, positions[1] - 1))
+    if side**2 != positions[1] - 1 or not 1 <= patch <= 64 or not 8 <= side * patch <= 1024:
+        return None
+    size = image["size"] if image["size"] // patch == side else side * patch
+    why = (
+        f"The file has patches of {patch}×{patch} pixels ({_PATCHES}) and {side}×{side} positions for them "
+        f"({_POSITIONS}): images of {side * patch} pixels. Other patches, or images of another size, were asked for."
+    )
+    fitting = {"size": size, "channels": channels}
+    return Advice({**architecture, "patch": patch}, fitting, "architecture.patch", why)

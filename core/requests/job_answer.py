@@ -1,0 +1,166 @@
+"""A job in the contract's shape, with what its answer says beside its row: what came of it, and what it waits for."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import exists, func, select
+from sqlalchemy.orm import Session
+
+from core.db.jobs import is_unfinished
+from core.db.states import TERMINAL, State
+from core.db.tables import Job, Task, Version
+from core.line.standing import Standing
+from core.line.words import SETTLED_BY
+from core.requests.times import rfc3339
+
+Json = dict[str, Any]
+PROGRESS = ("phase", "epoch", "step", "total_steps", "images_per_s", "eta_s")
+_TERMINAL = frozenset(str(s) for s in TERMINAL)
+
+
+class JobLike(Protocol):
+    """A job as it was read: an ORM row or a hot read."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def model_id(self) -> str: ...
+    @property
+    def task_number(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def progress(self) -> Any: ...
+    @property
+    def error(self) -> Any: ...
+    @property
+    def version(self) -> int | None: ...
+    @property
+    def recipe(self) -> Any: ...
+    @property
+    def warnings(self) -> Any: ...
+    @property
+    def retry_of(self) -> str | None: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def started_at(self) -> float | None: ...
+    @property
+    def finished_at(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A task that the line of a job's model waits for: its number, where it stands, and its held version if there is one.
+
+    again: whether a job is under way that learns it again.
+    """
+
+    task: int
+    standing: str
+    version: int | None
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What a job's answer says beside its row.
+
+    Attributes:
+        outcome: status of the version that it made.
+        stop: what it waits for, while it is queued.
+    """
+
+    outcome: str | None = None
+    stop: Stop | None = None
+
+
+def show(job: JobLike, aside: Aside = Aside()) -> Json:
+    """A job in the contract's shape."""
+    progress = job.progress or {}
+    return {
+        "id": job.id,
+        "model": job.model_id,
+        "task": job.task_number,
+        "state": str(job.state),
+        "is_terminal": job.state in _TERMINAL,
+        "attempt": job.attempt,
+        "progress": {key: progress.get(key) for key in PROGRESS},
+        "error": job.error,
+        "version": job.version,
+        "outcome": aside.outcome,
+        "waiting_for": None if aside.stop is None else _waiting_for(aside.stop),
+        "warnings": list(job.warnings or []),
+        "recipe": job.recipe,
+        "retry_of": job.retry_of,
+        "created_at": rfc3339(job.created_at),
+        "started_at": rfc3339(job.started_at),
+        "finished_at": rfc3339(job.finished_at),
+    }
+
+
+def etag(job: JobLike, aside: Aside) -> str:
+    """The strong ETag of a job's answer: it changes with every change of the job, and of what is said beside it."""
+    stop = aside.stop
+    waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
+    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{waits}"'
+
+
+def encoded(job: JobLike, aside: Aside) -> bytes:
+    """The answer's bytes; equal ETags mean equal bytes."""
+    return json.dumps(show(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def shown(session: Session, job: Job) -> Json:
+    """One job with what is said beside it."""
+    session.flush()
+    return show(job, asides(session, [job])[job.id])
+
+
+def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
+    """Job id → what its answer says beside its row; a fixed number of queries for any number of jobs."""
+    made = [job.id for job in found if job.version is not None]
+    query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
+    outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
+    waiting = {job.model_id for job in found if job.state == State.QUEUED and not job.again}
+    stops: dict[str, Stop] = {}
+    if waiting:
+        newest = (
+            select(func.max(Version.number))
+            .where(Version.model_id == Task.model_id, Version.task_number == Task.number)
+            .scalar_subquery()
+        )
+        again = exists().where(
+            Job.task_id == Task.id, Job.model_id == Task.model_id, is_unfinished(Job.state)
+        )
+        tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
+            Task.model_id.in_(sorted(waiting)), Task.stops
+        )
+        for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
+            stops[model_id] = Stop(*stop)
+    return {
+        job.id: Aside(
+            outcomes.get(job.id),
+            stops.get(job.model_id) if job.state == State.QUEUED and not job.again else None,
+        )
+        for job in found
+    }
+
+
+def _waiting_for(stop: Stop) -> Json:
+    what = f"version {stop.version} of task {stop.task} is held by its gate"
+    if stop.standing != Standing.HELD:
+        what = (
+            f"task {stop.task} was {stop.standing}"
+            if stop.standing == "rejected"
+            else f"task {stop.task} failed"
+        )
+    settled_by = "It is being learned again." if stop.again else SETTLED_BY
+    detail = f"This job waits, since {what}. {settled_by}"
+    return {"kind": stop.standing, "version": stop.version, "task": stop.task, "detail": detail}

@@ -1,0 +1,205 @@
+"""How large a network is, from its architecture alone: parameters, and what a pass over one image holds.
+
+Closed forms of the families in `core.learn.networks`, for a process that never loads torch. The parameters are exact.
+The activations are those that a backward pass needs, a little rounded up. `tests/core/requests/test_network_size.py`
+compares both with networks that are built.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.requests.base_advice import SMALL_IMAGE
+
+Json = Mapping[str, Any]
+_RESNETS = {
+    "resnet18": (1, (2, 2, 2, 2)),
+    "resnet34": (1, (3, 4, 6, 3)),
+    "resnet50": (4, (3, 4, 6, 3)),
+    "resnet101": (4, (3, 4, 23, 3)),
+    "resnet152": (4, (3, 8, 36, 3)),
+}
+"""Expansion (4: bottlenecks) and blocks of each stage."""
+_SMALL_RESNETS = {"resnet20": (3, 3, 3), "slim-resnet18": (2, 2, 2, 2)}
+_CONVNEXTS = {
+    "convnext_tiny": (96, (3, 3, 9, 3)),
+    "convnext_small": (96, (3, 3, 27, 3)),
+    "convnext_base": (128, (3, 3, 27, 3)),
+    "convnext_large": (192, (3, 3, 27, 3)),
+}
+"""Channels of the first stage, and blocks of each."""
+_VITS = {
+    "vit_b_16": (12, 768, 3072, 16),
+    "vit_b_32": (12, 768, 3072, 32),
+    "vit_l_16": (24, 1024, 4096, 16),
+}
+"""Blocks, token width, width of the MLP, and the patch of large images."""
+
+
+@dataclass
+class Size:
+    """Numbers of float32 values.
+
+    Attributes:
+        parameters: that may be learned.
+        activations: of one image, kept for the backward pass.
+        widest: of one image, in the largest layer.
+        shared: whether layers act at several places of an image, so that the gradient of one image has the size of the
+            weights.
+    """
+
+    parameters: int = 0
+    activations: int = 0
+    widest: int = 0
+    shared: bool = True
+
+    def hold(self, values: int, times: int = 1) -> None:
+        """A layer's output of so many values, `times` over."""
+        self.activations += values * times
+        self.widest = max(self.widest, values)
+
+
+def size_of(architecture: Json, image: Json) -> Size | None:
+    """Of a complete architecture (`core.requests.recipe.architecture`); None for one that is not known here."""
+    name, pixels, channels = architecture["name"], int(image["size"]), int(image["channels"])
+    size = Size()
+    size.hold(channels * pixels**2)
+    if name == "mlp":
+        _mlp(size, architecture["hidden"])
+    elif name == "small-cnn":
+        _small_cnn(size, pixels, channels)
+    elif name in _SMALL_RESNETS:
+        _small_resnet(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
+    elif name in _RESNETS:
+        _resnet(size, *_RESNETS[name], _small(architecture, pixels), pixels, channels)
+    elif name in _CONVNEXTS:
+        _convnext(size, *_CONVNEXTS[name], 2 if _small(architecture, pixels) else 4, pixels, channels)
+    elif name in _VITS:
+        layers, width, mlp, large = _VITS[name]
+        _vit(size, layers, width, mlp, _patch(architecture, pixels, large), pixels, channels)
+    elif name == "vit":
+        sizes = (architecture["layers"], architecture["hidden"], architecture["mlp"])
+        _vit(size, *sizes, _patch(architecture, pixels, 16), pixels, channels)
+    elif name == "dne":
+        _dne(size, architecture, _patch(architecture, pixels, 16), pixels, channels)
+    else:
+        return None
+    return size
+
+
+def _mlp(size: Size, hidden: list[int]) -> None:
+    inputs, size.shared = size.widest, False
+    for outputs in hidden:
+        size.parameters += inputs * outputs + outputs
+        size.hold(outputs, 2)
+        inputs = outputs
+
+
+def _small_cnn(size: Size, pixels: int, channels: int) -> None:
+    area = pixels**2
+    for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
+        size.parameters += 9 * inputs * outputs + outputs
+        size.hold(
+            outputs * area // divisor, 2
+        )  # the pooled one and its int64 places are three quarters of it
+    size.parameters += 1152 * 128 + 128
+    size.hold(1152)
+
+
+def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
+    size.parameters += 9 * channels * width + 2 * width
+    size.hold(width * pixels**2, 2)
+    inputs = width
+    for stage, count in enumerate(blocks):
+        outputs, area = width * 2**stage, _halved(pixels, stage) ** 2
+        for block in range(count):
+            source = inputs if block == 0 else outputs
+            size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
+            size.hold(outputs * area, 4)
+            if block == 0 and stage > 0:
+                size.parameters += source * outputs + 2 * outputs
+                size.hold(outputs * area)
+        inputs = outputs
+
+
+def _resnet(
+    size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
+) -> None:
+    size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
+    side = pixels if small else _halved(pixels, 1)
+    size.hold(64 * side**2, 2)
+    if not small:
+        side = _halved(side, 1)
+        size.hold(64 * side**2, 3)  # the pooled values, and the places that they come from as int64
+    inputs = 64
+    for stage, count in enumerate(blocks):
+        width, area, before = 64 * 2**stage, _halved(side, stage) ** 2, _halved(side, max(0, stage - 1)) ** 2
+        outputs = width * expansion
+        for block in range(count):
+            first = block == 0
+            if expansion == 1:
+                size.parameters += 9 * (inputs + width) * width + 4 * width
+                size.hold(width * area, 4)
+            else:
+                size.parameters += inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
+                size.hold(width * (before if first else area), 2)
+                size.hold(width * area, 2)
+                size.hold(outputs * area, 2)
+            if first and (stage > 0 or expansion > 1):
+                size.parameters += inputs * outputs + 2 * outputs
+                size.hold(outputs * area)
+            inputs = outputs
+
+
+def _convnext(
+    size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
+) -> None:
+    size.parameters += channels * stride**2 * width + 3 * width
+    side = pixels // stride
+    size.hold(width * side**2, 2)
+    for stage, count in enumerate(blocks):
+        if stage > 0:
+            size.parameters += 2 * width + 8 * width**2 + 2 * width
+            size.hold(width * side**2, 2)
+            width, side = 2 * width, side // 2
+        size.parameters += count * (49 * width + width + 2 * width + 8 * width**2 + 5 * width + width)
+        size.hold(width * side**2, 6 * count)
+        size.hold(4 * width * side**2, 2 * count)
+    size.parameters += 2 * width
+
+
+def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
+    tokens = 1 + (pixels // patch) ** 2
+    size.parameters += channels * patch**2 * width + width + width + tokens * width + 2 * width
+    size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
+    size.hold(tokens * width, 2 + 12 * layers)
+    size.hold(tokens * mlp, 2 * layers)
+
+
+def _dne(size: Size, architecture: Json, patch: int, pixels: int, channels: int) -> None:
+    """The first expert; attention is written out in it, so that its weights are kept too."""
+    heads, layers, tokens = architecture["heads"], architecture["layers"], (pixels // patch) ** 2
+    width = heads * architecture["head_dim"]
+    mlp = width * architecture["expansion"]
+    gated = 4 * heads * (layers - 1) if architecture["attention"] == "gpsa" else 0
+    size.parameters += channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
+    size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
+    size.hold(tokens * width, 12 * layers)
+    size.hold(tokens * mlp, 2 * layers)
+    size.hold(heads * tokens**2, 2 * layers)
+
+
+def _small(architecture: Json, pixels: int) -> bool:
+    stem = architecture.get("stem", "auto")
+    return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
+
+
+def _patch(architecture: Json, pixels: int, large: int) -> int:
+    chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
+    return min(pixels, architecture.get("patch") or chosen)
+
+
+def _halved(side: int, times: int) -> int:
+    for _ in range(times):
+        side = (side + 1) // 2
+    return side

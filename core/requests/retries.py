@@ -1,0 +1,191 @@
+"""Tasks are learned again: a failed or cancelled job, a version that was held, a task that the line lacks.
+
+A retry keeps the place of its task in the line, comes before all waiting tasks, and runs while the line is stopped.
+"""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db import job_log
+from core.db.jobs import is_unfinished, move
+from core.db.session import Database
+from core.db.states import Action, State, after
+from core.db.tables import Event, Job, Model, Task, Version
+from core.errors import WrongState
+from core.line import line, words
+from core.line.standing import Standing
+from core.requests import quota
+from core.requests.actor import Actor
+from core.requests.admission import ANY, Admission, work_of
+from core.requests.applicability import check_next_task
+from core.requests.audit import record
+from core.requests.job_answer import shown
+from core.requests.jobs import mine, missing, new_job
+from core.requests.recipe import resolve, stored_override
+from core.requests.times import rfc3339
+
+Json = dict[str, Any]
+
+
+def retry(
+    db: Database,
+    catalogue: Json,
+    actor: Actor,
+    job_id: str,
+    override: Json | None,
+    *,
+    max_open_jobs: int = 0,
+    admission: Admission = ANY,
+) -> tuple[Json, bool]:
+    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate.
+
+    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
+    version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
+
+    Args:
+        override: recipe override in place of the one that the batch was submitted with; None keeps it.
+        max_open_jobs: that the owner may have; 0: no limit.
+
+    Returns:
+        The job, and whether there is something new to do.
+
+    Raises:
+        NotFound: the caller sees no such job.
+        WrongState: neither failed, cancelled nor held; its task was learned since; or its training data is gone.
+        InvalidRecipe: the recipe cannot be used.
+        JobTooLarge: the job is beyond what `admission` takes.
+        TooManyRequests: the owner has no room for one more open job.
+    """
+    override = None if override is None else stored_override(catalogue, override)
+    with db.write() as session:
+        job = mine(session, actor, job_id)
+        model = line.locked(session, job.model_id)
+        if model.deleted_at is not None:
+            raise missing(job_id)
+        now = db.now(session)
+        task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
+        open_one = _open_job(session, task)
+        if open_one is None:
+            fresh = _retried(session, actor, catalogue, model, task, job, override, now, admission)
+            session.flush()
+            quota.take_turn(session, model.owner_id, max_open_jobs)
+            return shown(session, fresh), True
+        if open_one.id != job.id and job.state != State.SUCCEEDED:
+            raise WrongState(f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)})
+        state = after(open_one.state, Action.RETRY)  # raises, or changes nothing
+        if job.state != State.SUCCEEDED and override is not None and override != job.recipe_override:
+            raise WrongState(
+                f"The job is {state} already; its recipe cannot change now.", extra={"state": str(state)}
+            )
+        return shown(session, open_one), False
+
+
+def _retried(
+    session: Session,
+    actor: Actor,
+    catalogue: Json,
+    model: Model,
+    task: Task,
+    job: Job,
+    override: Json | None,
+    now: float,
+    admission: Admission,
+) -> Job:
+    if task.standing == Standing.LEARNED:
+        raise WrongState(
+            f"Task {task.number} is learned: version {model.head}, from which the line goes on, was taught it.",
+            extra={"state": str(job.state)},
+        )
+    if job.state == State.SUCCEEDED:
+        status = session.scalar(select(Version.status).where(Version.job_id == job.id))
+        if status != "held":
+            raise WrongState(
+                f"The job has succeeded and its version is published. Task {task.number} is {task.standing}: learn it "
+                f"again with POST /v1/models/{model.name}/tasks/{task.number}/relearn.",
+                extra={"state": str(job.state)},
+            )
+        return learn_again(session, actor, catalogue, model, task, job, override, now, admission)
+    after(job.state, Action.RETRY)
+    before = job.state
+    _usable(task, job)
+    patch = job.recipe_override if override is None else override
+    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    check_next_task(session, catalogue, model, resolved.recipe)
+    _admitted(session, catalogue, model, task, resolved.recipe, admission)
+    job.recipe_override, job.recipe, job.gate = patch, resolved.recipe, model.gate
+    job.place, job.again = model.next_place, True
+    model.next_place += 1
+    job.strikes, job.error, job.progress = 0, None, {}
+    # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
+    job.not_before = job.parent_version = job.anytime = None
+    move(session, job, Action.RETRY, now)
+    record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now)
+    return job
+
+
+def learn_again(
+    session: Session,
+    actor: Actor,
+    catalogue: Json,
+    model: Model,
+    task: Task,
+    last: Job,
+    override: Json | None,
+    now: float,
+    admission: Admission,
+    action: str = "job.retry",
+) -> Job:
+    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the audit trail.
+
+    Raises:
+        WrongState: its training data is gone.
+        InvalidRecipe: the recipe cannot be used.
+    """
+    _usable(task, last)
+    patch = last.recipe_override if override is None else override
+    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    check_next_task(session, catalogue, model, resolved.recipe)
+    _admitted(session, catalogue, model, task, resolved.recipe, admission)
+    fresh = new_job(model, task, patch, resolved.recipe, now, retry_of=last.id)
+    session.add(fresh)
+    session.flush()
+    text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
+    job_log.add(session, fresh.id, ("info", text), now)
+    if task.held_out_deleted_at is not None:
+        text = "Its held-out images are gone: the new version is not measured on this task, and limits on it pass."
+        job_log.add(session, fresh.id, ("warning", text), now)
+    data = {"state": fresh.state, "retry_of": last.id}
+    session.add(Event(job_id=fresh.id, type="state", data=data, at=now))
+    record(session, actor, action, fresh.id, {"retry_of": last.id, "task": task.number}, now=now)
+    return fresh
+
+
+def _admitted(
+    session: Session, catalogue: Json, model: Model, task: Task, recipe: Json, admission: Admission
+) -> None:
+    work = work_of(session, model, task.number)
+    admission.check_job(catalogue, model.architecture, model.image, recipe, work)
+
+
+def _open_job(session: Session, task: Task) -> Job | None:
+    query = select(Job).where(Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id)
+    return session.scalar(query.limit(1))
+
+
+def newest(session: Session, task: Task) -> Job:
+    """The newest job of a task; every task has one."""
+    query = select(Job).where(Job.task_id == task.id).order_by(Job.place.desc()).limit(1)
+    return session.scalars(query).one()
+
+
+def _usable(task: Task, job: Job) -> None:
+    if words.can_relearn(task):
+        return
+    gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
+    when = "" if gone is None else f" on {words.date(gone)}"
+    raise WrongState(
+        f"The training data of task {task.number} went{when}: upload the batch again.",
+        extra={"state": str(job.state), "training_data_deleted_at": rfc3339(gone)},
+    )

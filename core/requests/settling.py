@@ -1,0 +1,162 @@
+"""What people decide about single tasks: let the line go on without one, discard it, learn it again.
+
+Each is one transaction under the model's row; afterwards held versions are judged again, since what they must cover may
+have changed.
+"""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Model, Task
+from core.errors import NotFound, WrongState
+from core.line import line, words
+from core.line.coverage import taught
+from core.line.standing import DISCARDABLE, LACKED, Standing, open_tasks, standing
+from core.requests import quota, retries, task_answer
+from core.requests.actor import Actor, find_model
+from core.requests.admission import ANY, Admission
+from core.requests.audit import record
+from core.requests.job_answer import shown
+from core.requests.recipe import stored_override
+
+Json = dict[str, Any]
+
+
+def go_on(db: Database, actor: Actor, model: str, number: int, reason: str | None) -> tuple[Json, str | None]:
+    """Let the line of a model go on without a task whose version is held: the task is skipped.
+
+    Returns:
+        The task, and a job of the model that may run next.
+
+    Raises:
+        NotFound: no such model or task.
+        WrongState: the task is not held; `extra["standing"]` says where it stands.
+    """
+    with db.write() as session:
+        row, task, where = _found(session, actor, model, number)
+        if where is not Standing.HELD:
+            raise _refused(row, task, where, "Only a task whose version is held can be passed over")
+        now = db.now(session)
+        line.skip(row, task, now)
+        return _settled(session, actor, row, task, "task.continue", where, reason, now)
+
+
+def discard(
+    db: Database, actor: Actor, model: str, number: int, reason: str | None
+) -> tuple[Json, str | None]:
+    """Give a task up: no version must cover it, and nothing waits for it.
+
+    Returns:
+        The task, and a job of the model that may run next.
+
+    Raises:
+        NotFound: no such model or task.
+        WrongState: the task is open, or nothing about it is to be decided.
+    """
+    with db.write() as session:
+        row, task, where = _found(session, actor, model, number)
+        if where not in DISCARDABLE:
+            can = words.listed([_plain(one) for one in DISCARDABLE], 10)
+            raise _refused(row, task, where, f"A task can be discarded that is {can}")
+        now = db.now(session)
+        line.discard(row, task, now)
+        return _settled(session, actor, row, task, "task.discard", where, reason, now)
+
+
+def relearn(
+    db: Database,
+    catalogue: Json,
+    actor: Actor,
+    model: str,
+    number: int,
+    override: Json | None,
+    *,
+    max_open_jobs: int = 0,
+    admission: Admission = ANY,
+) -> tuple[Json, bool]:
+    """Learn a task again that the line lacks, from the line head and before all waiting tasks.
+
+    Args:
+        override: recipe override in place of the one that its last job had; None keeps that.
+        max_open_jobs: that the owner may have; 0: no limit.
+
+    Returns:
+        The job, and whether it is new: while one of the task is unfinished it is that one.
+
+    Raises:
+        NotFound: no such model or task.
+        WrongState: the line head was taught it, nothing was made of it yet, or its training part is gone
+            (`extra["training_data_deleted_at"]`).
+        InvalidRecipe: the recipe cannot be used.
+        JobTooLarge: the job is beyond what `admission` takes.
+        TooManyRequests: the owner has no room for one more open job.
+    """
+    override = None if override is None else stored_override(catalogue, override)
+    with db.write() as session:
+        row, task, where = _found(session, actor, model, number)
+        last = retries.newest(session, task)
+        again = task.standing in LACKED
+        if (
+            where in (Standing.QUEUED, Standing.RUNNING)
+            and again
+            and override in (None, last.recipe_override)
+        ):
+            return shown(session, last), False
+        if where not in LACKED:
+            raise _refused(row, task, where, _why_not(session, row, task, where))
+        now = db.now(session)
+        fresh = retries.learn_again(
+            session, actor, catalogue, row, task, last, override, now, admission, "task.relearn"
+        )
+        quota.take_turn(session, row.owner_id, max_open_jobs)
+        return shown(session, fresh), True
+
+
+def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
+    if where is Standing.LEARNED and task.number in taught(line.head_of(session, model).manifest):
+        return f"Version {model.head}, from which the line goes on, was taught it"
+    if where in (Standing.QUEUED, Standing.RUNNING):
+        return "Its job is under way"
+    if where is Standing.REJECTED:
+        return "Its archive cannot be used: upload the batch again"
+    return f"Retry its job: POST /v1/jobs/{retries.newest(session, task).id}/retry"
+
+
+def _found(session: Session, actor: Actor, model: str, number: int) -> tuple[Model, Task, Standing]:
+    row = find_model(session, actor, model, lock=True)
+    query = select(Task).where(Task.model_id == row.id, Task.number == number)
+    task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
+    if task is None:
+        raise NotFound(f"The model has no task {number}.")
+    return row, task, standing(task, open_tasks(session, row.id).get(number))
+
+
+def _settled(
+    session: Session,
+    actor: Actor,
+    model: Model,
+    task: Task,
+    action: str,
+    before: Standing,
+    reason: str | None,
+    now: float,
+) -> tuple[Json, str | None]:
+    session.flush()
+    published = line.judge_again(session, model, now)
+    data = {"model": model.id, "number": task.number, "from": str(before), "reason": reason}
+    record(session, actor, action, task.id, data | {"published": published}, now=now)
+    session.flush()
+    return task_answer.shown(session, model, task), line.waiting_job(session, model)
+
+
+def _refused(model: Model, task: Task, where: Standing, why: str) -> WrongState:
+    name = words.called(task)
+    text = f"{name[0].upper()}{name[1:]} is {_plain(where)}. {why}."
+    return WrongState(text, extra={"state": str(where), "standing": str(where)})
+
+
+def _plain(where: Standing) -> str:
+    return str(where).replace("_", " ")

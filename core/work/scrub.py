@@ -1,0 +1,272 @@
+"""The scrub: all archives and blobs that rows name are hashed again, slowly, by one worker at a time.
+
+Bits rot on disks, and files are damaged by hands and programs; nobody notices before he reads. So the scrub reads:
+in the order of the keys, never faster than `scrub_bytes_per_s`, from where it was when a worker ended or was killed.
+What has another digest, or is gone, is marked (`core.damage`), and looked at again each minute until it is sound.
+A row in the database is the lease, with a fence as jobs have, and the cursor: no two workers scrub at once.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from core import damage
+from core.db import references
+from core.db.session import Database
+from core.db.tables import Damage, Scrub, Task
+from core.errors import StoreCorrupt
+from core.settings import Settings
+from core.store import Blobs, Store
+from core.work import retention
+
+RECORD_S = 2.0
+"""How much of the work a killed worker may leave to be done again, besides the object at hand."""
+LOOK_AGAIN_S = 60.0
+"""Between two looks at what is marked."""
+LEAST_BYTES = 64 << 10
+"""What a small object counts: opening one costs as much as reading this."""
+MARKED_RATE = 16 << 20
+"""Bytes per second of looks at what is marked where there is no scrub."""
+_MARKED = 10_000
+_BATCH = 200
+_ROW = 1
+_ARCHIVES, _BLOBS = "archives/", "blobs/"
+
+
+class _Over(Exception):
+    """The worker ends, or another one has the lease."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    key: str
+    sha256: str
+
+
+class Scrubber:
+    """One worker's scrub.
+
+    Args:
+        worker: its name.
+        pause: waits so many seconds; True: the worker ends.
+    """
+
+    def __init__(
+        self, db: Database, store: Store, settings: Settings, worker: str, pause: Callable[[float], bool]
+    ) -> None:
+        self._db = db
+        self._store = store
+        self._settings = settings
+        self._worker = worker
+        self._pause = pause
+        self._rate = settings.scrub_bytes_per_s or MARKED_RATE
+        self._record_s = min(RECORD_S, settings.lease_s / 6)
+        self._free_at = 0.0  # when the rate allows the next byte
+        self._recorded_at = self._looked_at = 0.0
+        self._fence = 0
+        self._cursor = ""
+        self._objects = self._bytes = 0  # hashed and not yet recorded
+
+    def round(self) -> None:
+        """Look again at what is marked, then do what is left of a pass, or the whole of one that is due.
+
+        Nothing is done while another worker has the lease. Raises what database and store raise in an outage; the next
+        round goes on.
+        """
+        begins = self._take()
+        if begins is None:
+            return
+        with suppress(_Over):
+            try:
+                self._look_again()
+                if begins and self._settings.scrub_bytes_per_s:
+                    self._walk()
+            finally:
+                with suppress(SQLAlchemyError, _Over):
+                    self._record(release=True)
+
+    def _take(self) -> bool | None:
+        """Take the lease; None: another worker has it. True: a pass is under way or due."""
+        try:
+            with self._db.write() as session:
+                now = self._db.now(session)
+                row = session.get(Scrub, _ROW, with_for_update=True)
+                if row is None:
+                    row = Scrub(id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0)
+                    session.add(row)
+                if row.worker is not None and row.lease_until > now:
+                    return None
+                row.worker, row.fence, row.lease_until = (
+                    self._worker,
+                    row.fence + 1,
+                    now + self._settings.lease_s,
+                )
+                self._fence, self._cursor = row.fence, row.cursor
+                self._recorded_at = time.monotonic()
+                return _is_due(row, now, self._settings.scrub_hours * 3600)
+        except IntegrityError:
+            return None  # another worker makes the row
+
+    def _record(self, *, ended: bool = False, release: bool = False) -> None:
+        """Note how far the scrub is, and keep the lease. Raises _Over when another worker has it."""
+        with self._db.write() as session:
+            now = self._db.now(session)
+            row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
+            if row.fence != self._fence:
+                raise _Over
+            row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
+            row.lease_until = now + self._settings.lease_s
+            row.cursor = self._cursor
+            if ended:
+                row.cursor, row.ended_at = "", now
+            if release:
+                row.worker, row.lease_until = None, 0.0
+        self._cursor = "" if ended else self._cursor
+        self._objects = self._bytes = 0
+        self._recorded_at = time.monotonic()
+
+    def _walk(self) -> None:
+        if not self._cursor:
+            with self._db.write() as session:
+                session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
+        while True:
+            with self._db.read() as session:
+                batch = _next(session, self._cursor)
+                marked = _marked(session, [named.key for named in batch])
+            for named in batch:
+                self._check(named, named.key in marked)
+                self._cursor = named.key
+                self._objects += 1
+                self._tick()
+                if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
+                    self._look_again()
+            if not batch:
+                self._record(ended=True)
+                return
+
+    def _look_again(self) -> None:
+        """What is marked is sound again, has been written to since, or is needed no more."""
+        with self._db.read() as session:
+            rows = damage.marked(session, _MARKED)
+        for row in rows:
+            with self._db.read() as session:
+                named = _as_named(session, row.key)
+            if named is None:
+                self._unneeded(row.key)
+                continue
+            info = self._store.stat(row.key)
+            if (info.tag if info is not None else "") != row.tag:
+                self._check(named, True)
+            self._tick()
+        self._looked_at = time.monotonic()
+
+    def _check(self, named: _Named, marked: bool) -> None:
+        """Hash an object and mark it, or take the mark away."""
+        kind, tag = self._look(named)
+        if kind is not None:
+            with self._db.read() as session:
+                if _as_named(session, named.key) is None:
+                    return  # deleted while it was read
+            kind, tag = self._look(named)
+        if kind is None and not marked:
+            return
+        with self._db.write() as session:
+            if kind is None:
+                damage.clear(session, [named.key])
+                return
+            forgotten = damage.mark(session, named.key, kind, tag, self._db.now(session))
+        if forgotten:
+            self._drop(forgotten)
+            self._unneeded(named.key)
+
+    def _look(self, named: _Named) -> tuple[damage.Kind | None, str]:
+        """What is wrong with the object, if anything is, and its tag."""
+        info = self._store.stat(named.key)
+        if info is None:
+            return "missing", ""
+        path = self._store.local_path(named.key)
+        if path is not None:
+            _forget_pages(str(path))
+        digest = hashlib.sha256()
+        self._spend(max(0, LEAST_BYTES - info.size))
+        try:
+            for chunk in self._store.read(named.key):
+                digest.update(chunk)
+                self._bytes += len(chunk)
+                self._spend(len(chunk))
+        except StoreCorrupt:
+            return "missing", ""
+        return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
+
+    def _unneeded(self, key: str) -> None:
+        """Remove a damaged blob that nothing names, and the mark of what is named no more."""
+        if key.startswith(_BLOBS):
+            self._drop([key.rpartition("/")[2]])
+        with self._db.write() as session:
+            if _as_named(session, key) is None:
+                damage.clear(session, [key])
+
+    def _drop(self, digests: list[str]) -> None:
+        retention.drop(self._db, Blobs(self._store, self._settings.folder("cache")), digests)
+
+    def _spend(self, count: int) -> None:
+        """Wait until the rate allows so many bytes."""
+        self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
+        while (seconds := self._free_at - time.monotonic()) > 0:
+            if self._pause(min(seconds, self._record_s)):
+                raise _Over
+            self._tick()
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._recorded_at >= self._record_s:
+            self._record()
+
+
+def _is_due(row: Scrub, now: float, period_s: float) -> bool:
+    if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
+        return True
+    return now >= row.began_at + period_s
+
+
+def _next(session: Session, cursor: str) -> list[_Named]:
+    """The next objects after the key `cursor`; none: it was the last."""
+    if cursor < _BLOBS:
+        query = select(Task.archive_key, Task.sha256).where(Task.archive_key.is_not(None))
+        query = query.where(Task.archive_key > cursor, Task.archive_key.startswith(_ARCHIVES))
+        rows = session.execute(query.distinct().order_by(Task.archive_key).limit(_BATCH)).all()
+        if rows:
+            return [_Named(str(key), sha256) for key, sha256 in rows]
+    last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
+    return [_Named(Blobs.key(digest), digest) for digest in references.after(session, last, _BATCH)]
+
+
+def _as_named(session: Session, key: str) -> _Named | None:
+    """The object as rows name it now; None: none does."""
+    if key.startswith(_BLOBS):
+        digest = key.rpartition("/")[2]
+        return _Named(key, digest) if references.used(session, [digest]) else None
+    archive = session.scalar(select(Task.sha256).where(Task.archive_key == key).limit(1))
+    return None if archive is None else _Named(key, archive)
+
+
+def _marked(session: Session, keys: list[str]) -> set[str]:
+    return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
+
+
+def _forget_pages(path: str) -> None:
+    """Let the disk be read, and not what memory still has of the file (pages that a process has mapped stay)."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return  # gone meanwhile
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)

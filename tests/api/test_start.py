@@ -1,0 +1,40 @@
+"""`/` says where to go, to anybody."""
+
+from starlette.testclient import TestClient
+
+
+def test_the_root_names_where_to_go_without_a_key(client: TestClient) -> None:
+    del client.headers["Authorization"]
+    for accept in ("*/*", "text/html,application/xhtml+xml"):
+        answer = client.get("/", headers={"Accept": accept})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+    told = answer.json()
+    assert told["name"] == "Perennial" and told["version"]
+    assert "Authorization: Bearer" in told["key"] and "README.md" in told["readme"]
+    for name in ("docs", "openapi", "health", "ready"):
+        assert client.get(told[name]).status_code == 200, name
+    for name in ("models", "methods"):
+        assert client.get(told[name]).status_code == 401, name
+
+
+def test_the_root_answers_a_head(client: TestClient) -> None:
+    del client.headers["Authorization"]
+    answer = client.head("/")
+    assert answer.status_code == 200 and int(answer.headers["content-length"]) > 100
+
+
+def test_the_root_is_in_the_openapi_document_and_needs_no_key(client: TestClient) -> None:
+    operations = client.get("/openapi.json").json()["paths"]["/"]
+    assert set(operations) == {"get", "head"}
+    assert not any("security" in operation for operation in operations.values())
+
+
+def test_behind_a_proxy_the_root_names_the_paths_that_lead_to_it(client: TestClient) -> None:
+    client.app.root_path = "/perennial"  # type: ignore[attr-defined]
+    assert client.get("/").json()["docs"] == "/perennial/docs"
+
+
+def test_the_root_takes_nothing_but_reads(client: TestClient) -> None:
+    answer = client.post("/", json={})
+    assert answer.status_code == 405 and answer.headers["allow"] == "GET, HEAD"

@@ -1,0 +1,149 @@
+"""What a submit says of a batch's classes and files, on both databases."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.db.jobs import locked, move
+from core.db.session import Database
+from core.db.states import Action
+from core.db.tables import Model
+from core.errors import LabelsInvalid
+from core.ingest.inspect import Directory
+from core.requests import batch_report, models, tasks
+from core.requests.actor import Actor
+from core.requests.class_names import compare
+from core.store import Blobs
+from core.store.folder import FolderStore
+from tests.core.requests.batches import CATALOGUE, batch
+
+
+def named(folder: Path, number: int, *labels: str) -> tasks.Batch:
+    """A batch of these classes, one image each."""
+    plain = batch(folder, number)
+    return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
+
+
+def directory(*labels: str, layout: str = "folders") -> Directory:
+    return Directory(dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", layout, False)
+
+
+def test_new_known_and_look_alike_classes_are_named_with_a_warning(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    tasks.submit(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat", "t-shirt"), None)
+    given = named(tmp_path, 1, "hat", "tshirt", "cap", "Cap")
+    checked = tasks.check(database, CATALOGUE, actor, model, given)
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, given, None)
+    for report, warnings in (
+        (checked["report"], checked["warnings"]),
+        (answer["task"]["report"], answer["task"]["warnings"]),
+    ):
+        assert report["classes"] == {
+            "new": ["Cap", "cap", "tshirt"],
+            "known": ["hat"],
+            "look_alike": [{"label": "cap", "like": "Cap"}, {"label": "tshirt", "like": "t-shirt"}],
+        }
+        assert warnings == [
+            "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are one class, give "
+            "them one name.",
+            "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are one class, give "
+            "them one name.",
+        ]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        (Action.CANCEL,),
+        (Action.VALIDATE, Action.REJECT),
+        (Action.VALIDATE, Action.START, Action.FAIL),
+    ],
+)
+def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
+    database: Database,
+    store: FolderStore,
+    actor: Actor,
+    model: str,
+    tmp_path: Path,
+    actions: tuple[Action, ...],
+) -> None:
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat"), None)
+    with database.write() as session:
+        job = locked(session, answer["job"]["id"])
+        assert job is not None
+        for action in actions:
+            move(session, job, action, 1.0)
+    checked = tasks.check(database, CATALOGUE, actor, model, named(tmp_path, 1, "hat"))
+    assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
+
+
+def test_names_of_a_task_model_are_compared_within_the_batch_only(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
+) -> None:
+    fields = {"name": "heads", "scenario": "task"}
+    models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
+    tasks.submit(database, store, CATALOGUE, actor, "heads", named(tmp_path, 0, "hat"), None)
+    found = tasks.check(database, CATALOGUE, actor, "heads", named(tmp_path, 1, "Hat", "cap", "CAP"))
+    assert found["report"]["classes"] == {
+        "new": ["CAP", "Hat", "cap"],
+        "known": [],
+        "look_alike": [{"label": "cap", "like": "CAP"}],
+    }
+
+
+def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
+) -> None:
+    fields = {"name": "same", "scenario": "data", "classes": ["hat", "t-shirt"]}
+    models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
+    found = tasks.check(database, CATALOGUE, actor, "same", named(tmp_path, 0, "hat"))
+    assert found["report"]["classes"]["known"] == ["hat"]
+    with pytest.raises(LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\.") as caught:
+        tasks.check(database, CATALOGUE, actor, "same", named(tmp_path, 1, "tshirt", "sock"))
+    assert caught.value.extra["unknown"] == ["sock", "tshirt"]
+
+
+def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(
+    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
+) -> None:
+    models.create(
+        database,
+        Blobs(store, tmp_path / "cache"),
+        CATALOGUE,
+        actor,
+        {"name": "first", "scenario": "data"},
+    )
+    tasks.submit(database, store, CATALOGUE, actor, "first", named(tmp_path, 0, "hat"), None)
+    with database.read() as session:
+        row = session.query(Model).filter_by(name="first").one()
+        assert batch_report.known_classes(session, row) == {"hat"}
+
+
+def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
+    found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
+    compared = compare(found.classes, [])
+    warnings = batch_report.warnings(found, compared)
+    assert len(compared.look_alike) == 20 and len(warnings) == 20
+    more = batch_report.warnings(found, replace(compared, look_alike=compared.look_alike * 2))
+    assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
+
+
+def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
+    database: Database, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    found = tasks.check(database, CATALOGUE, actor, model, batch(tmp_path))
+    assert found["checked"] == found["report"]["checked"] == "names and sizes"
+    assert any("not decoded" in text for text in found["not_checked"])
+    assert any("the same image under two classes" in text for text in found["not_checked"])
+    assert not any("decoded" in text for text in batch_report.not_checked(directory("a", layout="npz")))
+
+
+def test_what_becomes_of_equal_images_is_kept_with_the_task(
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+) -> None:
+    given = replace(batch(tmp_path), duplicates_policy="drop")
+    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, given, None)
+    assert answer["task"]["report"]["duplicates_policy"] == "drop"
+    assert tasks.read(database, actor, model, 1)["report"]["duplicates_policy"] == "drop"

@@ -1,0 +1,119 @@
+"""What a request may leave in the database, and what a list of it may hold, on both databases."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core.db.session import Database
+from core.db.tables import Audit, Model
+from core.errors import InvalidRecipe
+from core.requests import models, pages
+from core.requests.actor import Actor
+from core.requests.audit import MAX_DATA_BYTES
+from core.requests.recipe import MAX_RECIPE_BYTES, completed, stored, stored_override
+from core.store import Blobs
+from core.store.folder import FolderStore
+from tests.core.requests.batches import CATALOGUE
+
+JUNK = {"x" * 1000: None, "epochs": 3, "method": None, "optimizer": {"y" * 1000: None}}
+
+
+@pytest.fixture
+def blobs(store: FolderStore, tmp_path: Path) -> Blobs:
+    return Blobs(store, tmp_path / "cache")
+
+
+def _model(database: Database) -> Model:
+    with database.read() as session:
+        return session.scalars(select(Model).where(Model.name == "birds")).one()
+
+
+def test_a_model_keeps_what_its_recipe_says_and_no_nulls(
+    database: Database, blobs: Blobs, actor: Actor
+) -> None:
+    given: dict[str, Any] = {"name": "birds", "scenario": "class", "recipe": {**JUNK, "optimizer": None}}
+    made, _ = models.create(database, blobs, CATALOGUE, actor, given)
+    assert _model(database).recipe == {"epochs": 3}
+    assert made["recipe"]["method"]["name"] == "er"
+
+
+def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
+    database: Database, actor: Actor, model: str
+) -> None:
+    with database.write() as session:
+        session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
+    models.change(database, CATALOGUE, actor, model, {"recipe": {**JUNK, "optimizer": None}})
+    assert _model(database).recipe == {"seed": 7, "epochs": 3}
+
+
+def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
+    shown = completed(CATALOGUE, {"method": None, "x": None})
+    assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
+
+
+def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
+    database: Database, blobs: Blobs, actor: Actor, model: str
+) -> None:
+    large = {"x" * MAX_RECIPE_BYTES: None}
+    for ask in (
+        lambda: models.create(
+            database, blobs, CATALOGUE, actor, {"name": "a", "scenario": "class", "recipe": large}
+        ),
+        lambda: models.change(database, CATALOGUE, actor, model, {"recipe": large}),
+        lambda: stored_override(CATALOGUE, large),
+    ):
+        with pytest.raises(InvalidRecipe, match=f"{MAX_RECIPE_BYTES} bytes; this one has"):
+            ask()
+
+
+def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
+    known = {**CATALOGUE, "recipe": {**CATALOGUE["recipe"], "schema": {"properties": {"epochs": {}}}}}
+    assert stored_override(known, {"epochs": None, "x": None, "method": {"name": "er", "y": None}}) == {
+        "epochs": None,
+        "method": {"name": "er"},
+    }
+    assert stored({"epochs": None}) == {}
+
+
+def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
+    database: Database, actor: Actor, model: str
+) -> None:
+    patch = {"recipe": {f"{number:04}{'x' * 100}": None for number in range(300)}, "on_held": "continue"}
+    models.change(database, CATALOGUE, actor, model, patch)
+    with database.read() as session:
+        kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
+    assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES
+
+
+def test_a_page_ends_before_its_rows_hold_more_than_a_page_may(
+    database: Database, blobs: Blobs, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 30_000)
+    labels = [f"{number:03}{'é' * 10}" for number in range(150)]  # ten thousand bytes
+    for number in range(7):
+        given = {"name": f"m{number}", "scenario": "data", "classes": labels if number < 6 else None}
+        models.create(database, blobs, CATALOGUE, actor, given)
+    seen, sizes, cursor = [], [], None
+    while True:
+        page = models.list_models(database, CATALOGUE, actor, 200, cursor)
+        seen += [item["name"] for item in page["items"]]
+        sizes.append(len(json.dumps(page["items"])))
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == [f"m{number}" for number in range(7)]
+    assert len(sizes) >= 3 and max(sizes) < 40_000
+
+
+def test_a_row_larger_than_a_page_may_be_is_a_page_of_its_own(
+    database: Database, blobs: Blobs, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 10)
+    for number in range(2):
+        models.create(database, blobs, CATALOGUE, actor, {"name": f"m{number}", "scenario": "class"})
+    first = models.list_models(database, CATALOGUE, actor, 200, None)
+    second = models.list_models(database, CATALOGUE, actor, 200, first["next_cursor"])
+    assert [len(page["items"]) for page in (first, second)] == [1, 1] and second["next_cursor"] is None

@@ -1,0 +1,73 @@
+"""The line of a model as a property: any order of requests and endings on both databases, and planted bugs are found."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from sqlalchemy import and_, select
+from sqlalchemy.orm import aliased
+
+from core.db.jobs import is_unfinished
+from core.db.tables import Job
+from core.line import judgement
+from core.line.coverage import Lost
+from core.requests import aliases
+from core.work import claim as claims
+from tests.core.work.line_machine import Line
+
+STEPS = int(os.environ.get("PERENNIAL_TEST_LINE_STEPS", "300"))
+"""In all, of 30 an example; more than the usual ones are drawn anew each time."""
+SETTINGS = settings(
+    max_examples=max(1, STEPS // 30),
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    derandomize=STEPS == 300,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def machine(desk: Any) -> Callable[[], Line]:
+    def make() -> Line:
+        made = Line()
+        made.desk = desk
+        return made
+
+    return make
+
+
+def test_no_order_of_requests_and_endings_loses_a_task_unsaid_or_stops_a_line_for_ever(
+    machine: Callable[[], Line],
+) -> None:
+    run_state_machine_as_test(machine, settings=SETTINGS)
+
+
+def by_place(now: float) -> Any:
+    """A planted bug: what is learned again waits at the end of the line, as all others do."""
+    other = aliased(Job)
+    earlier = select(other.id).where(
+        other.model_id == Job.model_id, other.place < Job.place, is_unfinished(other.state)
+    )
+    return and_(Job.state == "queued", ~earlier.exists(), ~claims.line_stopped(Job.model_id))
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "a gate without coverage": (judgement, "lost", lambda *_, **__: Lost()),
+    "a rollback to a version that cannot answer": (aliases, "taught", lambda _manifest: [0]),
+    "a retry at the end of the line": (claims, "eligible", by_place),
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # the bugs are in no SQL
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(
+    machine: Callable[[], Line], monkeypatch: pytest.MonkeyPatch, bug: str
+) -> None:
+    monkeypatch.setattr(*PLANTED[bug])
+    enough = settings(SETTINGS, max_examples=300, phases=[Phase.generate])
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(machine, settings=enough)

@@ -1,0 +1,161 @@
+"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody waits for each other."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.db.states import Action, State
+from core.db.tables import Alias, Job, Model, Task, Version
+from core.errors import LeaseLost, PerennialError
+from core.requests import aliases, jobs, retries, settling
+from core.requests.actor import Actor
+from core.work import claim as claims
+from core.work.publish import publish
+from tests.core.requests.batches import CATALOGUE
+
+
+@pytest.fixture
+def actor(desk: Any) -> Actor:
+    desk.model()  # makes the owner
+    return Actor(desk.owner, None, "write")
+
+
+def failed_and_waiting(desk: Any) -> tuple[str, str]:
+    """A job that failed, and the next one of its model."""
+    model = desk.model()
+    first, second = desk.submit(model), desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    return first, second
+
+
+def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
+    """A claim between whose look at the queue and whose lock of the model somebody retries `job`."""
+    locked, thread = claims.line.locked, None
+
+    def retry() -> None:
+        retries.retry(desk.db, CATALOGUE, actor, job, None)
+
+    def locked_late(session: Any, model_id: str) -> Any:
+        nonlocal thread
+        if thread is None and threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=retry)
+            thread.start()
+            thread.join(0.5 if desk.db.dialect == "sqlite" else 10)  # SQLite lets no second writer in
+        return locked(session, model_id)
+
+    monkeypatch.setattr(claims.line, "locked", locked_late)
+    found = claims.claim(desk.db, "w", 60)
+    assert thread is not None
+    thread.join()
+    return found
+
+
+def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
+    desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = failed_and_waiting(desk)
+    found = claim_beside_a_retry(desk, actor, monkeypatch, first)
+    assert found.job_id == (second if desk.db.dialect == "sqlite" else first)
+    assert claims.claim(desk.db, "w2", 60) is None, "one job of a model at a time"
+    assert desk.state(first) in (State.QUEUED, State.RUNNING)
+
+
+def test_a_claim_without_the_second_look_is_found(
+    desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: what the test above would see."""
+    first, second = failed_and_waiting(desk)
+    monkeypatch.setattr(claims, "_still_eligible", lambda *_: True)
+    assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
+
+
+def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
+    desk: Any, actor: Actor
+) -> None:
+    """Three workers and three people on two models; a deadlock of the database would be an error."""
+    made = [desk.model(gate={"min_new_task": 0.5}) for _ in range(2)]
+    for model in made:
+        for _ in range(8):
+            desk.submit(model, gate={"min_new_task": 0.5})
+    errors: list[BaseException] = []
+    over = threading.Event()
+
+    def worker(seed: int) -> None:
+        draw = random.Random(seed)
+        while not over.is_set():
+            claim = claims.claim(desk.db, f"w{seed}", 60)
+            if claim is None:
+                over.wait(0.005)
+                continue
+            try:
+                way = draw.random()
+                if way < 0.7:
+                    correct = 9 if draw.random() < 0.6 else 1
+                    result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
+                    publish(desk.db, desk.store, claim, result)
+                elif way < 0.85:
+                    claims.fail(desk.db, claim, "code", "no")
+                else:
+                    claims.requeue(desk.db, claim, "died")
+            except (PerennialError, LeaseLost):
+                claims.stopped(desk.db, claim)
+
+    def person(seed: int) -> None:
+        draw = random.Random(seed)
+        while not over.is_set():
+            model = draw.choice(made)
+            number, version = draw.randint(1, 8), draw.randint(1, 12)
+            job = draw.choice(desk.all(Job, model_id=model)).id
+            asks: list[Callable[[], object]] = [
+                lambda: settling.go_on(desk.db, actor, model, number, None),  # noqa: B023
+                lambda: settling.discard(desk.db, actor, model, number, None),  # noqa: B023
+                lambda: settling.relearn(desk.db, CATALOGUE, actor, model, number, None),  # noqa: B023
+                lambda: retries.retry(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
+                lambda: jobs.act(desk.db, actor, job, Action.CANCEL),  # noqa: B023
+                lambda: aliases.rollback(desk.db, actor, model, "production", reason=None),  # noqa: B023
+                lambda: aliases.follow(desk.db, actor, model, "production"),  # noqa: B023
+                lambda: aliases.set_alias(
+                    desk.db,
+                    actor,
+                    model,  # noqa: B023
+                    "production",
+                    version=version,  # noqa: B023
+                    reason="seen",
+                ),
+            ]
+            with contextlib.suppress(PerennialError):
+                draw.choice(asks)()
+            over.wait(0.002)
+
+    def guarded(run: Callable[[int], None], seed: int) -> None:
+        try:
+            run(seed)
+        except BaseException as error:
+            errors.append(error)
+            over.set()
+            raise
+
+    threads = [
+        threading.Thread(target=guarded, args=(run, seed)) for run in (worker, person) for seed in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    over.wait(6)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    with desk.db.read() as session:
+        for model in made:
+            row = session.get_one(Model, model)
+            production = session.get_one(Alias, (model, "production")).version
+            versions = {v.number: v for v in desk.all(Version, model_id=model)}
+            assert sorted(versions) == list(range(len(versions)))
+            assert versions[row.head].status == "published"
+            assert not row.production_follows or production == row.head
+            learned = {t.number for t in desk.all(Task, model_id=model) if t.standing == "learned"}
+            assert learned == set(versions[row.head].manifest["tasks"])

@@ -1,0 +1,181 @@
+"""Whose turn it is: one owner's many jobs never keep another's few waiting, on both databases."""
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core.db.tables import Job, Owner, Task
+from core.ids import new_id
+from core.work import claim as claims
+from core.work import turns
+
+
+def owner(desk: Any, name: str) -> str:
+    """A new owner, whose models and jobs the desk makes from now on."""
+    with desk.db.write() as session:
+        desk.owner = new_id("own")
+        session.add(Owner(id=desk.owner, name=name, created_at=0.0))
+    return str(desk.owner)
+
+
+def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
+    """Queued jobs of the desk's owner, each of a model of its own if not said otherwise."""
+    made = [desk.model() for _ in range(models or jobs)]
+    return [desk.submit(made[n % len(made)], decoded=False) for n in range(jobs)]
+
+
+def claims_until(desk: Any, job: str, *, workers: int) -> int:
+    """How many claims come before that of a job, while each worker ends what it has before it claims again."""
+    busy: list[Any] = []
+    for before in range(1000):
+        if len(busy) == workers:
+            claims.fail(desk.db, busy.pop(0), "code", "done")
+        found = claims.claim(desk.db, "w", 60)
+        assert found is not None
+        if found.job_id == job:
+            return before
+        busy.append(found)
+    raise AssertionError("never claimed")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_hundred_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_round(
+    desk: Any, workers: int
+) -> None:
+    owner(desk, "many")
+    queue(desk, 100, models=20)
+    first = [desk.claim() for _ in range(workers)]  # they are at work when the other comes
+    owner(desk, "one")
+    (job,) = queue(desk, 1)
+    for claim in first:
+        claims.fail(desk.db, claim, "code", "done")
+    assert claims_until(desk, job, workers=workers) <= 1
+
+
+def test_the_owner_with_the_least_running_jobs_comes_first(desk: Any) -> None:
+    owner(desk, "many")
+    first, *_ = queue(desk, 3)
+    assert desk.claim().job_id == first
+    owner(desk, "one")
+    (job,) = queue(desk, 1)
+    assert desk.claim().job_id == job
+
+
+def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
+    wanted = []
+    for name in ("a", "b", "c"):
+        wanted.append(owner(desk, name))
+        queue(desk, 4)
+    served = []
+    for _ in range(12):
+        claim = desk.claim()
+        served.append(desk.job(claim.job_id).owner_id)
+        claims.fail(desk.db, claim, "code", "done")
+    assert served == wanted * 4
+
+
+def test_of_one_owner_the_oldest_job_is_claimed(desk: Any) -> None:
+    owner(desk, "a")
+    early = queue(desk, 1)
+    time.sleep(0.002)  # ids of jobs carry milliseconds
+    late = queue(desk, 1)
+    assert [desk.claim().job_id, desk.claim().job_id] == early + late
+
+
+def test_owners_who_were_never_served_come_by_the_age_of_their_jobs(desk: Any) -> None:
+    ids = [owner(desk, name) for name in "ab"]
+    desk.owner = ids[1]
+    (early,) = queue(desk, 1)
+    time.sleep(0.002)
+    desk.owner = ids[0]
+    (late,) = queue(desk, 1)
+    assert [desk.claim().job_id, desk.claim().job_id] == [early, late]
+
+
+def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any) -> None:
+    owner(desk, "stopped")
+    model = desk.model()
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    with desk.db.write() as session:
+        session.scalars(select(Task)).one().stops = True
+    desk.submit(model)
+    owner(desk, "other")
+    (job,) = queue(desk, 1)
+    assert desk.claim().job_id == job
+    assert claims.claim(desk.db, "w", 60) is None
+
+
+def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(desk: Any) -> None:
+    """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""
+    draw = random.Random(7)
+    owners = [owner(desk, f"owner-{n}") for n in range(4)]
+    waiting: dict[str, list[str]] = {one: [] for one in owners}
+    running: list[tuple[str, Any]] = []
+    served: dict[str, int] = dict.fromkeys(owners, 0)
+    age: dict[str, float] = {}
+    for step in range(1, 150):
+        if draw.random() < 0.5:
+            desk.owner = draw.choice(owners)
+            (job,) = queue(desk, 1)
+            waiting[desk.owner].append(job)
+            age[job] = step
+        elif running and draw.random() < 0.5:
+            _, claim = running.pop(draw.randrange(len(running)))
+            claims.fail(desk.db, claim, "code", "done")
+        else:
+            count = Counter(one for one, _ in running)
+            able = [one for one in owners if waiting[one]]
+            turn = min(able, key=lambda one: (count[one], served[one], age[waiting[one][0]]), default=None)
+            claim = claims.claim(desk.db, "w", 60)
+            assert (claim and claim.job_id) == (turn and waiting[turn][0]), step
+            if claim is not None and turn is not None:
+                waiting[turn].pop(0)
+                served[turn] = step
+                running.append((turn, claim))
+
+
+def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first owner in turn has nothing left by the time of the look: the next one is served."""
+    gone = owner(desk, "gone")
+    there = owner(desk, "there")
+    (job,) = queue(desk, 1)
+    monkeypatch.setattr(turns, "in_order", lambda *_: [(gone, new_id("job")), (there, job)])
+    assert desk.claim().job_id == job
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgresql", marks=pytest.mark.services("postgresql"))], indirect=True
+)
+def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(desk: Any) -> None:
+    owner(desk, "a")
+    oldest, second = queue(desk, 2)
+    with desk.db.write() as session:
+        session.execute(select(Job).where(Job.id == oldest).with_for_update())
+        assert desk.claim().job_id == second
+
+
+def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) -> None:
+    wanted = []
+    for name in "abc":
+        owner(desk, name)
+        wanted += queue(desk, 5)
+    claimed: list[str] = []
+
+    def work(name: str) -> None:
+        while (found := claims.claim(desk.db, name, 60)) is not None:
+            claimed.append(found.job_id)
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == sorted(wanted)

@@ -1,0 +1,496 @@
+"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a person says how to go on.
+
+One journey or more for each rule: a rollback and what it costs, a held version and the four ways to settle it, a pinned
+production, relearning, jobs that ran during a rollback, cancelled jobs, the data scenario.
+"""
+
+import io
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tools import digits
+from tools.client import Client, Json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+WEEKS = [archive for _, archive in digits.archives()]
+"""Batches of two digits each: 0 and 1, 2 and 3, …"""
+MODEL: Json = {
+    "image": {"size": 8, "channels": 1},
+    "architecture": {"name": "mlp", "hidden": [32]},
+    "recipe": {"method": {"name": "der++", "buffer": 100}, "epochs": 6},
+    "training_data_days": 7,
+}
+GATE = {"min_new_task": 0.7}
+WEAK = '{"optimizer": {"lr": 1e-7}}'
+"""A recipe that learns nothing: its version fails the gate."""
+LONG = '{"epochs": 150}'
+_number = count(1)
+
+
+class Watched:
+    """One model and what a person asks of it."""
+
+    def __init__(self, client: Client, **fields: Any) -> None:
+        self.client, self.name = client, f"shop-{next(_number)}"
+        self.path = f"/v1/models/{self.name}"
+        self.created = client.create_model(self.name, **{**MODEL, **fields})
+
+    def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
+        """Submit a batch (week 1: the first two digits); the whole answer."""
+        return self.client.call(
+            "POST",
+            f"{self.path}/tasks",
+            content=WEEKS[week - 1] if archive is None else archive,
+            headers={"Perennial-Recipe": recipe} if recipe else {},
+            params={"name": f"week-{week}"},
+        ).json()
+
+    def learn(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
+        """Submit a batch and wait for its job's end."""
+        return self.end(self.send(week, recipe, archive)["job"])
+
+    def end(self, job: Json) -> Json:
+        return self.client.wait(job["id"], 60)
+
+    def post(self, path: str, body: Json | None = None) -> Json:
+        return self.client.call("POST", f"{self.path}/{path}", json=body or {}).json()
+
+    def refused(self, path: str, body: Json | None = None) -> Json:
+        """The problem of a request that is answered with 409."""
+        answer = self.client.http.post(f"{self.path}/{path}", json=body or {})
+        assert answer.status_code == 409, answer.text
+        return answer.json()
+
+    def see(self, path: str = "") -> Json:
+        return self.client.get(f"{self.path}{path}")
+
+    @property
+    def aliases(self) -> dict[str, int]:
+        return self.see()["aliases"]
+
+    def tasks_of(self, version: int | str) -> list[int]:
+        return self.see(f"/versions/{version}")["tasks"]
+
+    def standings(self) -> list[str]:
+        return [task["standing"] for task in self.client.items(f"{self.path}/tasks")]
+
+    def log(self, job: Json) -> list[str]:
+        return [line["message"] for line in self.client.items(f"/v1/jobs/{job['id']}/logs")]
+
+    def waiting(self, kind: str) -> Json:
+        """The one entry of `attention` of a kind."""
+        (entry,) = [entry for entry in self.see()["attention"] if entry["kind"] == kind]
+        return entry
+
+    def act(self, entry: Json, verb: str, **fill: Any) -> Json:
+        """Execute the action of an entry whose path ends with a word, as it stands; a `…` becomes a reason."""
+        (action,) = [one for one in entry["actions"] if one["path"].endswith(verb)]
+        body = {key: "a person said so" if value == "…" else value for key, value in action["body"].items()}
+        return self.client.call(action["method"], action["path"], json=body | fill).json()
+
+    def answers(self) -> set[str]:
+        """The classes that production can name."""
+        with zipfile.ZipFile(io.BytesIO(WEEKS[0])) as archive:
+            image = archive.read(archive.namelist()[0])
+        path = f"{self.path}/versions/production/predict"
+        answer = self.client.call("POST", path, files={"file": ("digit.png", image, "image/png")}).json()
+        return set(answer["predictions"][0]["probabilities"])
+
+    def until(self, job: Json, wanted: Callable[[Json], bool], seconds: float = 30.0) -> Json:
+        deadline = time.monotonic() + seconds
+        while not wanted(answer := self.client.get(f"/v1/jobs/{job['id']}")):
+            assert time.monotonic() < deadline and not answer["is_terminal"], answer
+            time.sleep(0.02)
+        return answer
+
+
+@pytest.fixture
+def model(client: Client) -> Iterator[Callable[..., Watched]]:
+    yield lambda **fields: Watched(client, **fields)
+
+
+def names(text: str, *wanted: str) -> None:
+    """A sentence names what it must."""
+    print(text)
+    missing = [word for word in wanted if word not in text]
+    assert not missing, f"{missing} not in: {text}"
+
+
+def in_days(days: float) -> str:
+    """The day that a sentence says."""
+    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
+
+
+def check_only(model: Watched, week: int) -> Json:
+    answer = model.client.call(
+        "POST", f"{model.path}/tasks", content=WEEKS[week - 1], params={"validate": "only"}
+    )
+    return answer.json()
+
+
+# 1. A task that was rolled back is not lost
+
+
+def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning(model) -> None:
+    shop = model()
+    shop.learn(1)
+    shop.learn(2)
+    back = shop.post("aliases/production/rollback", {"reason": "worse on twos"})
+    names(back["warnings"][0], "Version 1", "task 2", "week-2", "2 and 3", "/tasks/2/relearn", in_days(7))
+
+    (said,) = [text for text in check_only(shop, 3)["warnings"] if "task 2" in text]
+    names(
+        said, "will not contain", "week-2", "2 and 3", "rolled back", "/tasks/2/relearn", "/tasks/2/discard"
+    )
+    accepted = shop.send(3)
+    assert said in accepted["task"]["warnings"] and said in accepted["job"]["warnings"]
+
+    third = shop.end(accepted["job"])
+    assert (third["state"], third["outcome"], third["version"]) == ("succeeded", "held", 3)
+    version = shop.see("/versions/3")
+    (check,) = [one for one in version["gate"]["checks"] if one["name"] == "lost_tasks"]
+    assert (check["passed"], check["tasks"], check["classes"]) == (False, [2], ["2", "3"])
+    names(version["warnings"][0], "Version 3 does not contain task 2", "2 and 3")
+    assert any("will not contain task 2" in line for line in shop.log(third))
+    names(shop.log(third)[-1], "Version 3 is held", "task 2", "cannot name 2 and 3")
+    assert (shop.aliases["production"], shop.tasks_of("production")) == (1, [1])
+
+    fourth = shop.send(4)["job"]
+    assert fourth["waiting_for"]["kind"] == "held"
+    names(shop.waiting("held")["detail"], "Learn task 2 again first", "/tasks/2/relearn", "judged again")
+    again = shop.act(shop.waiting("rolled_back"), "relearn")
+    assert again["waiting_for"] is None and shop.end(again)["outcome"] == "published"
+    assert shop.client.get(f"/v1/jobs/{fourth['id']}")["waiting_for"]["task"] == 3, (
+        "the line is still stopped"
+    )
+    retried = shop.act(shop.waiting("held"), "retry")
+    assert shop.end(retried)["outcome"] == "published"
+    assert shop.end(fourth)["outcome"] == "published"
+    assert [shop.tasks_of(n) for n in (3, 4, 5, 6)] == [[1, 3], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    assert shop.aliases["production"] == 1
+    assert shop.post("aliases/production/follow")["version"] == 6
+    assert shop.tasks_of("production") == [1, 2, 3, 4]
+    settled = shop.see()
+    assert (settled["attention"], shop.standings()) == ([], ["learned"] * 4)
+
+
+# 2. A held version stops the line, and a person settles it
+
+
+@pytest.fixture
+def stopped(model) -> tuple[Watched, Json, Json]:
+    """A model whose second version is held: the model, its job, and a third batch's job that waits."""
+    shop = model(gate=GATE)
+    assert shop.learn(1)["outcome"] == "published"
+    held = shop.learn(2, WEAK)
+    return shop, held, shop.send(3)["job"]
+
+
+def test_a_held_version_stops_the_line_and_says_so_everywhere(stopped) -> None:
+    shop, held, third = stopped
+    assert (held["state"], held["outcome"]) == ("succeeded", "held")
+    log = shop.log(held)
+    names(log[-1], "Version 2 is held", "accuracy on the new task is", "at least 0.7", "week-2", "attention")
+    assert not any("published" in line for line in log)
+    waits = third["waiting_for"]
+    assert (waits["kind"], waits["version"], waits["task"]) == ("held", 2, 2)
+    names(waits["detail"], "version 2", "task 2", "held", "attention")
+    assert shop.client.get(f"/v1/jobs/{third['id']}")["waiting_for"] == waits
+    entry = shop.waiting("held")
+    assert (entry["version"], entry["task"]) == (2, 2)
+    names(entry["detail"], "Version 2 is held", "at least 0.7", shop.name, "week-2", "2 and 3")
+    assert [one["path"].rsplit("/", 1)[-1] for one in entry["actions"]] == [
+        "production", "retry", "discard", "continue",
+    ]  # fmt: skip
+    assert shop.aliases == {"production": 1, "latest": 1}
+
+
+def test_promoting_a_held_version_with_a_reason_lets_the_line_go_on_from_it(stopped) -> None:
+    shop, held, third = stopped
+    without = shop.client.http.put(f"{shop.path}/aliases/production", json={"version": 2})
+    assert without.status_code == 422
+    names(without.json()["detail"], "Version 2 is held", "at least 0.7", '"reason"')
+    moved = shop.act(shop.waiting("held"), "production")
+    assert (moved["version"], moved["follows"]) == (2, True)
+    assert shop.see("/versions/2")["gate"]["overruled"]["reason"] == "a person said so"
+    names(shop.see("/versions/2")["warnings"][-1], "A person put version 2 in production", "a person said so")
+    assert shop.client.get(f"/v1/jobs/{held['id']}")["outcome"] == "published"
+    assert (shop.end(third)["outcome"], shop.tasks_of("production")) == ("published", [1, 2, 3])
+
+
+def test_a_held_task_is_retried_with_another_recipe_before_the_batch_that_waits(stopped) -> None:
+    shop, held, third = stopped
+    again = shop.act(shop.waiting("held"), "retry", recipe={"epochs": 10})
+    assert (again["retry_of"], again["task"], again["waiting_for"]) == (held["id"], 2, None)
+    assert again["recipe"]["epochs"] == 10
+    assert shop.end(again)["outcome"] == "published"
+    assert shop.end(third)["outcome"] == "published"
+    assert shop.tasks_of("production") == [1, 2, 3]
+    assert shop.see("/versions/2")["status"] == "held"
+
+
+@pytest.mark.parametrize(("verb", "standing"), [("discard", "discarded"), ("continue", "skipped")])
+def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
+    stopped, verb: str, standing: str
+) -> None:
+    shop, _, third = stopped
+    task = shop.act(shop.waiting("held"), verb)
+    assert (task["standing"], task["can_relearn"]) == (standing, True)
+    assert task["training_data_until"].startswith(in_days(7))
+    assert shop.end(third)["outcome"] == "published"
+    assert (shop.tasks_of("production"), shop.see()["attention"]) == ([1, 3], [])
+    said = [text for text in check_only(shop, 4)["warnings"] if "task 2" in text]
+    assert len(said) == (verb == "continue")
+    if said:
+        names(said[0], "was skipped", "2 and 3", "/tasks/2/relearn")
+    shop.end(shop.post("tasks/2/relearn", {"recipe": {}}))
+    assert shop.tasks_of("production") == [1, 3, 2]
+
+
+def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> None:
+    shop = model(gate=GATE, on_held="continue")
+    shop.learn(1)
+    held = shop.learn(2, WEAK)
+    names(shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", in_days(7))
+    assert shop.learn(3)["outcome"] == "published"
+    assert shop.standings() == ["learned", "skipped", "learned"]
+
+
+# 3. After a rollback production stays where it was put
+
+
+def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow(model) -> None:
+    shop = model()
+    shop.learn(1)
+    shop.learn(2)
+    shop.post("aliases/production/rollback")
+    shop.post("tasks/2/discard", {"reason": "wrong photos"})
+    third, fourth = shop.learn(3), shop.learn(4)
+    assert (third["outcome"], fourth["outcome"]) == ("published", "published")
+    assert (shop.tasks_of(3), shop.tasks_of(4)) == ([1, 3], [1, 3, 4])
+    names(shop.log(fourth)[-1], "Version 4 is published", "not in production")
+    seen = shop.see()
+    assert (seen["aliases"], seen["line_head"]) == ({"production": 1, "latest": 4}, 4)
+    assert seen["production_follows"] is False
+    names(seen["warnings"][-1], "version 1", "version 4", "not promoted", "aliases/production/follow")
+    names(check_only(shop, 5)["warnings"][-1], "Production stays on version 1", "aliases/production/follow")
+
+    moved = shop.post("aliases/production/follow")
+    assert (moved["version"], moved["follows"], moved["warnings"]) == (4, True, [])
+    shop.learn(5)
+    assert (shop.aliases["production"], shop.tasks_of(5)) == (5, [1, 3, 4, 5])
+    assert shop.see()["warnings"] == []
+
+
+def test_a_rollback_never_lands_on_a_version_that_cannot_answer(model) -> None:
+    shop = model()
+    for week in (1, 2, 3):
+        shop.learn(week)
+    refused = shop.refused("aliases/production/rollback", {"version": 0})
+    names(refused["detail"], "Version 0", "cannot answer", "on version 1 or 2")
+    assert refused["targets"] == [1, 2]
+    back = shop.post("aliases/production/rollback", {"version": 1, "reason": "as in June"})
+    assert (back["version"], back["follows"], back["line_head"]) == (1, False, 1)
+    assert [(lost["task"], lost["lost_classes"]) for lost in back["lost_tasks"]] == [
+        (2, ["2", "3"]), (3, ["4", "5"]),
+    ]  # fmt: skip
+    names(" ".join(back["warnings"]), "task 2", "task 3", "/tasks/3/relearn", "aliases/production/follow")
+    refused = shop.refused("aliases/production/rollback")
+    names(refused["detail"], "no earlier version", "on version 2 or 3")
+    entries = [entry for entry in shop.see()["attention"] if entry["kind"] == "rolled_back"]
+    assert [entry["task"] for entry in entries] == [2, 3]
+    shop.act(entries[1], "production")  # version 3 knew it
+    assert (shop.aliases["production"], shop.see()["attention"]) == (3, [])
+
+
+# 4. What the line lacks can be learned again while its training part is kept
+
+
+def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_matters(model) -> None:
+    shop = model(training_data_days=3)
+    shop.learn(1)
+    shop.learn(2)
+    day = in_days(3)
+    assert shop.see("/tasks/2")["training_data_until"].startswith(day)
+    (lost,) = shop.post("aliases/production/rollback")["lost_tasks"]
+    assert lost["training_data_until"].startswith(day) and lost["can_relearn"]
+    entry = shop.waiting("rolled_back")
+    assert entry["training_data_until"].startswith(day)
+    names(entry["detail"], "task 2", "2 and 3", day)
+    refused = shop.refused("tasks/1/relearn")
+    names(refused["detail"], "Task 1", "learned", "Version 1")
+    again = shop.end(shop.act(entry, "relearn"))
+    assert (again["outcome"], shop.tasks_of(3)) == ("published", [1, 2])
+    assert (shop.aliases["production"], shop.standings()) == (1, ["learned", "learned"])
+
+
+def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model) -> None:
+    shop = model(training_data_days=0)
+    shop.learn(1)
+    shop.learn(2)
+    (lost,) = shop.post("aliases/production/rollback")["lost_tasks"]
+    assert (lost["can_relearn"], lost["training_data_until"]) == (False, None)
+    refused = shop.refused("tasks/2/relearn")
+    names(refused["detail"], "task 2", in_days(0), "upload the batch again")
+    assert refused["training_data_deleted_at"].startswith(in_days(0))
+    entry = shop.waiting("rolled_back")
+    names(entry["detail"], in_days(0))
+    assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == ["production", "discard"]
+    names(check_only(shop, 3)["warnings"][0], "cannot be learned again", in_days(0), "upload the batch again")
+    assert shop.learn(3)["outcome"] == "held"
+
+
+def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> None:
+    shop = model(allow_lost_classes=True)
+    shop.learn(1)
+    shop.learn(2)
+    shop.post("aliases/production/rollback")
+    third = shop.learn(3)
+    assert third["outcome"] == "published"
+    (check,) = [c for c in shop.see("/versions/3")["gate"]["checks"] if c["name"] == "lost_tasks"]
+    assert (check["passed"], check["limit"], check["tasks"]) == (True, None, [2])
+    (warning,) = shop.see("/versions/3")["warnings"]
+    names(warning, "Version 3 does not contain task 2", "2 and 3", "/tasks/2/relearn")
+    assert "the gate holds" not in warning
+    assert "the gate holds" not in shop.waiting("rolled_back")["detail"]
+
+
+def spoiled() -> bytes:
+    """A batch of which no image can be decoded."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for index in range(10):
+            archive.writestr(f"cat/{index}.png", b"\x89PNG\r\n\x1a\n nothing")
+            archive.writestr(f"dog/{index}.png", b"\x89PNG\r\n\x1a\n nothing")
+    return out.getvalue()
+
+
+def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_discarded(model) -> None:
+    shop = model(on_rejected="stop")
+    shop.learn(1)
+    assert shop.learn(2, archive=spoiled())["state"] == "rejected"
+    waits = shop.send(3)["job"]
+    assert waits["waiting_for"]["kind"] == "rejected"
+    names(waits["waiting_for"]["detail"], "task 2", "rejected", "attention")
+    entry = shop.waiting("rejected")
+    names(entry["detail"], "week-2", "cat and dog", "rejected", "decoded", "Later batches wait")
+    assert shop.act(entry, "discard")["standing"] == "discarded"
+    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 3])
+
+
+def test_a_failed_job_stops_the_line_where_the_model_says_so_until_it_is_retried(model) -> None:
+    shop = model(on_failed="stop")
+    shop.learn(1)
+    assert shop.learn(2, '{"optimizer": {"lr": 1e30}}')["state"] == "failed"
+    waits = shop.send(3)["job"]
+    assert waits["waiting_for"]["kind"] == "failed"
+    names(waits["waiting_for"]["detail"], "task 2", "failed", "attention")
+    entry = shop.waiting("failed")
+    names(entry["detail"], "week-2", "2 and 3", "failed", "Later batches wait")
+    assert shop.end(shop.act(entry, "retry", recipe={}))["outcome"] == "published"
+    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 2, 3])
+
+
+def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) -> None:
+    shop = model()
+    shop.learn(1, archive=spoiled())
+    assert shop.learn(2)["outcome"] == "published"
+    names(shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it")
+
+
+# 5. and 6. Jobs beside a rollback, and jobs that were cancelled
+
+
+def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model) -> None:
+    shop = model()
+    shop.learn(1)
+    shop.learn(2)
+    third = shop.send(3, LONG)["job"]
+    shop.until(third, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
+    shop.post("aliases/production/rollback")
+    end = shop.end(third)
+    assert (end["outcome"], shop.tasks_of(3), shop.aliases["production"]) == ("held", [1, 2, 3], 1)
+    failed = [check["name"] for check in shop.see("/versions/3")["gate"]["checks"] if not check["passed"]]
+    assert failed == ["parent_rolled_back"]
+    names(
+        shop.waiting("held")["detail"],
+        "Version 3 is held",
+        "learned from version 2",
+        "goes on from version 1",
+    )
+    moved = shop.act(shop.waiting("held"), "production")
+    assert (moved["version"], moved["follows"], moved["lost_tasks"]) == (3, True, [])
+    assert (shop.see()["attention"], shop.standings()) == ([], ["learned"] * 3)
+
+
+def test_a_cancelled_job_is_retried_and_keeps_its_place(model) -> None:
+    shop = model()
+    first = shop.send(1, LONG)["job"]
+    second, third = shop.send(2)["job"], shop.send(3)["job"]
+    shop.client.call("POST", f"/v1/jobs/{second['id']}/cancel")
+    assert shop.standings()[1] == "cancelled"
+    again = shop.client.call("POST", f"/v1/jobs/{second['id']}/retry").json()
+    assert (again["id"], again["state"]) == (second["id"], "queued")
+    for job in (first, second, third):
+        assert shop.end(job)["outcome"] == "published"
+    assert shop.tasks_of("production") == [1, 2, 3]
+
+
+# 7. The data scenario: classes are covered, whichever task shows them
+
+
+def photos(*digit: int, part: int) -> bytes:
+    """A third of the images of some digits."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as to:
+        for archive in WEEKS:
+            with zipfile.ZipFile(io.BytesIO(archive)) as source:
+                for index, name in enumerate(source.namelist()):
+                    if int(name.split("/")[0]) in digit and index % 3 == part:
+                        to.writestr(name, source.read(name))
+    return out.getvalue()
+
+
+def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_show(model) -> None:
+    shop = model(scenario="data", classes=["0", "1", "2"])
+    shop.learn(1, archive=photos(0, 1, 2, part=0))
+    shop.learn(2, archive=photos(0, 1, part=1))
+    shop.post("aliases/production/rollback")
+    third = shop.learn(3, archive=photos(0, 1, 2, part=2))
+    assert (third["outcome"], shop.tasks_of(3)) == ("published", [1, 3])
+    for text in (shop.see("/versions/3")["warnings"][0], shop.waiting("rolled_back")["detail"]):
+        names(
+            text,
+            "task 2",
+            "rolled back",
+            "the gate holds a version that lacks a class which no other task shows",
+        )
+
+
+def test_in_the_data_scenario_a_class_that_only_the_lost_task_showed_is_missed(model) -> None:
+    shop = model(scenario="data", classes=["0", "1", "2"])
+    shop.learn(1, archive=photos(0, 1, part=0))
+    shop.learn(2, archive=photos(0, 1, 2, part=1))
+    shop.post("aliases/production/rollback")
+    third = shop.learn(3, archive=photos(0, 1, part=2))
+    assert third["outcome"] == "held"
+    names(shop.log(third)[-1], "Version 3 is held", "not taught task 2", "cannot name 2.")
+
+
+# Production answers what a person was told
+
+
+def test_production_answers_with_the_classes_that_it_was_taught_and_a_person_was_told_of(model) -> None:
+    shop = model()
+    shop.learn(1)
+    shop.learn(2)
+    assert shop.answers() == {"0", "1", "2", "3"}
+    (lost,) = shop.post("aliases/production/rollback")["lost_tasks"]
+    assert shop.answers() == {"0", "1", "2", "3"} - set(lost["lost_classes"]) == {"0", "1"}

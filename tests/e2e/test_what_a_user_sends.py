@@ -1,0 +1,202 @@
+"""What people really send: other folders, other names, copies, lists, telephones' files; each with its answer.
+
+The images are scikit-learn's digits, in classes of these names: what differs is how they are packed.
+"""
+
+import io
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from core.ingest import heif
+from tools.client import Client, Json
+
+pytestmark = pytest.mark.slow
+
+MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
+RECIPE: Json = {"method": {"name": "er", "buffer": 20}, "epochs": 2}
+HEIC = (24).to_bytes(4) + b"ftypheic" + bytes(4) + b"mif1heic" + bytes(90)
+
+
+def digit(of: int, number: int, kind: str = "PNG", **options: Any) -> bytes:
+    """A real image of a digit, as a file."""
+    images, labels = load_digits(return_X_y=True)
+    pixels = images[np.flatnonzero(labels == of)[number]].reshape(8, 8)
+    out = io.BytesIO()
+    Image.fromarray(np.rint(pixels * (255 / 16)).astype(np.uint8)).save(out, kind, **options)
+    return out.getvalue()
+
+
+def some(folder: str, of: int, count: int = 20, first: int = 0) -> dict[str, bytes]:
+    return {f"{folder}/{i}.png": digit(of, i) for i in range(first, first + count)}
+
+
+def packed(*files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in {name: data for part in files for name, data in part.items()}.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def checked(client: Client, model: str, archive: bytes, query: str = "") -> Json:
+    path = f"/v1/models/{model}/tasks?validate=only{query}"
+    return dict(client.call("POST", path, content=archive).json())
+
+
+def learned(client: Client, model: str, archive: bytes, query: str = "") -> Json:
+    """The task of a batch once its job has ended well."""
+    answer = client.call("POST", f"/v1/models/{model}/tasks{query}", content=archive).json()
+    end = client.wait(answer["job"]["id"])
+    assert end["state"] == "succeeded", end
+    return client.get(f"/v1/models/{model}/tasks/{answer['task']['number']}")
+
+
+def refused(client: Client, model: str, archive: bytes) -> tuple[int, str]:
+    answer = client.http.post(f"/v1/models/{model}/tasks", content=archive)
+    return answer.status_code, answer.json()["detail"]
+
+
+def made(client: Client, name: str, scenario: str = "class", **fields: Any) -> str:
+    client.create_model(name, scenario, recipe=RECIPE, **MODEL, **fields)
+    return name
+
+
+def test_train_test_and_validation_folders_are_parts_and_no_classes(client: Client) -> None:
+    model = made(client, "parts")
+    parts = [some(f"Shop/{top}/{label}", of, count, first) for label, of in (("Hat", 0), ("Cap", 1))
+             for top, count, first in (("Train", 20, 0), ("Test", 5, 20), ("Validation", 5, 25))]  # fmt: skip
+    task = learned(client, model, packed(*parts))
+    assert task["classes"] == {"Cap": 30, "Hat": 30}
+    assert (task["n_train"], task["n_held_out"]) == (50, 10)
+    assert task["report"]["notes"] == [
+        "the folder “Test” was taken as the test part",
+        "the folder “Train” was taken as the training part",
+        "the folder “Validation” was added to the training part, since there is a test folder",
+    ]
+    status, detail = refused(client, model, packed(some("Test/Hat", 0), some("Test/Cap", 1)))
+    assert status == 422
+    assert "the folder “Test” with class folders in it, but no training images" in detail
+    assert "Put what is to be learned in train/<class>/… beside it" in detail
+
+
+def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Client) -> None:
+    model = made(client, "names")
+    learned(client, model, packed(some("t-shirt", 0), some("pants", 1)))
+    batch = packed(
+        some("tshirt", 2), some("pant", 3), some("pants", 1, 20, 20), some("hat", 4), some("Hat", 5)
+    )
+    answer = checked(client, model, batch)
+    assert answer["report"]["classes"] == {
+        "new": ["Hat", "hat", "pant", "tshirt"],
+        "known": ["pants"],
+        "look_alike": [
+            {"label": "hat", "like": "Hat"},
+            {"label": "pant", "like": "pants"},
+            {"label": "tshirt", "like": "t-shirt"},
+        ],
+    }
+    assert (
+        "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they are one class, give them "
+        "one name." in answer["warnings"]
+    )
+    task = learned(client, model, batch)
+    assert task["report"]["classes"] == answer["report"]["classes"]
+    assert set(answer["warnings"]) <= set(task["warnings"])
+
+
+def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked(client: Client) -> None:
+    model = made(client, "copies")
+    same = {"zero/copy.png": digit(0, 3), "one/wrong.png": digit(0, 4)}
+    batch = packed(some("zero", 0), some("one", 1), same)
+    kept = learned(client, model, batch)
+    report = kept["report"]
+    assert (report["duplicates"], report["duplicates_policy"], report["checked"]) == (2, "keep", "images")
+    assert report["duplicate_paths"] == [
+        {"path": "zero/copy.png", "same_as": "zero/3.png"},
+        {"path": "one/wrong.png", "same_as": "zero/4.png"},
+    ]
+    assert report["conflicts"] == [{"paths": ["zero/4.png", "one/wrong.png"], "labels": ["zero", "one"]}]
+    assert report["conflicts_count"] == 1
+    assert any("The same image has two classes: “zero/4.png” is “zero”" in text for text in kept["warnings"])
+    dropped = learned(client, model, batch, "?duplicates_policy=drop")
+    assert kept["classes"] == {"one": 21, "zero": 21} and dropped["classes"] == {"one": 21, "zero": 20}
+    assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == ("drop", 1)
+
+
+def test_a_check_says_what_it_did_not_look_at(client: Client) -> None:
+    model = made(client, "checks")
+    answer = checked(client, model, packed(some("zero", 0), {"zero/broken.png": b"words"}))
+    assert answer["valid"] and answer["checked"] == "names and sizes"
+    assert answer["not_checked"][0] == (
+        "Images were not decoded: damaged files and formats that cannot be read are found by the job."
+    )
+    assert client.get(f"/v1/models/{model}/tasks")["items"] == []
+
+
+def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Client) -> None:
+    model = made(client, "measures")
+    learned(client, model, packed(some("zero", 0), some("one", 1)))
+    learned(client, model, packed(some("two", 2, 1)))  # one image: none can be held out
+    summary = client.get(f"/v1/models/{model}/metrics")["summary"]
+    assert summary["unmeasured_classes"] == [{"task": 2, "class": "two"}]
+    before = client.get(f"/v1/models/{model}/tasks/1")["accuracy_now"]
+    assert before is not None
+    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+    assert client.get(f"/v1/models/{model}/tasks/1")["accuracy_now"] == before
+    learned(client, model, packed(some("three", 3)))
+    task = client.get(f"/v1/models/{model}/tasks/1")
+    assert task["accuracy_now"] is None and task["accuracy_when_learned"] is not None
+
+
+def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_named(client: Client) -> None:
+    model = made(client, "files")
+    words = {f"zero/{i}.txt": b"words" for i in range(9)} | {"one/list.json": b"{}", "zero/.DS_Store": b"x"}
+    frames = [Image.new("L", (8, 8), shade) for shade in (10, 200)]
+    moving = io.BytesIO()
+    frames[0].save(moving, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    pictures = {
+        "zero/a.gif": digit(0, 40, "GIF"),
+        "one/a.avif": digit(1, 40, "AVIF"),
+        "one/moving.webp": moving.getvalue(),
+        "one/photo.HEIC": HEIC,
+    }
+    task = learned(client, model, packed(some("zero", 0), some("one", 1), words, pictures))
+    report = task["report"]
+    assert task["classes"] == {"one": 22, "zero": 21}
+    assert (report["ignored"], report["rejected_count"]) == (11, 1)
+    assert {"path": "zero/0.txt", "reason": "not an image, by its name"} in report["ignored_files"]
+    assert report["ignored_files"][-1] == {
+        "path": "zero/.DS_Store",
+        "reason": "hidden, or left behind by a file manager",
+    }
+    reason = "damaged or cut off" if heif.reads_heic() else heif.HEIC_REASON
+    assert report["rejected"] == [{"path": "one/photo.HEIC", "reason": reason}]
+    assert "1 image has several frames; the first was taken" in report["notes"]
+
+
+def test_a_list_of_labels_that_cannot_be_read_says_what_it_is(client: Client) -> None:
+    model = made(client, "lists")
+    for text, said in (
+        (
+            "filename,class\n0.png,zero\n",
+            "is “filename,class”; it must be “path,label” or “path,label,split”",
+        ),
+        ("path;label\n0.png;zero\n", "Its columns are parted by semicolons: save it with commas."),
+        ("path\n0.png\n", "There is no column label."),
+    ):
+        batch = packed({"labels.csv": text.encode(), "0.png": digit(0, 0)})
+        status, detail = refused(client, model, batch)
+        assert status == 422 and said in detail
+
+
+def test_a_list_of_labels_as_a_spreadsheet_saves_it_is_learned(client: Client) -> None:
+    model = made(client, "list")
+    rows = [f"{of}/{i}.png,{name}," for of, name in ((0, "zero"), (1, "one")) for i in range(20)]
+    text = "\ufeff" + "\r\n".join(["Path,Label,Split", *rows]) + "\r\n"
+    task = learned(client, model, packed(some("0", 0), some("1", 1), {"labels.csv": text.encode()}))
+    assert task["classes"] == {"one": 20, "zero": 20}

@@ -1,0 +1,183 @@
+"""Attacks by what is asked for: huge recipes and labels, architectures beyond every machine, torch started in vain.
+
+`PYTHONPATH=. python -m tests.security.admission` starts an embedded service, makes each attack once and prints what
+it cost: seconds, memory, and how long another owner waited for a list meanwhile.
+"""
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.security.memory import pids
+from tools import service
+from tools.client import Client
+
+MB = 1 << 20
+HUGE_RECIPE = {"x" * 900_000: None}
+HUGE_NETWORK = {"name": "mlp", "hidden": [16384] * 16}
+
+
+@dataclass
+class Cost:
+    """What an attack cost: answers by status, seconds, MiB, and the seconds of a neighbour's lists."""
+
+    answers: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    api_mb: float = 0.0  # above what the API had before
+    others_mb: float = 0.0  # of the processes that the API started
+    neighbour_s: list[float] = field(default_factory=list)
+
+    def count(self, status: int) -> None:
+        self.answers[status] = self.answers.get(status, 0) + 1
+
+    def __str__(self) -> str:
+        waits = self.neighbour_s or [0.0]
+        return (
+            f"{self.answers}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes {self.others_mb:.0f} MiB, "
+            f"a neighbour's list {1000 * statistics.median(waits):.0f} ms, at most {1000 * max(waits):.0f} ms"
+        )
+
+
+def write_key(running: service.Service, owner: str) -> Client:
+    """A client of another owner."""
+    admin = Client(running.url, running.key)
+    made = admin.call("POST", "/v1/keys", json={"name": "k", "owner": owner, "scope": "write"}).json()
+    return Client(running.url, str(made["secret"]), 300.0)
+
+
+@contextmanager
+def measured(running: service.Service) -> Iterator[Cost]:
+    """Look at the API's memory and at another owner's lists while the block runs."""
+    neighbour = write_key(running, "neighbour")
+    api = psutil.Process(pids(running.process.pid)["api"])
+    before = api.memory_info().rss
+    cost, end = Cost(), threading.Event()
+
+    def look() -> None:
+        while not end.wait(0.02):
+            cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
+            cost.others_mb = max(cost.others_mb, sum(_rss(p) for p in api.children(recursive=True)) / MB)
+
+    def ask() -> None:
+        while not end.wait(0.05):
+            began = time.monotonic()
+            neighbour.get("/v1/models?limit=5")
+            cost.neighbour_s.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (look, ask)]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    try:
+        yield cost
+    finally:
+        cost.seconds = time.monotonic() - began
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def huge_recipes(running: service.Service, models: int = 60) -> Cost:
+    """Recipes of one name of 900,000 characters whose value says nothing; then lists of all models."""
+    attacker = write_key(running, "recipes")
+    with measured(running) as cost:
+        for number in range(models):
+            body = {"name": f"m{number}", "scenario": "class", "recipe": HUGE_RECIPE}
+            cost.count(attacker.http.post("/v1/models", json=body).status_code)
+        _lists(attacker, cost)
+    return cost
+
+
+def long_labels(running: service.Service, models: int = 40) -> Cost:
+    """Models of ten thousand labels as long as labels may be; then lists of all models."""
+    attacker = write_key(running, "labels")
+    labels = [f"{number:05}".ljust(90, "x") for number in range(10_000)]
+    with measured(running) as cost:
+        for number in range(models):
+            body = {"name": f"m{number}", "scenario": "data", "classes": labels}
+            cost.count(attacker.http.post("/v1/models", json=body).status_code)
+        _lists(attacker, cost)
+    return cost
+
+
+def bases_without_body(running: service.Service, requests: int = 16) -> Cost:
+    """Requests at once that each ask for another architecture, and send nothing."""
+    attacker = write_key(running, "bases")
+
+    def ask(number: int) -> int:
+        query = {"architecture": f'{{"name": "mlp", "hidden": [{100 + number}]}}'}
+        return int(attacker.http.post("/v1/bases", params=query).status_code)
+
+    return _at_once(running, ask, requests)
+
+
+def tiny_bases(running: service.Service, requests: int = 16) -> Cost:
+    """The same with a body of a few bytes."""
+    attacker = write_key(running, "tiny")
+
+    def ask(number: int) -> int:
+        query = {"architecture": f'{{"name": "mlp", "hidden": [{300 + number}]}}'}
+        body = (2).to_bytes(8, "little") + b"{}"
+        return int(attacker.http.post("/v1/bases", params=query, content=body).status_code)
+
+    return _at_once(running, ask, requests)
+
+
+def huge_network(running: service.Service) -> tuple[int, dict[str, Any]]:
+    """An architecture whose weights no machine holds; the answer."""
+    body = {"name": "huge", "scenario": "class", "architecture": HUGE_NETWORK, "image": {"size": 1024}}
+    answer = write_key(running, "networks").http.post("/v1/models", json=body)
+    return answer.status_code, answer.json()
+
+
+def _lists(attacker: Client, cost: Cost) -> None:
+    def read(_: int) -> httpx.Response:
+        return attacker.http.get("/v1/models", params={"limit": 200})
+
+    with ThreadPoolExecutor(3) as pool:
+        for answer in pool.map(read, range(3)):
+            cost.count(answer.status_code)
+
+
+def _at_once(running: service.Service, ask: Any, requests: int) -> Cost:
+    with measured(running) as cost, ThreadPoolExecutor(requests) as pool:
+        for status in pool.map(ask, range(requests)):
+            cost.count(status)
+    return cost
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+ATTACKS = (huge_recipes, long_labels, bases_without_body, tiny_bases)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attack", action="append", choices=[attack.__name__ for attack in ATTACKS])
+    asked = parser.parse_args().attack
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data") as running:
+        for attack in ATTACKS:
+            if asked is None or attack.__name__ in asked:
+                print(f"{attack.__name__}: {attack(running)}", flush=True)
+        status, answer = huge_network(running)
+        print(f"huge_network: {status}, {answer.get('detail', answer.get('id'))}")
+
+
+if __name__ == "__main__":
+    main()

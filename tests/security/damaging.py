@@ -1,0 +1,62 @@
+"""Damage of what is stored, and how the API answers then; for the attacks of `test_damage` and `test_bit_flips`."""
+
+import os
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from core.errors import StoreCorrupt
+from core.store import Store
+
+
+def store_of(client: TestClient) -> Store:
+    found: Store = client.app.state.store  # type: ignore[attr-defined]
+    return found
+
+
+def flip(store: Store, key: str, at: int = -3) -> bytes:
+    """Change one bit of an object and put the time back; returns the sound bytes."""
+    sound = b"".join(store.read(key))
+    damaged = bytearray(sound)
+    damaged[at] ^= 1
+    path = store.local_path(key)
+    if path is None:
+        store.put_bytes(key, bytes(damaged))
+    else:
+        times = path.stat()
+        with path.open("r+b") as file:
+            file.write(damaged)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return sound
+
+
+def got(client: TestClient, url: str, **headers: str) -> tuple[int, bytes]:
+    """Status and body; 0 and what came where the answer broke off."""
+    with client.stream("GET", url, headers=headers) as answer:
+        body = b""
+        try:
+            for chunk in answer.iter_bytes():
+                body += chunk
+        except StoreCorrupt:  # the API is in this process
+            return 0, body
+        if answer.status_code == 200 and len(body) != int(answer.headers["content-length"]):
+            return 0, body
+        return answer.status_code, body
+
+
+def is_refused(client: TestClient, answer: tuple[int, bytes]) -> bool:
+    """A typed error, or cut off before the end (S3 alone)."""
+    status, body = answer
+    if status == 0:
+        return store_of(client).presign("archives/x", 1, {}) is not None
+    return status == 500 and b"store-corrupt" in body
+
+
+def mended(client: TestClient) -> None:
+    """What a worker's scrub does within a minute."""
+    try:
+        from core.work.scrub import Scrubber
+    except ImportError:  # the code as it was first
+        return
+    state: Any = client.app.state  # type: ignore[attr-defined]
+    Scrubber(state.database, state.store, state.settings, "w", lambda _seconds: False).round()

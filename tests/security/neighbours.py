@@ -1,0 +1,281 @@
+"""What one owner's predictions do to another's: `python tests/security/neighbours.py [ATTACK …]`.
+
+A real service, an owner who attacks with a read key, and a neighbour who has one small image predicted after the
+other, first in quiet and then through each attack. Prints how the neighbour was answered, and memory.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import httpx
+import numpy as np
+
+from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.security import pictures
+from tests.security.memory import Memory
+from tools import service
+from tools.client import Client
+
+SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
+CLASSES = 400
+PREDICT = "/v1/models/{}/versions/latest/predict"
+SECONDS = 5.0
+PAUSE_S = 0.02
+PATIENCE_S = 60.0
+MB = 1 << 20
+
+
+@dataclass
+class Answers:
+    """How somebody was answered: each status with the seconds that it took, as the client saw it."""
+
+    statuses: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def refused(self) -> int:
+        return sum(status != 200 for status in self.statuses)
+
+    def after(self, share: float) -> float:
+        """Seconds in which this share of all answers had come."""
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+
+    def __str__(self) -> str:
+        p50, p99 = (1000 * self.after(share) for share in (0.5, 0.99))
+        return f"{len(self.statuses):4} asked, {self.refused:3} refused, p50 {p50:7.0f} ms, p99 {p99:7.0f} ms"
+
+
+@dataclass
+class Site:
+    """A running service with two owners, each with a model and a read key."""
+
+    running: service.Service
+    attacker: str
+    neighbour: str
+    ended: threading.Event = field(default_factory=threading.Event)
+    told: Counter[int] = field(default_factory=Counter)
+    """How the attacker was answered."""
+    took: list[float] = field(default_factory=list)
+    """Seconds that each of his requests with a 200 took."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.running.url.removeprefix("http://").split(":")
+        return host, int(port)
+
+    def head(self, length: int, query: str = "") -> bytes:
+        """The head of one of the attacker's requests, in the form that `form` makes."""
+        return (
+            f"POST {PREDICT.format('wide')}{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.attacker}\r\n"
+            f"Content-Type: multipart/form-data; boundary=xx\r\nContent-Length: {length}\r\n\r\n"
+        ).encode()
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """A service whose two owners have taught their models."""
+    with service.running(folder, SETTINGS) as running:
+        admin = Client(running.url, running.key)
+        keys = {}
+        for owner, model, batch in (
+            ("neighbour", "own", honest_zip(honest_pictures(10))),
+            ("attacker", "wide", many_classes()),
+        ):
+            write = key_of(admin, owner, "write")
+            client = Client(running.url, write)
+            architecture = {"name": "mlp", "hidden": [4]}
+            client.create_model(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
+            job = client.wait(client.submit(model, batch))
+            if job["state"] != "succeeded":
+                raise RuntimeError(f"an honest batch ended as {job['state']}: {job['error']}")
+            keys[owner] = key_of(admin, owner, "read")
+        found = Site(running, keys["attacker"], keys["neighbour"])
+        ask(found, 0.5)  # the helpers start
+        yield found
+
+
+def ask(found: Site, seconds: float) -> Answers:
+    """Have one small image predicted after the other, as the neighbour."""
+    answers = Answers()
+    key = {"Authorization": f"Bearer {found.neighbour}"}
+    with httpx.Client(base_url=found.running.url, headers=key, timeout=PATIENCE_S) as client:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            began = time.monotonic()
+            reply = client.post(PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
+            answers.seconds.append(time.monotonic() - began)
+            answers.statuses.append(reply.status_code)
+            time.sleep(PAUSE_S)
+    return answers
+
+
+def attacked(found: Site, attack: "Attack", seconds: float = SECONDS) -> Answers:
+    """The same while the attacker attacks."""
+    found.ended.clear()
+    found.told.clear()
+    found.took.clear()
+    threads = [threading.Thread(target=attack.run, args=[found], daemon=True) for _ in range(attack.times)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    try:
+        return ask(found, seconds)
+    finally:
+        found.ended.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One thing that the attacker does until the site has ended, in several threads at once."""
+
+    name: str
+    run: Callable[[Site], None]
+    times: int = 1
+
+
+def _silent(found: Site) -> None:
+    """Bodies of 64 MB that are announced and never come."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            connection = stack.enter_context(socket.create_connection(found.address))
+            connection.sendall(found.head(64 * MB))
+        found.ended.wait(PATIENCE_S)
+
+
+def _dripping(found: Site) -> None:
+    """Bodies that come in drops."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection(found.address)) for _ in range(40)]
+        for connection in opened:
+            connection.sendall(found.head(64 * MB))
+        while not found.ended.wait(0.2):
+            for connection in opened:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"-")
+
+
+def _full(found: Site) -> None:
+    """Bodies that come but for their last byte."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            connection = stack.enter_context(socket.create_connection(found.address))
+            connection.settimeout(2)
+            with contextlib.suppress(OSError):
+                connection.sendall(found.head(64 * MB) + bytes(64 * MB - 1))
+        found.ended.wait(PATIENCE_S)
+
+
+def _unread(found: Site) -> None:
+    """Answers that are asked for and not taken."""
+    body = form([png(1)] * 256)
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for query in ["?top_k=1000"] * 4 + [f"?top_k={10_000 // 256}"] * 8:
+            connection = stack.enter_context(socket.create_connection(found.address))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(found.head(len(body), query) + body)
+            opened.append(connection)
+        found.ended.wait(PATIENCE_S)
+        for connection in opened:
+            found.told[int(connection.recv(12).split()[1])] += 1
+
+
+def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
+    """One request after the other with these images."""
+
+    def run(found: Site) -> None:
+        content = form(list(images)) if kind == "files" else images[0]
+        said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
+        headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
+        with httpx.Client(base_url=found.running.url, headers=headers, timeout=PATIENCE_S) as client:
+            while not found.ended.is_set():
+                began = time.monotonic()
+                with contextlib.suppress(httpx.TransportError):
+                    status = client.post(PREDICT.format("wide"), content=content).status_code
+                    found.told[status] += 1
+                    if status == 200:
+                        found.took.append(time.monotonic() - began)
+
+    return run
+
+
+def attacks() -> dict[str, Attack]:
+    """All of them by name."""
+    made = [
+        Attack("silent", _silent),
+        Attack("dripping", _dripping),
+        Attack("full", _full),
+        Attack("unread", _unread),
+        Attack("crowd", _again(png(1)), 40),
+        Attack("large", _again(*[pictures.large_jpeg()] * 128), 2),
+        Attack("mpo", _again(*[pictures.mpo(3000, 2048)] * 4), 2),
+        Attack("chunks", _again(pictures.many_chunks(3_000_000)), 2),
+        Attack("arrays", _again(_arrays(15 * MB), kind="arrays"), 2),
+    ]
+    return {attack.name: attack for attack in made}
+
+
+def form(images: list[bytes]) -> bytes:
+    """A multipart body."""
+    head = b'--xx\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+    return b"".join(head + data + b"\r\n" for data in images) + b"--xx--\r\n"
+
+
+def _arrays(size: int) -> bytes:
+    row = b"[" + b",".join([b"[1,2,3]"] * 1000) + b"]"
+    return b"[[" + b",".join([row] * (size // len(row))) + b"]]"
+
+
+def many_classes() -> bytes:
+    """A batch of small images of many classes with long names."""
+    rng, each = np.random.default_rng(0), 4
+    images = rng.integers(0, 256, (each * CLASSES, 8, 8, 3), dtype=np.uint8)
+    labels = np.repeat(np.arange(CLASSES), each)
+    out = io.BytesIO()
+    np.savez(
+        out, images=images, labels=labels, classes=np.array([f"{i:04}" + "é" * 96 for i in range(CLASSES)])
+    )
+    return out.getvalue()
+
+
+def key_of(admin: Client, owner: str, scope: str) -> str:
+    """The secret of a new key."""
+    given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
+    return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attacks", nargs="*")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, site(Path(folder) / "data") as found:
+        print(f"{'quiet':10} {ask(found, asked.seconds)}")
+        for name in asked.attacks or attacks():
+            memory = Memory(found.running.process.pid)
+            memory.start()
+            answers = attacked(found, attacks()[name], asked.seconds)
+            peaks = {role: round(mb) for role, mb in memory.stop().items()}
+            print(f"{name:10} {answers}; attacker {dict(found.told)}; MiB {json.dumps(peaks)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""What somebody without a key does to the server's connections, with bounded load on the loopback interface.
+
+    python -m tests.security.strangers
+
+starts an API process that may have 256 descriptors and prints, for each attack, the memory of the process (MiB: before,
+at most, after), what a neighbour with another address met meanwhile, and the descriptors that are left open. Attackers
+are 127.0.0.1, the neighbour is 127.0.0.2.
+"""
+
+import contextlib
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tools.service import free_port
+from worker.launcher import parts
+
+ROOT = Path(__file__).parents[2]
+DESCRIPTORS = 256
+LIMITS = {"PERENNIAL_HEAD_S": "3", "PERENNIAL_KEEP_ALIVE_S": "2", "PERENNIAL_SEND_IDLE_S": "4"}
+START_S = 60.0
+LEAST_S = 3.0
+"""How long the neighbour asks at least: some attacks are over at once."""
+CALM_S = 25.0
+"""How long is waited for what an attack leaves behind to go."""
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD_MB = 20
+
+
+@dataclass(eq=False)
+class Neighbour(threading.Thread):
+    """Somebody else, who asks `/healthz` on a new connection again and again."""
+
+    port: int
+    patience_s: float = 5.0
+    answered: int = 0
+    lost: list[str] = field(default_factory=list)
+    slowest_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        while not self._end.wait(0.05):
+            began = time.monotonic()
+            try:
+                said = self._ask()
+            except OSError as error:
+                said = repr(error).encode()
+            if said.startswith(b"HTTP/1.1 200 "):
+                self.answered += 1
+            else:
+                self.lost.append(said[:60].decode("latin-1"))
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def _ask(self) -> bytes:
+        with connected(self.port, "127.0.0.2", self.patience_s) as client:
+            client.sendall(GET + b"Connection: close\r\n\r\n")
+            return client.recv(1000)
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join()
+
+
+@dataclass(eq=False)
+class Target:
+    """The API process that is attacked."""
+
+    port: int
+    process: psutil.Process
+
+    def memory(self) -> float:
+        """MiB now."""
+        return self.process.memory_info().rss / (1 << 20)
+
+    def descriptors(self) -> int:
+        return self.process.num_fds()
+
+
+@dataclass(eq=False)
+class Seen:
+    """What an attack did."""
+
+    before_mb: float
+    most_mb: float
+    after_mb: float
+    more_descriptors: int
+    neighbour: Neighbour
+
+    def __str__(self) -> str:
+        return (
+            f"{self.before_mb:5.0f} {self.most_mb:5.0f} {self.after_mb:5.0f}   {self.neighbour.answered:4d} answered,"
+            f" {len(self.neighbour.lost):3d} not, slowest {self.neighbour.slowest_s:5.2f} s   {self.more_descriptors:+d}"
+        )
+
+
+def connected(port: int, source: str = "127.0.0.1", patience_s: float = 5.0) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=patience_s, source_address=(source, 0))
+
+
+# The attacks: each ends by itself within some ten seconds.
+
+
+def floods(port: int) -> None:
+    """Heads without end: lines, a value, a name, a target, trailers, an extension, a size."""
+    heads = [
+        (GET, b"X-A: y\r\n"),
+        (GET + b"X-A: ", b"y" * 64),
+        (GET, b"y" * 64),
+        (b"GET /", b"y" * 64),
+        (CHUNKED + b"5\r\nhello\r\n0\r\n", b"X-A: y\r\n"),
+        (CHUNKED + b"5;", b"y" * 64),
+        (CHUNKED, b"0" * 64),
+    ]
+    with ThreadPoolExecutor(len(heads)) as pool:
+        list(pool.map(lambda head: _flood(port, *head), heads))
+
+
+def _flood(port: int, begin: bytes, more: bytes) -> None:
+    piece = more * ((256 << 10) // len(more))
+    with connected(port) as client, contextlib.suppress(OSError):
+        client.sendall(begin)
+        for _ in range(4 * HEAD_MB):
+            client.sendall(piece)
+        client.recv(1000)
+
+
+def one_header(port: int) -> None:
+    """One header without end."""
+    _flood(port, GET + b"X-A: ", b"y" * 64)
+
+
+def lines(port: int) -> None:
+    """Header lines without end."""
+    _flood(port, GET, b"X-A: y\r\n")
+
+
+def requests_at_once(port: int) -> None:
+    """Thousands of requests in one piece, on many connections, whose answers nobody reads."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(connected(port))
+            client.settimeout(1)
+            with contextlib.suppress(OSError):
+                client.sendall(b"GET /x HTTP/1.1\r\n\r\n" * 12_000)
+        time.sleep(3)
+
+
+def stray_bytes(port: int, seconds: float = 8.0) -> None:
+    """After an answer a line end, or the beginning of a body that is never sent: 150 connections."""
+    requests = (GET + b"\r\n", b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    _hold(port, 150, seconds, lambda number: (requests[number % 2], (b"\r\n", b"x")[number % 2]))
+
+
+def half_open(port: int, seconds: float = 8.0) -> None:
+    """Connections that send nothing, or half a head: more than there may be."""
+    _hold(port, 400, seconds, lambda number: ((b"", GET)[number % 2], b""))
+
+
+def _hold(port: int, most: int, seconds: float, says: Callable[[int], tuple[bytes, bytes]]) -> None:
+    end = time.monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        for number in range(most):
+            with contextlib.suppress(OSError):
+                client = stack.enter_context(connected(port, patience_s=0.5))
+                first, then = says(number)
+                client.sendall(first)
+                if then:
+                    client.recv(2000)
+                    client.sendall(then)
+        time.sleep(max(0.0, end - time.monotonic()))
+
+
+def slow_reads(port: int, seconds: float = 10.0) -> None:
+    """Large answers that are read a byte at a time: 30 connections."""
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 8
+    end = time.monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(30)]
+        for client in clients:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(0.5)
+            with contextlib.suppress(OSError):
+                client.connect(("127.0.0.1", port))
+                client.sendall(request)
+        while time.monotonic() < end:
+            for client in clients:
+                with contextlib.suppress(OSError):
+                    client.setblocking(False)
+                    client.recv(1)
+            time.sleep(0.3)
+
+
+ATTACKS = (lines, one_header, floods, requests_at_once, stray_bytes, half_open, slow_reads)
+
+
+def all_at_once(port: int) -> None:
+    """All of them side by side."""
+    with ThreadPoolExecutor(len(ATTACKS)) as pool:
+        list(pool.map(lambda attack: attack(port), ATTACKS))
+
+
+# What they did
+
+
+def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
+    """Let an attack run beside a neighbour, and wait until the process is calm again."""
+    quiet = target.descriptors()
+    seen = Seen(target.memory(), 0.0, 0.0, 0, Neighbour(target.port))
+    seen.neighbour.start()
+    attacker = threading.Thread(target=attack, args=(target.port,))
+    attacker.start()
+    end = time.monotonic() + LEAST_S
+    while attacker.is_alive() or time.monotonic() < end:
+        seen.most_mb = max(seen.most_mb, target.memory())
+        time.sleep(0.02)
+    deadline = time.monotonic() + CALM_S
+    while target.descriptors() > quiet + 1 and time.monotonic() < deadline:  # one: the neighbour's
+        time.sleep(0.1)
+    seen.neighbour.stop()
+    time.sleep(0.2)
+    seen.after_mb, seen.more_descriptors = target.memory(), target.descriptors() - quiet
+    return seen
+
+
+@contextmanager
+def serving(
+    folder: Path, settings: Mapping[str, str] = LIMITS, descriptors: int = DESCRIPTORS
+) -> Iterator[Target]:
+    """An API process over that data folder, started as the launcher does it, that may have so many descriptors."""
+    port = free_port()
+    command = parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[0].command
+    environment = {
+        **os.environ,
+        "PERENNIAL_DATA_DIR": str(folder),
+        "PERENNIAL_PORT": str(port),
+        "MALLOC_ARENA_MAX": "2",
+        **settings,
+    }
+    with (folder / "api.log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
+        )
+    try:
+        _until_it_answers(port, process, folder / "api.log")
+        yield Target(port, psutil.Process(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), connected(port) as client:
+            client.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            if client.recv(1000).startswith(b"HTTP/1.1 200 "):
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"The API did not start. {log.read_text()[-2000:]}")
+
+
+def main() -> None:
+    """Print the table; a fresh process for each attack."""
+    from core.catalogue import load_catalogue
+    from core.db.migrate import upgrade
+    from core.db.session import Database
+    from core.settings import Settings
+
+    with tempfile.TemporaryDirectory() as name:
+        settings = Settings(data_dir=Path(name))
+        db = Database(settings.resolved_database_url)
+        upgrade(db)
+        db.close()
+        load_catalogue(settings)
+        print(f"{'':18} MiB before, most, after   neighbour   descriptors")
+        chosen = [attack for attack in (*ATTACKS, all_at_once) if attack.__name__ in sys.argv[1:]]
+        for attack in chosen or (*ATTACKS, all_at_once):
+            with serving(Path(name)) as target:
+                print(f"{attack.__name__:18} {attacked(target, attack)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""A bit is flipped in 100 stored objects of all kinds: all are found, none is given out as valid, and each heals."""
+
+import hashlib
+import random
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from core import damage
+from core.db.session import Database
+from core.db.tables import Base, Export, Model, Owner, Task
+from core.ids import new_id
+from core.store import Blobs
+from tests.api.routes.conftest import Publish, default_parts
+from tests.security.damaging import flip, got, is_refused, mended, store_of
+
+VERSIONS = 36
+OTHERS = 15
+"""Of bases, training parts and archives each."""
+FLIPPED = 100
+Known = dict[str, bytes]
+"""URL or store key to sound bytes."""
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.slow])])
+def store_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_100_bit_flips_are_all_found_and_none_is_given_out(
+    client: TestClient, model: str, publish: Publish, tmp_path: Path
+) -> None:
+    files, downloads, kept = filled(client, publish, tmp_path)
+    store, draw = store_of(client), random.Random(5)
+    flipped = draw.sample(sorted(kept), FLIPPED)
+    for key in flipped:
+        flip(store, key, at=draw.randrange(len(kept[key])))
+    wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
+    assert not wrong, "given out though it is damaged"
+    mended(client)
+    exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    assert marked(client) == set(flipped) - exports
+    assert not still_damaged(client, kept, exports & offered(client)), "it is neither forgotten nor made anew"
+    assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
+    for url, sound in files.items():
+        answer = got(client, url)
+        key = Blobs.key(hashlib.sha256(sound).hexdigest())
+        assert answer == (200, sound) if key not in flipped else is_refused(client, answer), url
+    heal(client, kept, flipped, tmp_path)
+    assert {url: got(client, url) for url in files | downloads} == {
+        url: (200, sound) for url, sound in (files | downloads).items()
+    }
+
+
+def right(client: TestClient, url: str, sound: bytes) -> bool:
+    """Whether a download, whole and in part, is sound or refused."""
+    middle = len(sound) // 2
+    part = got(client, url, Range=f"bytes={middle}-{middle + 99}")
+    whole = got(client, url)
+    return (part == (206, sound[middle : middle + 100]) or is_refused(client, part)) and (
+        whole == (200, sound) or is_refused(client, whole)
+    )
+
+
+def filled(client: TestClient, publish: Publish, tmp_path: Path) -> tuple[Known, Known, Known]:
+    """Parts and exports of versions, bases, training parts and archives: files, downloads, and stored objects."""
+    files: Known = {}
+    downloads: Known = {}
+    for number in range(1, VERSIONS + 1):
+        publish("birds", default_parts(number))
+        version = f"/v1/models/birds/versions/{number}"
+        for name in ("backbone.1", "head"):
+            files[f"{version}/files/{name}"] = got(client, f"{version}/files/{name}")[1]
+        if number % 3 == 0:
+            downloads[f"{version}/download"] = got(client, f"{version}/download")[1]
+    kept = {
+        Blobs.key(hashlib.sha256(data).hexdigest()): data for data in [*files.values(), *downloads.values()]
+    }
+    state: Any = client.app.state  # type: ignore[attr-defined]
+    blobs: Blobs = state.blobs
+    for number in range(OTHERS):
+        data = [secrets.token_bytes(3000) for _ in range(3)]
+        base, train = (put(blobs, tmp_path, bytes_) for bytes_ in data[:2])
+        archive = f"archives/{new_id('tsk')}"
+        state.store.put_bytes(archive, data[2])
+        _rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
+        kept |= dict(zip((Blobs.key(base), Blobs.key(train), archive), data, strict=True))
+    return files, downloads, kept
+
+
+def put(blobs: Blobs, folder: Path, data: bytes) -> str:
+    path = folder / "upload"
+    path.write_bytes(data)
+    return blobs.put_file(path)[0]
+
+
+def _rows(db: Database, number: int, base: str, train: str, archive: str, sha256: str) -> None:
+    with db.write() as session:
+        owner = session.query(Owner.id).limit(1).scalar()
+        made = {"architecture": {}, "bytes": 3000, "created_at": 0.0}
+        session.add(Base(id=new_id("bas"), owner_id=owner, sha256=base, **made))
+        task = session.query(Task).filter_by(number=number + 1).one()
+        task.train_sha256, task.archive_key, task.sha256 = train, archive, sha256
+        session.query(Model).one().keep_training_data = True
+
+
+def marked(client: TestClient) -> set[str]:
+    with _database(client).read() as session:
+        return {row.key for row in damage.marked(session, 1000)}
+
+
+def offered(client: TestClient) -> set[str]:
+    """Downloads that are stored for the next who asks."""
+    with _database(client).read() as session:
+        return {Blobs.key(sha256) for (sha256,) in session.query(Export.sha256)}
+
+
+def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
+    """Of the stored objects."""
+    store = store_of(client)
+    return {key for key in keys if store.stat(key) and b"".join(store.read(key)) != kept[key]}
+
+
+def _database(client: TestClient) -> Database:
+    found: Database = client.app.state.database  # type: ignore[attr-defined]
+    return found
+
+
+def heal(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> None:
+    """Half of the blobs by a restore, which the scrub notices; half by sound bytes that come again."""
+    store = store_of(client)
+    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
+    for at, key in enumerate(sorted(set(flipped) & marked(client))):
+        if at % 2 or key.startswith("archives/"):
+            store.put_bytes(key, kept[key])
+        else:
+            put(blobs, folder, kept[key])
+            assert key not in marked(client)
+    mended(client)
+    assert marked(client) == set()
+
+
+def test_the_scrub_alone_finds_them_all(
+    client: TestClient, model: str, publish: Publish, tmp_path: Path
+) -> None:
+    _, downloads, kept = filled(client, publish, tmp_path)
+    exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    draw = random.Random(6)
+    flipped = set(draw.sample(sorted(kept), FLIPPED))
+    for key in sorted(flipped):
+        flip(store_of(client), key, at=draw.randrange(len(kept[key])))
+    mended(client)
+    assert marked(client) == flipped - exports
+    assert not offered(client) & flipped and flipped & exports
+    assert all(store_of(client).stat(key) is None for key in flipped & exports)

@@ -1,0 +1,135 @@
+"""Strangers without a key at a real server: heads, trailers, stray bytes, slow reads, half-open connections."""
+
+import contextlib
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.api.conftest import catalogue_folder, empty_database
+from tests.security import strangers
+from tests.security.strangers import DESCRIPTORS, GET, Target, all_at_once, attacked, connected, serving
+
+__all__ = ["catalogue_folder", "empty_database"]
+MANY = 30
+MORE_MB = 48
+"""What an attack may add at most; it was 300 to 640 before there were limits."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path) -> Path:
+    made = tmp_path_factory.mktemp("strangers")
+    (made / "catalogue").symlink_to(catalogue_folder)
+    shutil.copy(empty_database, made / "perennial.db")
+    return made
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Iterator[Target]:
+    with serving(folder) as made:
+        yield made
+
+
+def keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
+    """Whether everybody else is answered, and memory and descriptors come back."""
+    seen = attacked(target, attack)
+    assert seen.neighbour.answered > 0 and seen.neighbour.lost == [], str(seen)
+    assert seen.most_mb - seen.before_mb < MORE_MB, str(seen)
+    assert seen.more_descriptors <= 0, str(seen)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [strangers.floods, strangers.requests_at_once, strangers.half_open],
+    ids=lambda attack: attack.__name__,
+)
+def test_an_attack_is_felt_by_nobody_else(target: Target, attack: Callable[[int], None]) -> None:
+    keeps_serving(target, attack)
+
+
+@pytest.mark.slow
+def test_all_attacks_at_once_are_felt_by_nobody_else(target: Target) -> None:
+    keeps_serving(target, all_at_once)
+
+
+def is_rid_of_them(target: Target, quiet: int, held: int) -> bool:
+    """Whether the server has ended so many connections, by and by, though the clients hold them."""
+    while target.descriptors() < quiet + held:
+        time.sleep(0.01)
+    deadline = time.monotonic() + strangers.CALM_S
+    while target.descriptors() > quiet and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return target.descriptors() <= quiet
+
+
+@pytest.mark.parametrize("stray", [b"", b"\r\n", b"x", b"GET"], ids=["nothing", "line end", "body", "head"])
+def test_connections_that_stay_after_an_answer_are_ended(target: Target, stray: bytes) -> None:
+    quiet = target.descriptors()
+    length = b"Content-Length: 9\r\n" if stray == b"x" else b""
+    with contextlib.ExitStack() as stack:
+        for _ in range(MANY):
+            client = stack.enter_context(connected(target.port))
+            client.sendall(GET + length + b"\r\n")
+            assert client.recv(1000)
+            client.sendall(stray)
+        assert is_rid_of_them(target, quiet, MANY)
+
+
+def test_readers_that_do_not_read_are_ended(target: Target) -> None:
+    quiet = target.descriptors()
+    with contextlib.ExitStack() as stack:
+        for _ in range(MANY):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", target.port))
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 40)
+        assert is_rid_of_them(target, quiet, MANY)
+
+
+def test_half_open_connections_of_many_addresses_keep_nobody_out(target: Target) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            stack.enter_context(connected(target.port, f"127.0.0.{10 + number % 40}"))
+        for _ in range(20):
+            with connected(target.port, "127.0.0.2") as client:
+                client.sendall(GET + b"\r\n")
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_few_descriptors_are_never_used_up_by_connections(target: Target) -> None:
+    with contextlib.ExitStack() as stack:
+        said = []
+        for _ in range(DESCRIPTORS + 50):
+            client = stack.enter_context(connected(target.port))
+            client.settimeout(0.02)
+            with contextlib.suppress(TimeoutError):
+                said.append(client.recv(1000))
+        assert said and all(one.startswith(b"HTTP/1.1 503 ") and b"retry-after" in one for one in said)
+        assert target.descriptors() < DESCRIPTORS - 64
+
+
+def test_a_file_that_cannot_be_opened_is_a_503(target: Target, folder: Path) -> None:
+    key = (folder / "admin-key").read_text().strip()
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    with contextlib.closing(HTTPConnection("127.0.0.1", target.port, timeout=10)) as client:
+
+        def posted(path: str, body: bytes) -> tuple[int, str | None]:
+            client.request("POST", path, body, headers)  # always on one connection
+            answer = client.getresponse()
+            answer.read()
+            return answer.status, answer.getheader("Retry-After")
+
+        assert posted("/v1/models", b'{"name": "birds", "scenario": "class"}')[0] == 201
+        headers["Content-Type"] = "application/zip"
+        target.process.rlimit(psutil.RLIMIT_NOFILE, (3, DESCRIPTORS))
+        try:
+            status, retry_after = posted("/v1/models/birds/tasks", b"PK\x03\x04x")
+        finally:
+            target.process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        assert (status, bool(retry_after)) == (503, True)
+        assert posted("/v1/models/birds/tasks", b"PK\x03\x04x")[0] == 422  # open again: it is no archive

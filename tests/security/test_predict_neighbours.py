@@ -1,0 +1,135 @@
+"""One owner attacks predictions with a read key; another's are answered all the same, and helpers know no secret."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from core.settings import Settings
+from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.security import neighbours
+from tests.security.memory import Memory
+from tests.security.neighbours import PREDICT, Site, ask, attacked, attacks, form
+from tools import service
+from tools.client import Client
+
+pytestmark = pytest.mark.slow
+HELPERS = {
+    "predict helper": "core.work.predictor",
+    "image decoder": "core.work.image_decoder",
+    "decoder": "core.ingest.decoder",
+    "zygote": "worker.zygote",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with neighbours.site(tmp_path_factory.mktemp("site") / "data") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", list(attacks()))
+def test_a_neighbour_is_answered_through_an_attack_and_never_waits_for_an_image_of_the_attacker(
+    found: Site, name: str
+) -> None:
+    quiet = ask(found, 1)
+    answers = attacked(found, attacks()[name], 3)
+    print(f"{name}: quiet {quiet}; attacked {answers}; attacker {dict(found.told)}")
+    assert answers.refused == 0 and len(answers.statuses) > 5
+    assert max(answers.seconds) < Settings().predict_image_s
+
+
+@pytest.mark.parametrize("name", ["large", "arrays"])
+def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(found: Site, name: str) -> None:
+    answers = attacked(found, attacks()[name], 3)
+    assert answers.after(0.5) < min(found.took) / 4
+
+
+def test_answers_that_nobody_takes_stay_small(found: Site) -> None:
+    memory = Memory(found.running.process.pid)
+    memory.start()
+    attacked(found, attacks()["unread"], 2)
+    # Without a bound each of four answers holds 256 × 400 labels of 200 characters.
+    assert memory.stop()["api"] < 400
+    assert found.told[422] == 4
+
+
+def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
+    with socket.create_connection(found.address) as connection:
+        connection.settimeout(30)
+        connection.sendall(found.head(1 << 20) + b"--xx\r\n")
+        answer = connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"/problems/body-timeout" in answer
+    assert b"Nothing of the body came for 3 s." in answer
+
+
+def test_an_answer_of_too_many_labels_is_refused_with_what_to_send(found: Site) -> None:
+    headers = {"Authorization": f"Bearer {found.attacker}"}
+    files = [("image", ("a.png", png(1), "image/png"))] * 256
+    url = found.running.url + PREDICT.format("wide")
+    answer = httpx.post(f"{url}?top_k=1000", files=files, headers=headers, timeout=60)
+    assert answer.status_code == 422
+    assert "256 images with 400 labels each are 102400 labels" in answer.json()["detail"]
+    assert "send at most 25 images at once, or ?top_k=39" in answer.json()["detail"]
+    allowed = httpx.post(f"{url}?top_k=39", files=files, headers=headers, timeout=60)
+    assert [len(item["probabilities"]) for item in allowed.json()["predictions"]] == [39] * 256
+
+
+def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
+    headers = {
+        "Authorization": f"Bearer {found.neighbour}",
+        "Content-Type": "multipart/form-data; boundary=xx",
+    }
+    url = found.running.url + PREDICT.format("own")
+    sent = [png(number) for number in range(70)]
+    together = httpx.post(url, content=form(sent), headers=headers, timeout=60).json()["predictions"]
+    for position in (0, 1, 5, 69):
+        (alone,) = httpx.post(url, content=form([sent[position]]), headers=headers).json()["predictions"]
+        assert together[position]["probability"] == pytest.approx(alone["probability"], abs=1e-5)
+        assert together[position]["label"] == alone["label"]
+
+
+def test_no_helper_inherits_a_secret(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    secrets = {
+        "PERENNIAL_DATABASE_URL": f"sqlite:///{data / 'canary.db'}",
+        "PERENNIAL_STORE_URL": f"file://{data / 'canary-store'}",
+        "PERENNIAL_STORE_SECRET_KEY": "canary",
+        "AWS_SECRET_ACCESS_KEY": "canary",
+        "PGPASSWORD": "canary",
+    }
+    seen: dict[str, bytes] = {}
+    over = threading.Event()
+    with service.running(data, {**neighbours.SETTINGS, **secrets}) as running:
+        root = psutil.Process(running.process.pid)
+        watch = threading.Thread(target=_watch, args=[root, seen, over])
+        watch.start()
+        client = Client(running.url, running.key)
+        client.create_model("own", recipe={"method": "finetune", "epochs": 1})
+        job = client.wait(client.submit("own", honest_zip(honest_pictures(10))))
+        client.call("POST", PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
+        over.set()
+        watch.join()
+    assert job["state"] == "succeeded" and seen.keys() == HELPERS.keys()
+    for name, given in seen.items():
+        assert b"canary" not in given and b"PERENNIAL_" not in given, name
+        assert b"PATH=" in given, name
+
+
+def _watch(root: psutil.Process, seen: dict[str, bytes], over: threading.Event) -> None:
+    """Read the environment of every helper that shows up below a process."""
+    while not over.is_set():
+        for process in root.children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError):
+                words = process.cmdline()
+                for name, module in HELPERS.items():
+                    if module in words:
+                        seen[name] = Path(f"/proc/{process.pid}/environ").read_bytes() or seen.get(name, b"")
+        time.sleep(0.01)

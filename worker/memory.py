@@ -1,0 +1,72 @@
+"""The memory of a job process: watched from outside, so that one which outgrows its bound ends and nothing else does.
+
+What counts is anonymous memory, also in swap, beyond what the process had at its fork: files that it maps cost nothing
+that the machine cannot take back. On a CPU the kernel refuses more at once (`RLIMIT_DATA`, in the zygote); CUDA
+reserves far more addresses than it uses, so there this watch is the bound, a tenth of a second late.
+"""
+
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from worker.child import Child
+
+LOOK_S = 0.1
+_COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
+
+
+class MemoryWatch:
+    """Ends a child that takes more than its bound, while the `with` block lasts.
+
+    Args:
+        limit: bytes beyond those at the fork; 0: no bound, and nothing is watched.
+    """
+
+    def __init__(self, child: Child, limit: int) -> None:
+        self._child = child
+        self._limit = limit
+        self._over = threading.Event()
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the child was ended for its memory."""
+        return self._over.is_set()
+
+    def __enter__(self) -> "MemoryWatch":
+        start = resident(self._child.pid) if self._limit else None
+        if start is not None:
+            self._thread = threading.Thread(target=self._look, args=(start,), name="memory", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look(self, start: int) -> None:
+        while not self._end.wait(LOOK_S):
+            now = resident(self._child.pid)
+            if now is None:
+                return
+            if now - start > self._limit:
+                self._over.set()
+                self._child.kill()
+                return
+
+
+def resident(pid: int) -> int | None:
+    """Anonymous memory of a process in bytes, in RAM or swap; None when nobody can tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
+    return 1024 * sum(found) if found else None

@@ -1,0 +1,130 @@
+"""Whether torch and torchvision can be imported together, asked before anything is started.
+
+A pair that does not belong together is found by nobody until a job fails. The imports take seconds, so they are
+tried in a process of its own (`python -m worker.torch_check`), beside the rest of the preparation, and a pair that
+was found good is not tried again until one of its files changes.
+"""
+
+import hashlib
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata, util
+from pathlib import Path
+from typing import NoReturn
+
+from core import helper_process
+from core.errors import Unavailable
+from core.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECK_S = 120.0
+"""A cold disk may need long for the imports."""
+ERROR_CHARACTERS = 300
+_IMPORTS = ("torch", "torchvision")
+_SHIM = ROOT / "core" / "learn" / "torchvision_import.py"
+
+
+@contextmanager
+def torch_checked(settings: Settings) -> Iterator[None]:
+    """Check while the block runs; what the check says comes before any error of the block, which may follow from it.
+
+    Raises:
+        Unavailable: the pair cannot be imported; what is wrong and the command that mends it.
+    """
+    known = settings.folder("catalogue") / f"torch-{_fingerprint()}"
+    if known.exists():
+        yield
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker.torch_check"],
+        cwd=ROOT,
+        env=helper_process.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        _judge(process)
+        known.touch()
+
+
+def main() -> int:
+    """Import both as a job does; print which one failed and how. 0 when both can be imported."""
+    for name in _IMPORTS:
+        try:
+            if name == "torch":
+                importlib.import_module("torch")
+            else:  # as the networks do: beside a CPU build of torch it needs help
+                importlib.import_module("core.learn.torchvision_import").torchvision_models()
+        except Exception as error:  # noqa: BLE001 - told: whatever the import of a foreign library raises
+            print(json.dumps({"name": name, "error": _first_line(error)}))
+            return 1
+    return 0
+
+
+def _judge(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        said, _ = process.communicate(timeout=CHECK_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        _refuse("torch", f"the import takes longer than {CHECK_S:.0f} s")
+    if process.returncode == 0:
+        return
+    try:
+        told = json.loads(said.splitlines()[-1])
+    except (ValueError, IndexError):
+        _refuse("torch", f"the import ended with status {process.returncode}")
+    _refuse(told["name"], told["error"])
+
+
+def _refuse(name: str, error: str) -> NoReturn:
+    python, pins = sys.executable, ROOT / "constraints.txt"
+    install = f"{python} -m pip install -c {pins}"
+    if any(_version(one) is None for one in _IMPORTS):
+        missing = " and ".join(one for one in _IMPORTS if _version(one) is None)
+        found = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
+    else:
+        pair = " and ".join(f"{one} {_version(one)}" for one in _IMPORTS)
+        found = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
+        install += " --force-reinstall --no-deps"
+    raise Unavailable(
+        f"Perennial cannot start: {found}. The two must be built for each other. Run\n\n"
+        f"    {install} torch torchvision\n\n"
+        "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fingerprint() -> str:
+    """A digest of the Python, the installed files and our way of importing them; nothing is imported for it."""
+    digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
+    digest.update(_SHIM.read_bytes())
+    for name in _IMPORTS:
+        spec = util.find_spec(name)
+        origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+        for path in () if origin is None else (origin, origin.with_name("version.py")):
+            there = path.stat() if path.exists() else None
+            digest.update(f"{path} {there and (there.st_size, there.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:ERROR_CHARACTERS]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
