@@ -8,6 +8,7 @@ memory that is not the same: then the exit status is 1. New fields, and other si
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from tests.before_after import openapi_words
 Json = dict[str, Any]
 SHOWN = 200
 """Characters of a value that are shown."""
+_SIZE = re.compile(r"→ (bytes|bytes_new)(\[\d+\]| → \w+)?$")
 
 
 @dataclass
@@ -72,9 +74,8 @@ def compare(before: Path, after: Path) -> Comparison:
 
 
 def _is_size(where: str, before: Any, after: Any) -> bool:
-    """Whether it is a number of bytes, which another encoding of the memory changes."""
-    numbers = isinstance(before, int) and isinstance(after, int)
-    return numbers and where.rpartition("→ ")[2] in ("bytes", "bytes_new")
+    """Whether it is a number of bytes, or one of several, which another encoding of the memory changes."""
+    return isinstance(before, int) and isinstance(after, int) and _SIZE.search(where) is not None
 
 
 def _short(value: Any) -> str:

@@ -49,8 +49,8 @@ def play(player: Player) -> None:
 def short(player: Player) -> None:
     """The part of it of which a data directory is kept with the tests."""
     for name in ("derpp", "icarl"):
-        learned(player, name, MEMORY[name])
-    learned(player, "ewc-online", OTHERS["ewc-online"])
+        learned(player, name, MEMORY[name], tasks=2)
+    learned(player, "ewc-online", OTHERS["ewc-online"], tasks=2)
     for part in (rolled_back, held, paused):
         part(player)
 
