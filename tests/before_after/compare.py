@@ -18,7 +18,7 @@ from typing import Any
 from tests.before_after import openapi_words
 
 Json = dict[str, Any]
-SHOWN = 200
+SHOWN = 300
 """Characters of a value that are shown."""
 _SIZE = re.compile(r"→ (bytes|bytes_new)(\[\d+\]| → \w+)?$")
 
@@ -36,9 +36,8 @@ class Comparison:
         """Compare two JSON values."""
         if isinstance(before, dict) and isinstance(after, dict):
             self._fields(where, before, after)
-        elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-            for number, (one, other) in enumerate(zip(before, after, strict=True)):
-                self.value(f"{where}[{number}]", one, other)
+        elif isinstance(before, list) and isinstance(after, list):
+            self._items(where, before, after)
         elif type(before) is not type(after) or before != after:
             sentence = f"{where}: was {_short(before)}, is {_short(after)}"
             (self.sizes if _is_size(where, before, after) else self.different).append(sentence)
@@ -51,6 +50,16 @@ class Comparison:
                 self.different.append(f"{where}: {name} is missing, was {_short(value)}")
         for name in after.keys() - before.keys():
             self.added.append(f"{where}: {name} = {_short(after[name])}")
+
+    def _items(self, where: str, before: list[Any], after: list[Any]) -> None:
+        if len(before) == len(after):
+            for number, (one, other) in enumerate(zip(before, after, strict=True)):
+                self.value(f"{where}[{number}]", one, other)
+            return
+        gone = [item for item in before if item not in after]
+        new = [item for item in after if item not in before]
+        counts = f"had {len(before)} items, has {len(after)}"
+        self.different.append(f"{where}: {counts}; gone {_short(gone)}, new {_short(new)}")
 
     def report(self) -> Iterator[str]:
         """Lines for people."""

@@ -77,6 +77,12 @@ def test_a_new_field_is_an_addition(tmp_path: Path) -> None:
     assert (found.different, found.added) == ([], ['answers → GET /v1/models/a → body: kind = "learn"'])
 
 
+def test_of_lists_of_other_lengths_what_is_gone_and_what_is_new_is_said() -> None:
+    found = Comparison()
+    found.value("log", ["a", "b", "c"], ["a", "d"])
+    assert found.different == ['log: had 3 items, has 2; gone ["b", "c"], new ["d"]']
+
+
 def test_another_number_of_bytes_is_said_and_is_no_difference() -> None:
     found = Comparison()
     found.value("usage", {"bytes": 10, "of": {"bytes": [1, 2]}}, {"bytes": 9, "of": {"bytes": [1, 3]}})
