@@ -1,4 +1,4 @@
-"""What a contributor is told is so: the files that are named exist, and the hooks are what `make check` runs."""
+"""What a contributor is told is so: files that are named exist, and the hooks are what `make check` runs."""
 
 import re
 from pathlib import Path

@@ -1,8 +1,9 @@
 """Answers of the service in a form in which those of two runs compare.
 
 Ids, times, dates, secrets and measured speeds differ from run to run; each is replaced by a token, an id by
-one that says which it is (`job#3`: the third that was named). Parts that hold images of training data are left
-out of lists of parts: their encoding may change, and what is in them is compared row by row (`stored_parts`).
+one that says which it is (`job#3`: the third that was named). Parts that hold images of training data are
+left out of lists of parts: their encoding may change, and what is in them is compared row by row
+(`stored_parts`).
 """
 
 import hashlib

@@ -47,7 +47,7 @@ def _read_model(player: Player, model: Json, whole: set[tuple[str, int]] | None)
 
 
 def _predict(player: Player, version: str, model: Json, numbers: list[int]) -> None:
-    """Ask for four digits and a file that is no image, and for the digits as arrays; of each head there is."""
+    """Ask each head for four digits and a file that is no image, and one for the digits as arrays."""
     images = [batches.pixels(digit, 120, 1)[0] for digit in (0, 1, 2, 3)]
     files = [("image", (f"{n}.png", batches.png(image), "image/png")) for n, image in enumerate(images)]
     files.append(("image", ("broken.png", b"no image", "image/png")))

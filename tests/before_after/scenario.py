@@ -1,7 +1,7 @@
 """The fixed scenario: what is asked of an empty service, model by model.
 
-Each model is one thing that people do. All are learned on 8×8 digits with small networks, one after the other,
-so that two runs make the same versions. At the end one job is paused, with a snapshot in the store.
+Each model is one thing that people do. All are learned on 8×8 digits with small networks, one after the
+other, so that two runs make the same versions. At the end one job is paused, with a snapshot in the store.
 """
 
 import json

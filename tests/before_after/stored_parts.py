@@ -1,8 +1,8 @@
 """What the versions of a data directory are made of: parts by digest, and memories row by row.
 
-A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest of its image,
-label, task and whatever else it has, in the order in which the method holds them. The database and the store
-are read as they lie, without the service.
+A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest of its
+image, label, task and whatever else it has, in the order in which the method holds them. The database and the
+store are read as they lie, without the service.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def stored_parts(data: Path) -> Json:
 def joined(kind: str, parts: dict[str, Tensors]) -> Tensors:
     """A memory with its images, whichever way they are stored.
 
-    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}` of its own, and
-    `rows` says which image of it an item has.
+    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}` of its own,
+    and `rows` says which image of it an item has.
     """
     tensors = dict(parts[kind])
     rows = tensors.pop("rows", None)
