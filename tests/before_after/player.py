@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -27,6 +28,7 @@ class Player:
         self.requests = 0
         self._normaliser = Normaliser()
         self._chapter = ""
+        self._asked: Counter[str] = Counter()
 
     def chapter(self, name: str) -> None:
         """Titles that follow begin with this name."""
@@ -106,5 +108,5 @@ class Player:
     def _title(self, title: str, note: str) -> str:
         words = [self._chapter, self._normaliser.text(title), note and f"({note})"]
         named = " ".join(word for word in words if word)
-        number = 1 + sum(1 for known in self.answers if known.partition(" — ")[0] == named)
-        return named if number == 1 else f"{named} — {number}"
+        self._asked[named] += 1
+        return named if self._asked[named] == 1 else f"{named} — {self._asked[named]}"
