@@ -1,12 +1,10 @@
 """Names, scenarios and JSON Schemas of everything a recipe can say, for processes that never import torch.
 
-`python -m core.learn.catalogue OUT.json` writes the file once per code version. The code version is the sha256
-of all Python files under `core/learn`, by path and content.
+`python -m core.learn.catalogue OUT.json` writes the file, which `core.catalogue` keeps once per code version.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from dataclasses import asdict
@@ -21,23 +19,9 @@ from core.learn.optim.build import DESCRIPTIONS
 from core.learn.recipe import PRESETS, OlorRecipe, Recipe, resolve
 
 
-def code_version(folder: Path | None = None) -> str:
-    """sha256 over (relative path, content) of every .py file under `core/learn`, in path order.
-
-    Each file adds `<path>\\0<sha256 of its bytes>\\n`, path with forward slashes.
-    """
-    folder = folder or Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
-        name = path.relative_to(folder).as_posix()
-        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
 def catalogue() -> dict[str, Any]:
     """The whole catalogue as JSON values."""
     return {
-        "code_version": code_version(),
         "methods": {name: _method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
             name: {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core import helper_process
-from core.catalogue import code_version
+from core.code_version import code_version
 from core.db import references
 from core.db.session import Database
 from core.db.tables import Base
