@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from core.learn.augment import NAMES as AUGMENTS
-from core.learn.methods import METHODS
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
 from core.learn.optim.build import DESCRIPTIONS
-from core.learn.recipe import PRESETS, OlorRecipe, Recipe, resolve
+from core.learn.presets import PRESETS
+from core.learn.recipe import OlorRecipe, Recipe
 
 
 def catalogue() -> dict[str, Any]:
@@ -40,10 +41,17 @@ def catalogue() -> dict[str, Any]:
         "presets": PRESETS,
         "recipe": {
             "schema": Recipe.model_json_schema(),
-            "defaults": resolve({}).model_dump(mode="json", by_alias=True),
+            "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
         },
     }
+
+
+def _default_recipe() -> dict[str, Any]:
+    recipe = Recipe()
+    method = METHODS[recipe.method["name"]]
+    hyper = method.Hyper().model_dump(mode="json", by_alias=True)
+    return {**recipe.model_dump(mode="json"), "method": {"name": method.name, **hyper}}
 
 
 def _method(method: type[Method]) -> dict[str, Any]:

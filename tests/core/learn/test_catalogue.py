@@ -3,14 +3,15 @@
 import json
 
 import jsonschema
+from recipes import resolve
 
-from core.learn import catalogue, methods
-from core.learn.recipe import resolve
+from core.learn import catalogue
+from core.learn.methods import registry
 
 
 def test_it_is_json_and_names_every_method_with_its_defaults() -> None:
     content = json.loads(json.dumps(catalogue.catalogue()))
-    assert set(content["methods"]) == set(methods.METHODS)
+    assert set(content["methods"]) == set(registry.METHODS)
     for entry in content["methods"].values():
         jsonschema.validate(entry["defaults"], entry["schema"])
     for entry in content["architectures"].values():
