@@ -48,6 +48,7 @@ def catalogue() -> dict[str, Any]:
 
 
 def _default_recipe() -> dict[str, Any]:
+    """What an empty patch means."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]
     hyper = method.Hyper().model_dump(mode="json", by_alias=True)
