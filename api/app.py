@@ -65,9 +65,9 @@ from core.doorbell import Doorbell
 from core.errors import PerennialError
 from core.logging import configure
 from core.private import UMASK, keep_private
+from core.recipe.resolve import known_paths
 from core.requests.actor import Actor
 from core.requests.keys import ADMIN_OWNER, ensure_admin_key
-from core.requests.recipe import known_paths
 from core.settings import Settings
 from core.store import Blobs, open_store
 

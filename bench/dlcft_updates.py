@@ -43,14 +43,15 @@ from torch import Tensor
 from bench.experiment.data import Files
 from bench.experiment.plan import DataSet, Images
 from core.learn import job
+from core.learn.catalogue import catalogue
 from core.learn.dataset import Dataset
-from core.learn.methods.base import Method
+from core.learn.method import Method
 from core.learn.methods.dlcft import DlcftHyper
 from core.learn.methods.dlcft_memory import Memory
 from core.learn.networks import Network
 from core.learn.precision import Inputs
-from core.learn.recipe import resolve
 from core.learn.state import Section, load_tensors
+from core.recipe.resolve import resolve
 from worker.child import MALLOC
 
 NORMALISE = {"mean": [0.5071, 0.4865, 0.4409], "std": [0.2673, 0.2564, 0.2762]}
@@ -152,7 +153,7 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
         "train": str(files.file(BASE, base_classes, "train")),
         "held_out": str(files.file(BASE, base_classes, "test")),
     }
-    spec = _spec(options, "class", resolve(recipe, "class").model_dump(by_alias=True), task, first, first)
+    spec = _spec(options, "class", resolve(catalogue(), "class", recipe).recipe, task, first, first)
     begun = time.monotonic()
     in_child(run_base, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
@@ -177,7 +178,7 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
             patch["optimizer"] = {"name": "adam", "lr": rate, "head_lr": 10 * rate, "weight_decay": 1e-5}
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
-            recipe = resolve(patch, "data").model_dump(by_alias=True)
+            recipe = resolve(catalogue(), "data", patch).recipe
             task = {"number": i + 1, "classes": zero["manifest"]["classes"], "train": str(tasks[-1])}
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
             spec = _spec(options, "data", recipe, {**task, "held_out": None}, parent, zero)

@@ -145,6 +145,8 @@ class Bench:
 
     def _learn(self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
         from core.learn import job
+        from core.learn.catalogue import catalogue
+        from core.recipe.resolve import resolve
 
         self._runs += 1
         out = self._folder / f"run-{self._runs}"
@@ -152,7 +154,7 @@ class Bench:
             "architecture": self._architecture,
             "image": IMAGE,
             "scenario": "task",
-            "recipe": recipe,
+            "recipe": resolve(catalogue(), "task", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": tasks[-1].describe(),

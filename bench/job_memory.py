@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import save_file
 
 from core.catalogue import load_catalogue
+from core.recipe.architecture import architecture
+from core.recipe.resolve import resolve
 from core.requests.admission import Work, estimated
 from core.requests.network_size import size_of
-from core.requests.recipe import architecture, resolve
 from core.settings import Settings
 from worker.child import Zygote
 from worker.memory import resident

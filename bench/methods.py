@@ -35,9 +35,11 @@ from bench.method_costs import expected
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import ingest
 from core.ingest.limits import Limits
-from core.learn import job, methods
-from core.learn.recipe import resolve
+from core.learn import job
+from core.learn.catalogue import catalogue
+from core.learn.methods import registry
 from core.learn.state import TYPES, load_tensors, save_tensors
+from core.recipe.resolve import resolve
 from core.settings import Settings
 from worker.child import MALLOC
 
@@ -85,7 +87,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--methods", nargs="+", choices=list(methods.METHODS), default=list(methods.METHODS))
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(registry.METHODS), default=list(registry.METHODS)
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=2)
@@ -126,7 +130,7 @@ def cases_of(names: list[str]) -> Iterator[Case]:
 
 
 def _case(name: str) -> Case:
-    method = methods.get(name)
+    method = registry.get(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
     network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
@@ -171,7 +175,7 @@ class Bench:
 
     def measure_memory(self, case: Case) -> None:
         """Bytes held after a step, and by how much the next step rises above what it found."""
-        method, peak = methods.get(case.method), Peak(self._device)
+        method, peak = registry.get(case.method), Peak(self._device)
         after_step = method.after_step
 
         def watched(self: Any, ctx: Any, batch: Any) -> None:
@@ -191,7 +195,7 @@ class Bench:
         self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
     ) -> Path:
         """Run the job of one task; the folder of its result, if it was not stopped."""
-        options, accepts = self._options, methods.get(case.method).accepts
+        options, accepts = self._options, registry.get(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
         tasks = [
@@ -205,17 +209,18 @@ class Bench:
             }
             for k in dict.fromkeys((1, number))
         ]
+        patch = {
+            "method": {"name": case.method, **case.hyper},
+            "epochs": epochs,
+            "batch_size": options.batch,
+            "depth": max(accepts.depths),
+            "optimizer": {"name": accepts.optimizers[0], "lr": 0.01},
+        }
         spec = {
             "architecture": case.network,
             "image": {"size": 32, "channels": 3},
             "scenario": case.scenario,
-            "recipe": {
-                "method": {"name": case.method, **case.hyper},
-                "epochs": epochs,
-                "batch_size": options.batch,
-                "depth": max(accepts.depths),
-                "optimizer": {"name": accepts.optimizers[0], "lr": 0.01},
-            },
+            "recipe": resolve(catalogue(), case.scenario, patch).recipe,
             "normalise": None,
             "classes": tasks[0]["classes"] if case.scenario == "data" else None,
             "task": tasks[-1],
@@ -342,7 +347,9 @@ def print_table(cases: list[Case], batch: int) -> None:
     references = {case.reference: case for case in cases if case.label == "finetune"}
     for case in cases:
         plain = references[case.reference]
-        hyper = resolve({"method": {"name": case.method, **case.hyper}}).method
+        hyper = resolve(catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}).recipe[
+            "method"
+        ]
         number, formula = expected(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
         whole = f"{'':8} {'':6} {'':6}"

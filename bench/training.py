@@ -120,22 +120,25 @@ def product(case: dict[str, Any], file: Path, threads: int) -> float:
     """Images per second of the job that a worker runs."""
     from core.ingest.dataset import open_dataset
     from core.learn import job
+    from core.learn.catalogue import catalogue
+    from core.recipe.resolve import resolve
 
     count = len(open_dataset(file)[1])
     classes = [str(c) for c in range(10)]
     version = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
+    recipe = {
+        "method": "finetune",
+        "epochs": WARM_EPOCHS + case["epochs"],
+        "batch_size": BATCH,
+        "augment": "none",
+        "optimizer": {"lr": 0.01, "schedule": "constant"},
+    }
     with tempfile.TemporaryDirectory() as out:
         spec = {
             "architecture": case["architecture"],
             "image": case["image"],
             "scenario": "class",
-            "recipe": {
-                "method": {"name": "finetune"},
-                "epochs": WARM_EPOCHS + case["epochs"],
-                "batch_size": BATCH,
-                "augment": "none",
-                "optimizer": {"lr": 0.01, "schedule": "constant"},
-            },
+            "recipe": resolve(catalogue(), "class", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": {"number": 1, "classes": classes, "train": str(file), "held_out": None},

@@ -4,7 +4,6 @@ The learning code writes its names, JSON Schemas and defaults to a file, once pe
 everybody else reads that file. So the API knows what to accept and never loads torch.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -15,21 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from core import helper_process
+from core.code_version import code_version
 from core.errors import Unavailable
 from core.settings import Settings
 
-_LEARN = Path(__file__).parent / "learn"
 _ROOT = Path(__file__).parents[1]
 WRITE_TIMEOUT_S = 120.0
-
-
-def code_version() -> str:
-    """sha256 over path and content of every learning source, as `core.learn.catalogue` defines it."""
-    digest = hashlib.sha256()
-    for path in sorted(_LEARN.rglob("*.py"), key=lambda p: p.relative_to(_LEARN).as_posix()):
-        name = path.relative_to(_LEARN).as_posix()
-        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
 
 
 def load_catalogue(settings: Settings) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Which learning code this is: the sha256 of `core/learn/**/*.py`.
+"""Which learning code this is: one digest over the path and content of every `core/learn/**/*.py`.
 
-It names the catalogue's file, is written into every manifest, and tells whether a snapshot was made by
-the code that would resume it. Computed without importing any of that code.
+It names the catalogue's file, stands in every manifest, and is part of a snapshot's origin: a job goes on from its
+snapshot only where the code that made it is the code that would resume it. Computed without importing that code.
 """
 
 import hashlib
@@ -13,8 +13,17 @@ _LEARN = Path(__file__).parent / "learn"
 
 @cache
 def code_version() -> str:
-    """The sha256 (hexadecimal) over the files' contents, in the order of their relative paths."""
+    """The sha256 (hexadecimal) of the learning code that this process runs."""
+    return digest_of(_LEARN)
+
+
+def digest_of(folder: Path) -> str:
+    """sha256 over `<path>\\0<sha256 of the content>\\n` of every Python file below a folder, in the order of their paths.
+
+    Paths are relative to the folder, with forward slashes.
+    """
     digest = hashlib.sha256()
-    for path in sorted(_LEARN.rglob("*.py"), key=lambda p: p.relative_to(_LEARN).as_posix()):
-        digest.update(path.read_bytes())
+    for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
+        name = path.relative_to(folder).as_posix()
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -1,9 +1,10 @@
 """The arrows between the parts, read from the imports; and what may never be imported or called."""
 
 import ast
+import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ AREAS = (
     "core.db",
     "core.store",
     "core.ingest",
+    "core.recipe",
     "core.requests",
     "core.work",
     "core.learn",
@@ -27,13 +29,14 @@ AREAS = (
     "tools",
     "bench",
 )
-SMALL = {"core.db", "core.store", "core.ingest", "core"}
+SMALL = {"core.db", "core.store", "core.ingest", "core.recipe", "core"}
 """`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
 ARROWS = {
     "core": {"core", "core.db"},
     "core.db": {"core", "core.db"},
     "core.store": {"core", "core.store"},
     "core.ingest": {"core", "core.ingest"},
+    "core.recipe": {"core", "core.recipe"},
     "core.requests": SMALL | {"core.requests"},
     "core.work": SMALL | {"core.work", "core.learn"},
     "core.learn": {"core.learn"},
@@ -97,6 +100,56 @@ def test_every_import_follows_an_arrow() -> None:
             if there is not None and there not in ARROWS[here]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line}: {here} must not import {module}")
     assert not wrong, "\n".join(wrong)
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module → modules of ours that it imports: anywhere, so those inside functions and for types alone count too.
+
+    To import a module runs the `__init__` of its packages first, so they are edges as well, except the packages that
+    the importing module itself lies in: they are already being imported.
+    """
+    known = {module_of(path) for path in sources()}
+    graph: dict[str, set[str]] = {name: set() for name in known}
+    for path in sources():
+        here = module_of(path)
+        for _, there in imports(path):
+            if there in known - {here}:
+                graph[here].add(there)
+            packages = itertools.accumulate(there.split(".")[:-1], "{}.{}".format)
+            graph[here] |= {p for p in packages if p in known and not f"{here}.".startswith(f"{p}.")}
+    return graph
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module."""
+
+    def reached(start: str) -> set[str]:
+        found, left = set[str](), [start]
+        while left:
+            fresh = graph[left.pop()] - found
+            found |= fresh
+            left.extend(fresh)
+        return found
+
+    after = {name: reached(name) for name in graph}
+    members = {frozenset(m for m in after[name] if name in after[m]) for name in graph}
+    return sorted(sorted(component) for component in members if len(component) > 1)
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    assert circles(import_graph()) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, [["b", "c"]]),
+        ({"a": {"b"}, "b": {"a"}, "c": {"d", "a"}, "d": {"c"}}, [["a", "b"], ["c", "d"]]),
+    ],
+)
+def test_a_circle_is_found_with_its_members_alone(graph: dict[str, set[str]], found: list[list[str]]) -> None:
+    assert circles(graph) == found
 
 
 def test_only_worker_and_work_know_the_learning_code() -> None:

@@ -34,10 +34,10 @@ from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency, settling, tasks
 from core.requests.actor import Actor
 from core.requests.admission import Admission
-from core.requests.recipe import MAX_RECIPE_BYTES
 
 router = APIRouter(tags=["tasks"])
 log = structlog.get_logger(__name__)

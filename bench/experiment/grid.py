@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from bench.experiment import joint
 from bench.experiment.data import Files
 from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
 from core.code_version import code_version
-from core.learn import methods
+from core.errors import InvalidRecipe
+from core.learn.catalogue import catalogue
 from core.learn.networks import parse
-from core.learn.recipe import Recipe, RecipeError, merge, resolve
+from core.learn.recipe import Recipe
+from core.recipe.merge import merge_recipe
+from core.recipe.resolve import resolve
 
 ORDER_SEED = 1000
 DECIDING = ("data.py", "grid.py", "joint.py", "readout.py", "runs.py", "unfinished.py")
@@ -93,7 +95,6 @@ class Run:
         return f"{self.data} {self.scenario} {self.method} depth {self.depth} order {self.order} seed {self.seed}"
 
 
-@joint.registered()
 def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
     """Bases and runs; orders and seeds come last, so that an early look sees every method.
 
@@ -109,7 +110,8 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
         if depth in (method.depths or plan.depths) and scenario in (method.scenarios or plan.scenarios)
     ]
     for data, scenario, method, depth in cells:
-        _check(plan, method, files.form(data)["size"], recipe_of(plan, method, scenario, depth, 0))
+        _check(plan, method, files.form(data)["size"])
+        recipe_of(plan, method, scenario, depth, 0)
     bases = {base.name: _base(base, files, device) for base in plan.bases}
     runs = []
     for order in range(plan.orders):
@@ -178,37 +180,36 @@ def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) 
     """The complete recipe of a cell. Raises PlanError naming the method."""
     patch: Patch = dict(plan.recipe)
     for one in method.patches(scenario):
-        patch = merge(patch, one)
+        patch = merge_recipe(patch, one)
     if method.joint:
-        patch = merge(patch, {"method": "finetune"})
+        patch = merge_recipe(patch, {"method": "finetune"})
     elif "method" not in patch and "preset" not in patch:
         patch["method"] = "finetune"
     where = f"methods: {method.name} ({scenario} scenario, depth {depth})"
-    return _resolved({**patch, "depth": depth, "seed": seed}, scenario, where)
+    patch |= {"depth": depth, "seed": seed}
+    return _resolved(patch, scenario, plan.architecture_of(method), where)
 
 
-def _resolved(patch: Mapping[str, Any], scenario: str, where: str) -> Recipe:
+def _resolved(patch: Patch, scenario: str, architecture: dict[str, Any], where: str) -> Recipe:
     try:
-        return resolve(patch, scenario)
-    except RecipeError as error:
-        raise PlanError(f"{where}: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise PlanError(f"{where}: recipe.{field}: {first['msg']}") from None
+        found = resolve(_catalogue(), scenario, patch, architecture=architecture)
+    except InvalidRecipe as error:
+        first = error.fields[0]
+        raise PlanError(f"{where}: {first['field']}: {first['message']}") from None
+    return Recipe.model_validate(found.recipe)
 
 
-def _check(plan: Plan, method: Method, size: int, recipe: Recipe) -> None:
-    """PlanError when the network cannot be built or the method does not take it."""
+@cache
+def _catalogue() -> dict[str, Any]:
+    return catalogue()
+
+
+def _check(plan: Plan, method: Method, size: int) -> None:
+    """PlanError when the network cannot be built."""
     try:
         info, _ = parse(plan.architecture_of(method))
     except ValueError as error:
         raise PlanError(f"methods: {method.name}: architecture: {error}") from None
-    accepted = methods.get(recipe.method["name"]).accepts.architectures
-    if accepted is not None and info.family not in accepted:
-        raise PlanError(
-            f"methods: {method.name} works on architectures of {', '.join(accepted)}, not {info.name}"
-        )
     if size < info.min_size:
         raise PlanError(
             f"methods: {method.name}: {info.name} needs {info.min_size} pixels, images have {size}"
@@ -216,9 +217,8 @@ def _check(plan: Plan, method: Method, size: int, recipe: Recipe) -> None:
 
 
 def _base(base: Base, files: Files, device: str) -> BaseRun:
-    recipe = _resolved(
-        {"method": "finetune", **base.recipe, "seed": base.seed}, "class", f"bases: {base.name}"
-    )
+    patch = {"method": "finetune", **base.recipe, "seed": base.seed}
+    recipe = _resolved(patch, "class", base.architecture, f"bases: {base.name}")
     classes = base.images.chosen(len(files.source(base.images).names))
     config = {**_config(base.images, files, base.architecture, recipe, device), "classes": classes}
     return BaseRun(base.name, config, _stage(base.images, files, 1, classes, classes))

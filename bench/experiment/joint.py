@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from torch import Tensor, tensor
 from torch.nn import functional
 
-from core.learn import methods
 from core.learn.context import Batch, Context
+from core.learn.methods import registry
 from core.learn.methods.finetune import Finetune
 from core.learn.recipe import Recipe, Strict
 
@@ -50,14 +50,14 @@ class JointHeads(Finetune):
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
     """While it lasts, recipes may name the method; it is not one of the product's. Also a decorator."""
-    if JointHeads.name in methods.METHODS:
+    if JointHeads.name in registry.METHODS:
         yield
         return
-    methods.register(JointHeads)
+    registry.register(JointHeads)
     try:
         yield
     finally:
-        del methods.METHODS[JointHeads.name]
+        del registry.METHODS[JointHeads.name]
 
 
 def method_of(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.dataset import Dataset
-from core.learn.methods.base import Method
+from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.state import load_tensors

@@ -24,7 +24,7 @@ from core.learn import job
 from core.learn.control import PipeControl
 from core.learn.failures import kind_of
 from core.learn.loop import Control
-from core.learn.methods.base import Method
+from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.state import TYPES

@@ -8,6 +8,7 @@ a flip turns digits, letters and road signs into something else, a shift never c
 from __future__ import annotations
 
 import hashlib
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +16,8 @@ from torch import Tensor
 from core.learn import rand_augment
 
 COLUMNS = 3  # of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1)
-NAMES = ("auto", "none", "shift", "flip", "shift-flip", "rand-augment")
+Augment = Literal["auto", "none", "shift", "flip", "shift-flip", "rand-augment"]
+NAMES: tuple[str, ...] = get_args(Augment)
 
 
 def epoch_seed(*parts: int) -> int:

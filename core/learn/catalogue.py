@@ -1,12 +1,10 @@
 """Names, scenarios and JSON Schemas of everything a recipe can say, for processes that never import torch.
 
-`python -m core.learn.catalogue OUT.json` writes the file once per code version. The code version is the sha256
-of all Python files under `core/learn`, by path and content.
+`python -m core.learn.catalogue OUT.json` writes the file, which `core.catalogue` keeps once per code version.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from dataclasses import asdict
@@ -14,30 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from core.learn.augment import NAMES as AUGMENTS
-from core.learn.methods import METHODS
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
 from core.learn.optim.build import DESCRIPTIONS
-from core.learn.recipe import PRESETS, OlorRecipe, Recipe, resolve
-
-
-def code_version(folder: Path | None = None) -> str:
-    """sha256 over (relative path, content) of every .py file under `core/learn`, in path order.
-
-    Each file adds `<path>\\0<sha256 of its bytes>\\n`, path with forward slashes.
-    """
-    folder = folder or Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).as_posix()):
-        name = path.relative_to(folder).as_posix()
-        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+from core.learn.presets import PRESETS
+from core.learn.recipe import OlorRecipe, Recipe
 
 
 def catalogue() -> dict[str, Any]:
     """The whole catalogue as JSON values."""
     return {
-        "code_version": code_version(),
         "methods": {name: _method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
             name: {
@@ -56,10 +41,18 @@ def catalogue() -> dict[str, Any]:
         "presets": PRESETS,
         "recipe": {
             "schema": Recipe.model_json_schema(),
-            "defaults": resolve({}).model_dump(mode="json", by_alias=True),
+            "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
         },
     }
+
+
+def _default_recipe() -> dict[str, Any]:
+    """What an empty patch means."""
+    recipe = Recipe()
+    method = METHODS[recipe.method["name"]]
+    hyper = method.Hyper().model_dump(mode="json", by_alias=True)
+    return {**recipe.model_dump(mode="json"), "method": {"name": method.name, **hyper}}
 
 
 def _method(method: type[Method]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learn import log_lines, methods
+from core.learn import log_lines
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.comparison import update_norm
@@ -31,13 +31,14 @@ from core.learn.dataset import DataError, Dataset
 from core.learn.failures import kind_of
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
 from core.learn.measuring import Measuring
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods import registry
 from core.learn.networks import Network, architectures
 from core.learn.networks.network import part_type
 from core.learn.optim.olor import anchored
 from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
-from core.learn.recipe import Recipe, StartingPoint, remarks, resolve
+from core.learn.recipe import Recipe, StartingPoint
 from core.learn.state import TYPES, State, load_tensors
 from core.learn.validation import Best
 
@@ -72,7 +73,7 @@ class Job:
         self._emit = emit
         self._control = control
         self._judge = judge
-        self._recipe: Recipe = resolve(spec["recipe"], spec["scenario"])
+        self._recipe = Recipe.model_validate(spec["recipe"])
         self._device = choose_device(spec.get("device") or "auto")
         normalise = spec.get("normalise") or spec["parent"]["manifest"].get("normalise")
         self._inputs = Inputs(normalise, spec["image"]["channels"], self._device)
@@ -94,7 +95,7 @@ class Job:
         if len(data) == 0:
             raise DataError("the task has no training images")
         network = self._ancestors.network("parent")
-        method_type = methods.get(recipe.method["name"])
+        method_type = registry.get(recipe.method["name"])
         hyper = method_type.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
         method = method_type(hyper, State())
         self._check_fit(network, method)
@@ -139,8 +140,6 @@ class Job:
         else:
             self._load_state(method)
             method.begin_task(ctx)
-            for text in remarks(recipe, ctx.scenario, ctx.first):
-                self._warn(text)
             if recipe.optimizer.olor is not None and not anchored(ctx, recipe.optimizer.olor):
                 self._warn(
                     f"OLOR rolls nothing back in this task: nothing that moves at depth {recipe.depth} has a share "

@@ -18,7 +18,7 @@ from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Batch, Context
 from core.learn.dataset import Dataset, Feed, split_validation
-from core.learn.methods.base import Method
+from core.learn.method import Method
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
 from core.learn.sampler import count, shuffled, stratified

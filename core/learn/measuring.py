@@ -15,7 +15,7 @@ from core.learn.anytime import Accuracy
 from core.learn.comparison import changed_answers, drift, present, probed
 from core.learn.dataset import Dataset
 from core.learn.evaluate import Predict, answers, can_answer, counted, mean_loss
-from core.learn.methods.base import Method
+from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
 

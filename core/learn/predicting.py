@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from core.learn import methods
 from core.learn.evaluate import Predict
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
 from core.learn.networks.families import rebuild
 from core.learn.networks.network import part_type
@@ -76,7 +76,7 @@ def method_of(
     """
     made = manifest.get("method") or {"name": "finetune"}
     try:
-        method_type = methods.get(made["name"])
+        method_type = registry.get(made["name"])
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
     method = method_type(method_type.Hyper.model_validate(made.get("hyper") or {}), State())

@@ -16,7 +16,7 @@ from torch import Tensor
 from core.learn.anytime import MAX_GAP, Accuracy, Curve, is_checkpoint, is_validated
 from core.learn.context import Context
 from core.learn.evaluate import hits
-from core.learn.methods.base import Method
+from core.learn.method import Method
 
 LEAST_PER_CLASS = 5
 """Images of the validation part: with fewer, which state is deployed is a coarse choice."""

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from core import helper_process
-from core.catalogue import code_version
+from core.code_version import code_version
 from core.db import references
 from core.db.session import Database
 from core.db.tables import Base
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
 from core.ids import new_id
+from core.recipe.architecture import architecture as complete
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
 from core.requests.base_advice import advice, refuse_pickle
-from core.requests.recipe import architecture as complete
 from core.requests.tensors import Tensor, check_expected, check_finite, read_header
 from core.requests.times import rfc3339
 from core.settings import Settings

@@ -19,13 +19,15 @@ from core.errors import Invalid, NameTaken, NotFound
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
 from core.line import line, words
+from core.recipe.architecture import architecture
+from core.recipe.resolve import completed, resolve
+from core.recipe.stored import stored
 from core.requests import attention, first_version, idempotency
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import page
-from core.requests.recipe import architecture, completed, resolve, stored
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store

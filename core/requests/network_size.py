@@ -60,7 +60,7 @@ class Size:
 
 
 def size_of(architecture: Json, image: Json) -> Size | None:
-    """Of a complete architecture (`core.requests.recipe.architecture`); None for one that is not known here."""
+    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here."""
     name, pixels, channels = architecture["name"], int(image["size"]), int(image["channels"])
     size = Size()
     size.hold(channels * pixels**2)

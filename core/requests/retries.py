@@ -16,6 +16,8 @@ from core.db.tables import Event, Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line, words
 from core.line.standing import Standing
+from core.recipe.resolve import resolve
+from core.recipe.stored import stored_override
 from core.requests import quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
@@ -23,7 +25,6 @@ from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.job_answer import shown
 from core.requests.jobs import mine, missing, new_job
-from core.requests.recipe import resolve, stored_override
 from core.requests.times import rfc3339
 
 Json = dict[str, Any]

@@ -15,12 +15,12 @@ from core.errors import NotFound, WrongState
 from core.line import line, words
 from core.line.coverage import taught
 from core.line.standing import DISCARDABLE, LACKED, Standing, open_tasks, standing
+from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission
 from core.requests.audit import record
 from core.requests.job_answer import shown
-from core.requests.recipe import stored_override
 
 Json = dict[str, Any]
 

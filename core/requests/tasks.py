@@ -24,6 +24,8 @@ from core.ingest.inspect import Directory
 from core.kill_points import reached
 from core.line.outlook import outlook
 from core.line.standing import Standing
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import stored_override
 from core.requests import batch_report, idempotency, jobs, quota
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
@@ -32,7 +34,6 @@ from core.requests.audit import record
 from core.requests.class_names import compare
 from core.requests.job_answer import shown as shown_job
 from core.requests.pages import page
-from core.requests.recipe import Resolved, resolve, stored_override
 from core.requests.task_answer import of_tasks, show, shown
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from core.learn.methods.base import Method
+    from core.learn.method import Method
     from core.learn.networks import Network
 
     Pixels = npt.NDArray[np.uint8]

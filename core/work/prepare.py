@@ -1,8 +1,9 @@
 """From a claim to what the job child needs: a folder with the specification and local files.
 
 Everything the child reads is named in `spec.json` by a local path; the child knows neither database
-nor store. The specification is a pure function of the claim's rows, so a second attempt of a job gets
-the same one.
+nor store. The specification is a pure function of the claim's rows and of the code, so a second attempt of a job
+gets the same one. The job's recipe was completed when its batch was accepted; it is resolved again, because an update
+since then may have added fields to it, or taken its method away.
 """
 
 import json
@@ -13,12 +14,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import damage
+from core.catalogue import load_catalogue
 from core.damage import Marks
 from core.db.session import Database
 from core.db.tables import Model, Part, Task, Version
 from core.errors import Invalid
 from core.line import line
 from core.line.coverage import taught
+from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import snapshots
@@ -32,7 +35,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         folder: the job's own local folder; `out/` under it is for the result.
 
     Raises:
-        Invalid: the job's training data was deleted. The caller fails the job (kind `data`).
+        Invalid: the job's training data was deleted, or this code cannot use its recipe. The caller fails the job
+            (kind `data`).
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
@@ -47,11 +51,12 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {version.id: _parts(session, version) for version in (base, parent)}
-        recipe = job.recipe
+        asked = job.recipe
         erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
         erased_tasks = sorted(session.execute(erased).scalars())
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
+    recipe = resolve(load_catalogue(settings), model.scenario, asked, architecture=model.architecture).recipe
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 

@@ -2,7 +2,9 @@
 
 A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so no two attempts write the same key. It
 counts once its row names it with the digest of every file; before that it is only garbage. A snapshot
-says what made it (recipe, parent, code): another recipe never resumes from it.
+says what made it (recipe, parent, code version): a job never resumes from one that something else made. After an
+update of the learning code a job that was paused or interrupted learns its task anew, with the new code from the
+first step on: no version is ever the work of two codes.
 """
 
 import hashlib

@@ -31,6 +31,7 @@ from core.requests.keys import ensure_admin_key
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import sweep
+from tools.service import lend_catalogue
 
 sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
 
@@ -46,6 +47,8 @@ class House:
 
     def __init__(self, folder: Path, catalogue: dict[str, Any], environment: dict[str, str]) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        lend_catalogue(folder)
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder),
             "PERENNIAL_THREADS": "1",
@@ -209,7 +212,9 @@ class House:
 @pytest.fixture(scope="session")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
-    return load_catalogue(Settings(data_dir=tmp_path_factory.mktemp("catalogue")))
+    folder = tmp_path_factory.mktemp("catalogue")
+    lend_catalogue(folder)
+    return load_catalogue(Settings(data_dir=folder))
 
 
 @pytest.fixture(scope="session")

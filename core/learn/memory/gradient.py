@@ -8,17 +8,14 @@ memory is a function of the weights alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from core.learn.context import Context
 from core.learn.memory.replay import item_logits, items_cross_entropy
 from core.learn.memory.reservoir import Items
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
-    from core.learn.methods.base import Method
+from core.learn.method import Method
 
 Parameters = Sequence[nn.Parameter]
 

@@ -7,16 +7,13 @@ take over the other's. Examples come shuffled: the first ones of a task are a un
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from core.learn.context import Batch
 from core.learn.memory.reservoir import Items, begin
 from core.learn.state import Section
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch
 
 
 class TaskMemory:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from core.learn.augment import epoch_seed, epoch_table
+from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.herding import herd
 from core.learn.networks import Network
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 
 def unit_features(network: Network, x: Tensor) -> Tensor:

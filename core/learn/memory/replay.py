@@ -7,17 +7,14 @@ every item's logits come from the head of its own task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from core.learn.context import Context
 from core.learn.memory.reservoir import Items
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
-    from core.learn.methods.base import Method
+from core.learn.method import Method
 
 Groups = list[tuple[Tensor | None, Tensor]]
 """(rows, logits [b, C] in float32) for each head involved; rows None means all of them."""

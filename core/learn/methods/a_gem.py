@@ -8,18 +8,16 @@ earlier tasks; the running task enters it at its end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Footprint, Method
+from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 FLAT = 1e-12  # a reference gradient of a smaller squared norm says nothing
 

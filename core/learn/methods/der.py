@@ -13,13 +13,14 @@ digits in one head: accuracy 0.19 instead of 0.67).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
 from core.learn.memory.replay import (
     Groups,
     item_logits,
@@ -29,11 +30,8 @@ from core.learn.memory.replay import (
     replay_inputs,
 )
 from core.learn.memory.reservoir import Items, Reservoir
-from core.learn.methods.base import Footprint, Method
+from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
 """A scalar loss of items, given their logits now."""

@@ -7,19 +7,15 @@ backbone keep the statistics of the one that it started from, as every method's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.methods.base import Accepts, Footprint
+from core.learn.context import Context
+from core.learn.method import Accepts, Footprint
 from core.learn.methods.expanding import Expanding, ExpandingHyper, expertise_of, growing, known
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.recipe import NotNegative, Positive
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
 
 
 class DerNetHyper(ExpandingHyper):

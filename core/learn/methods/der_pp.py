@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from core.learn.methods.base import Footprint
+from core.learn.method import Footprint
 from core.learn.methods.der import Der, DerHyper, ItemsLoss, stored_labels_loss
 from core.learn.recipe import NotNegative, Strict
 

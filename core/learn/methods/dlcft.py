@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
 from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Accepts, Footprint, Method
+from core.learn.method import Accepts, Footprint, Method
 from core.learn.methods.dlcft_memory import Memory, like, measured
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.squared_loss import ridge_head, squared_errors
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 EXACT_OUTPUTS = 10  # up to which every output is probed by itself
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image

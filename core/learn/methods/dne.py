@@ -8,7 +8,7 @@ The paper has cross-entropies; the default here is what its authors' program doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,16 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learn.augment import epoch_seed
-from core.learn.methods.base import Accepts, Footprint
+from core.learn.context import Context
+from core.learn.method import Accepts, Footprint
 from core.learn.methods.expanding import Expanding, ExpandingHyper, expertise_of, growing, known
 from core.learn.networks.dne.chain import drops
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.packed import pays
 from core.learn.networks.growing import Older, blockwise
 from core.learn.recipe import Positive, Share
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
 
 
 class DneHyper(ExpandingHyper):

@@ -6,20 +6,18 @@ Examples enter the reservoir in a task's first epoch only, so that each is offer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
 from core.learn.memory.replay import item_logits, items_cross_entropy, replay_inputs
 from core.learn.memory.reservoir import Reservoir
-from core.learn.methods.base import Footprint, Method
+from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 
 class ErHyper(Strict):

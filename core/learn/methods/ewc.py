@@ -8,20 +8,18 @@ equals that of the separate penalties exactly, and the value differs by a consta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
 from core.learn.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
-from core.learn.methods.base import Footprint
+from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 EXACT_EXAMPLES = 500
 SAMPLE_EXAMPLES = 2000

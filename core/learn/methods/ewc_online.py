@@ -8,20 +8,18 @@ factors in place of the diagonal it is the online structured Laplace approximati
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from core.learn.context import Batch, Context
 from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import Estimate
 from core.learn.curvature.fisher import log_p_gradients
 from core.learn.curvature.layers import find_layer, layers_of
-from core.learn.methods.base import Footprint
+from core.learn.method import Footprint
 from core.learn.methods.ewc import Ewc, EwcHyper
 from core.learn.methods.factored import Factored
 from core.learn.methods.quadratic import chunks, weights_now
 from core.learn.recipe import Share
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 
 class EwcOnlineHyper(EwcHyper):

@@ -8,22 +8,20 @@ alone on them: as many of each class. The first task trains the first expert, in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from core.learn.context import Batch, Context
 from core.learn.dataset import DataError
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import batch_of_epoch, choose, share_of_epoch
-from core.learn.methods.base import Method, Stage
+from core.learn.method import Method, Stage
 from core.learn.networks import Network
 from core.learn.networks.growing import GrowingNetwork
 from core.learn.recipe import NotNegative, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 EXPERT, CLASSIFIER = "expert", "classifier"
 

@@ -8,15 +8,12 @@ layer's factors are merged as a mean over tasks and counted, since a sum of Kron
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from core.learn.context import Context
 from core.learn.curvature.curvature import Curvature
 from core.learn.state import Section
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
 
 PREFIX = "factors/"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from core.learn.methods.base import Hyper, Method
+from core.learn.method import Hyper, Method
 
 
 class Finetune(Method):

@@ -9,20 +9,18 @@ one constraint, the mean over all of their examples.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import nn
 
+from core.learn.context import Batch, Context
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.per_task import TaskMemory
-from core.learn.methods.base import Footprint, Method
+from core.learn.method import Footprint, Method
 from core.learn.optim.gem_dual import products, solve
 from core.learn.recipe import NotNegative, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 CONSTRAINTS = 20
 GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice

@@ -17,22 +17,20 @@ of length one. Until there are means (in training, or when some class has no exe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import choose, share_of_epoch, unit_features
-from core.learn.methods.base import Footprint, Method
+from core.learn.method import Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.teacher import teacher
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 MEANS = "class_means"
 CHUNK = 256  # images per forward pass over the exemplars

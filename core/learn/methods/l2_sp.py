@@ -10,16 +10,14 @@ gradient is another method. Norms are sums over elements: means would be thousan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from core.learn.methods.base import Footprint, Method
+from core.learn.context import Context
+from core.learn.method import Footprint, Method
 from core.learn.recipe import StartingPoint, Strength, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
 
 
 class L2SpHyper(Strict):

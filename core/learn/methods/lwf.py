@@ -8,19 +8,17 @@ head, else one over the units that existed before. Old data is neither kept nor 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.methods.base import Footprint, Method, Stage
+from core.learn.context import Batch, Context
+from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import NotNegative, Strict
 from core.learn.teacher import known_rows, teacher
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 WARM_UP = "warm-up"
 

@@ -8,18 +8,16 @@ absolute value is taken per example: that of a batch's mean gradient is smaller,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import ConfigDict, Field
 
+from core.learn.context import Batch, Context
 from core.learn.curvature.per_sample import PerSample
-from core.learn.methods.base import Footprint
+from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 
 class MasHyper(Strict):

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from core.learn.context import Batch, Context
 from core.learn.curvature.per_sample import CHUNK
-from core.learn.methods.base import Method
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
+from core.learn.method import Method
 
 LARGEST = torch.finfo(torch.float32).max
 

@@ -9,17 +9,15 @@ Three passes over the weights per step, and no pass over the data at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 
-from core.learn.methods.base import Footprint
+from core.learn.context import Batch, Context
+from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, weights_now
 from core.learn.recipe import Strength, Strict
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 
 class SiHyper(Strict):

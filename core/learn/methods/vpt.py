@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from core.learn.dataset import DataError
-from core.learn.methods.base import Accepts, Method
+from core.learn.method import Accepts, Method
 from core.learn.networks import Network
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.recipe import Strict

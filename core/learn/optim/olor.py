@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from core.learn.context import Context
 from core.learn.networks.backbone import belongs
 from core.learn.optim import eager
 from core.learn.recipe import OlorRecipe, is_head
-
-if TYPE_CHECKING:
-    from core.learn.context import Context
 
 
 @dataclass(frozen=True)

@@ -115,12 +115,15 @@ def test_a_method_that_names_none_is_fine_tuning(plan):
     [
         (
             ONE + 'recipe.method = "nothing"',
-            "finetune (class scenario, depth 5): method.name: unknown method",
+            "finetune (class scenario, depth 5): recipe.method.name: unknown method",
         ),
         (ONE + "recipe.epochs = 0", "finetune (class scenario, depth 5): recipe.epochs: "),
         ('architecture = { name = "mpl" }\n' + ONE, "finetune: architecture: unknown architecture 'mpl'"),
         ('architecture = { name = "convnext_tiny" }\n' + ONE, "convnext_tiny needs 16 pixels, images have 8"),
-        (ONE + 'recipe.method = "vpt"\ndepths = [1]', "finetune works on architectures of vit, not mlp"),
+        (
+            ONE + 'recipe.method = "vpt"\ndepths = [1]',
+            "finetune (class scenario, depth 1): recipe.method.name: vpt works on",
+        ),
     ],
 )
 def test_what_cannot_run_is_named_before_it_is_tried(runs, extra, message):

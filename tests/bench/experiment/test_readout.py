@@ -4,7 +4,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.experiment.readout import HeldOut, Old, read_out, retention
-from core.learn import methods
+from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
 from core.learn.state import State
@@ -32,7 +32,7 @@ def made(folder, scenario="class", heads=None):
 
 
 def finetune():
-    return methods.get("finetune")(methods.get("finetune").Hyper(), State())
+    return registry.get("finetune")(registry.get("finetune").Hyper(), State())
 
 
 def test_one_head_gives_both_protocols(tmp_path):

@@ -3,14 +3,15 @@
 import json
 
 import jsonschema
+from recipes import resolve
 
-from core.learn import catalogue, methods
-from core.learn.recipe import resolve
+from core.learn import catalogue
+from core.learn.methods import registry
 
 
 def test_it_is_json_and_names_every_method_with_its_defaults() -> None:
     content = json.loads(json.dumps(catalogue.catalogue()))
-    assert set(content["methods"]) == set(methods.METHODS)
+    assert set(content["methods"]) == set(registry.METHODS)
     for entry in content["methods"].values():
         jsonschema.validate(entry["defaults"], entry["schema"])
     for entry in content["architectures"].values():
@@ -21,12 +22,3 @@ def test_the_default_recipe_fits_the_schema_of_recipes() -> None:
     entry = catalogue.catalogue()["recipe"]
     jsonschema.validate(entry["defaults"], entry["schema"])
     assert resolve(entry["defaults"]) == resolve({})
-
-
-def test_the_code_version_changes_with_a_file_and_with_its_name(tmp_path) -> None:
-    (tmp_path / "a.py").write_text("x = 1")
-    one = catalogue.code_version(tmp_path)
-    (tmp_path / "a.py").write_text("x = 2")
-    two = catalogue.code_version(tmp_path)
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
-    assert len({one, two, catalogue.code_version(tmp_path)}) == 3

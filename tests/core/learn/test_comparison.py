@@ -7,9 +7,9 @@ import torch
 from streams import Bench
 from torch import nn
 
-from core.learn import methods
 from core.learn.comparison import changed, drift, update_norm
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 
 
@@ -115,7 +115,7 @@ class Wrapping(Method):
 
 def test_version_0_is_measured_without_the_method(tmp_path, monkeypatch) -> None:
     """Measured through random prompts, a base that knows more than chance would hide forgetting."""
-    monkeypatch.setitem(methods.METHODS, "wrapping", Wrapping)
+    monkeypatch.setitem(registry.METHODS, "wrapping", Wrapping)
     bench = Bench(tmp_path, "data", n_held_out=40)
     cells = []
     for method in ("finetune", "wrapping"):

@@ -9,11 +9,11 @@ from pathlib import Path
 import conformance
 import pytest
 
-from core.learn import methods
+from core.learn.methods import registry
 
 
 def pairs() -> Iterator[object]:
-    for name, method in methods.METHODS.items():
+    for name, method in registry.METHODS.items():
         home = min(method.scenarios, key=lambda scenario: (scenario in method.weak, scenario))
         for scenario in method.scenarios:
             yield pytest.param(name, scenario, marks=() if scenario == home else pytest.mark.slow)

@@ -4,10 +4,10 @@ import pytest
 from conformance import SMALL
 from streams import Bench
 
-from core.learn import methods
+from core.learn.methods import registry
 
 IMAGES = {"buffer", "exemplars"}
-KEEPERS = sorted(name for name, method in methods.METHODS.items() if IMAGES & set(method.takes))
+KEEPERS = sorted(name for name, method in registry.METHODS.items() if IMAGES & set(method.takes))
 
 
 def without_images(spec):
@@ -20,7 +20,7 @@ def without_images(spec):
 @pytest.mark.parametrize("name", KEEPERS)
 def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
     bench = Bench(tmp_path)
-    if families := methods.get(name).accepts.architectures:
+    if families := registry.get(name).accepts.architectures:
         bench.architecture = SMALL[families[0]]
     first = bench.learn(bench.spec(1, None, method=name))
     kinds = {part["type"] for part in first.result["parts"]} & IMAGES

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.learn import methods
-from core.learn.methods.base import Method
+from core.learn.method import Method
+from core.learn.methods import registry
 from core.learn.recipe import NotNegative, Strict
 
 
@@ -47,19 +47,19 @@ class Dummy(Method):
             self.state["own"].tensors[name] = parameter.detach().clone()
 
 
-if Dummy.name not in methods.METHODS:
-    methods.register(Dummy)
+if Dummy.name not in registry.METHODS:
+    registry.register(Dummy)
 
 if __name__ != "extra_method":  # the fork server imports this file for the method alone
     import conformance
 
     @pytest.fixture(autouse=True)
     def _registered():
-        methods.METHODS[Dummy.name] = Dummy
+        registry.METHODS[Dummy.name] = Dummy
         yield
-        del methods.METHODS[Dummy.name]
+        del registry.METHODS[Dummy.name]
 
-    del methods.METHODS[Dummy.name]
+    del registry.METHODS[Dummy.name]
 
     @pytest.mark.parametrize("scenario", Dummy.scenarios)
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)

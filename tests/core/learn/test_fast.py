@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipes import resolve
 from streams import Bench, Script
 from torch import Tensor
 from torch.nn import functional
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.optim.build import NamedOptimizer
-from core.learn.recipe import resolve
 from core.learn.state import load_tensors
 
 CLASSES, BATCH = 10, 20
@@ -127,13 +127,3 @@ def test_a_job_with_the_preset_starts_so_and_keeps_its_backbone_for_one_step(tmp
         for name, tensor in start.tensors(part).items():
             assert torch.equal(held[f"net/{name}"], tensor)
     assert bool(held["net/head.weight"].abs().max() > 0)
-
-
-def test_a_later_task_in_one_head_is_told_that_only_new_rows_are_zero(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, recipe={"preset": "fast", "validation": 0.2, "epochs": 1})
-    first = bench.learn(bench.spec(1, None))
-    second = bench.learn(bench.spec(2, first))
-    assert "new-rows-zero" not in " ".join(first.result["warnings"])
-    assert "new-rows-zero" in second.result["warnings"][0]
-    log = [e["message"] for e in second.events if e["event"] == "log" and e["level"] == "warning"]
-    assert log == second.result["warnings"]

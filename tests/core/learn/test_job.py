@@ -252,7 +252,7 @@ def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None
 
 def test_main_reports_a_failure_as_an_event_and_an_exit_status(bench) -> None:
     spec = bench.spec(1, None)
-    spec["recipe"] = {"method": "magic"}
+    spec["recipe"]["method"] = {"name": "magic"}
     path = bench.folder / "spec.json"
     path.write_text(json.dumps(spec))
     out_read, out_write, control_read, control_write = pipes()

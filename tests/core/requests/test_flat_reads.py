@@ -38,7 +38,7 @@ SMALL_INDEXES = (
 one whole is no walk."""
 CATALOGUE: Any = {
     "methods": {"der++": {"defaults": {}}},
-    "recipe": {"defaults": {}, "olor": {}},
+    "recipe": {"defaults": {"method": {"name": "der++"}}, "olor": {}},
     "optimizers": {},
     "presets": {},
 }

@@ -10,10 +10,11 @@ from sqlalchemy import select
 from core.db.session import Database
 from core.db.tables import Audit, Model
 from core.errors import InvalidRecipe
+from core.recipe.resolve import completed
+from core.recipe.stored import MAX_RECIPE_BYTES, stored, stored_override
 from core.requests import models, pages
 from core.requests.actor import Actor
 from core.requests.audit import MAX_DATA_BYTES
-from core.requests.recipe import MAX_RECIPE_BYTES, completed, stored, stored_override
 from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE

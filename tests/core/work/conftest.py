@@ -32,6 +32,7 @@ from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work import claim as claims
 from core.work.fence import Claim
+from tools.service import lend_catalogue
 
 
 @dataclass
@@ -265,4 +266,6 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     store = FolderStore(tmp_path / "store")
     store.prepare()
     settings = Settings(data_dir=tmp_path / "data", threads=1)
+    settings.data_dir.mkdir()
+    lend_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from core import damage
 from core.db.tables import Part, Task
-from core.errors import Invalid, LeaseLost, StoreCorrupt
+from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.store import Blobs
 from core.work import claim as claims
 from core.work import snapshots
@@ -110,6 +110,19 @@ def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any
     for name in ("snapshot", "out"):
         first.pop(name), second.pop(name)
     assert first == second
+
+
+def test_the_recipe_is_complete_also_where_older_code_stored_less(desk: Any) -> None:
+    desk.set(desk.submit(desk.model()), recipe={"method": {"name": "er"}, "epochs": 3})
+    recipe = spec_of(desk, desk.claim())["recipe"]
+    assert recipe["method"] == {"name": "er", "buffer": 500, "replay_batch": None}
+    assert (recipe["epochs"], recipe["batch_size"], recipe["optimizer"]["name"]) == (3, 32, "sgd")
+
+
+def test_a_recipe_that_this_code_cannot_use_is_a_plain_answer(desk: Any) -> None:
+    desk.set(desk.submit(desk.model()), recipe={"method": {"name": "gone"}})
+    with pytest.raises(InvalidRecipe, match=r"method\.name: unknown method"):
+        spec_of(desk, desk.claim())
 
 
 def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:

@@ -20,7 +20,8 @@ import torch
 from streams import Bench, Learned, Script
 from torch import nn
 
-from core.learn import methods
+from core.learn.method import Method
+from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.state import State
 
@@ -81,8 +82,8 @@ class Case:
     module: str | None = None
 
     @property
-    def method(self) -> type[methods.Method]:
-        return methods.get(self.name)
+    def method(self) -> type[Method]:
+        return registry.get(self.name)
 
     def bench(self, family: str = "mlp", **settings: Any) -> Bench:
         """A bench with a small network of this family, or of the first that the method accepts."""
@@ -212,7 +213,7 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
     first = bench.learn(bench.spec(1, None, method=case.name))
     with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
         bench.learn(bench.spec(2, first, method=case.name))
-    assert seen[-1][0] or method.project is not methods.Method.project
+    assert seen[-1][0] or method.project is not Method.project
     for (_, before), (missing, now) in pairwise(seen):
         assert torch.equal(now, before) or not missing
 

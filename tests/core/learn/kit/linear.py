@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from recipes import resolve
 from safetensors.torch import save_file
 from streams import Bench
 from torch import nn
 
-from core.learn import methods
 from core.learn.augment import Augmentation
 from core.learn.context import Batch, Context
+from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
-from core.learn.recipe import resolve
 from core.learn.state import State
 
 CLASSES = ("ant", "bee", "cat")
@@ -151,7 +151,7 @@ class Hand:
 
     def __post_init__(self) -> None:
         self.resolved = resolve(self.recipe, self.scenario)
-        kind = methods.get(self.resolved.method["name"])
+        kind = registry.get(self.resolved.method["name"])
         hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
         self.method: Any = kind(kind.Hyper.model_validate(hyper), State())
 

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from recipes import resolve
 from torch import Tensor, nn
 
-from core.learn import methods
-from core.learn.recipe import Recipe, resolve
+from core.learn.methods import registry
+from core.learn.recipe import Recipe
 from core.learn.state import State
 
 SLOW = {"lr": 1e-9}  # a rate at which no weight is held too steeply
@@ -31,7 +32,7 @@ class Ctx:
 
 
 def make(name: str, state: State | None = None, **hyper: Any) -> Any:
-    kind = methods.get(name)
+    kind = registry.get(name)
     return kind(kind.Hyper.model_validate(hyper), state or State())
 
 

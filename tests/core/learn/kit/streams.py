@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from recipes import complete
 from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 
@@ -158,7 +159,9 @@ class Bench:
             "architecture": self.architecture,
             "image": {"size": self.size, "channels": self.channels},
             "scenario": self.scenario,
-            "recipe": {"epochs": 2, "batch_size": 4, "augment": "shift", **self.recipe, **recipe},
+            "recipe": complete(
+                {"epochs": 2, "batch_size": 4, "augment": "shift", **self.recipe, **recipe}, self.scenario
+            ),
             "normalise": None,
             "classes": self.task_classes(1) if self.scenario == "data" else None,
             "task": tasks[-1],

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from recipes import resolve
 from torch.nn import functional
 
 from core.learn.methods import a_gem
 from core.learn.methods.a_gem import AGem
-from core.learn.recipe import resolve
 from core.learn.state import State
 
 

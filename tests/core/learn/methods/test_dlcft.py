@@ -5,20 +5,21 @@ import math
 import pytest
 import torch
 from linear import CLASSES, Hand, Pretrained, displacement, flat, linearised, minimise, move, place, relative
+from recipes import resolve
 from streams import Bench, Killed, Script
 from torch import nn
 
-from core.learn import methods
+from core.errors import InvalidRecipe
 from core.learn.curvature.block import Gram
 from core.learn.curvature.estimate import Estimate
 from core.learn.dataset import DataError
 from core.learn.loop import Loop, NonFinite
+from core.learn.methods import registry
 from core.learn.methods.dlcft import Dlcft
 from core.learn.methods.dlcft_memory import Memory
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.recipe import RecipeError, resolve
 from core.learn.squared_loss import squared_errors
 from core.learn.state import State
 
@@ -640,7 +641,7 @@ def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
-    method = methods.get("finetune")(methods.get("finetune").Hyper(), State())
+    method = registry.get("finetune")(registry.get("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.example_losses(None, None, None, None)
     assert method.forecast(None) is None and method.budget() is None
@@ -667,15 +668,15 @@ def test_a_resolved_recipe_resolves_to_itself() -> None:
 
 def test_frozen_reading_rows_are_refused_where_classes_are_added() -> None:
     method = {"name": "dlcft", "head_mode": "linear"}
-    with pytest.raises(RecipeError, match="class scenario") as refused:
+    with pytest.raises(InvalidRecipe, match="class scenario") as refused:
         resolve({"method": method}, "class")
-    assert refused.value.field == "method.head_mode"
+    assert refused.value.fields[0]["field"] == "recipe.method.head_mode"
     assert resolve({"method": method}, "data").method["head_mode"] == "linear"
 
 
 @pytest.mark.parametrize("recipe", [{"head": {"init": "default"}}, {"optimizer": {"olor": {}}}])
 def test_what_it_cannot_be_combined_with_is_refused(recipe) -> None:
-    with pytest.raises(RecipeError):
+    with pytest.raises(InvalidRecipe):
         resolve({"method": "dlcft", **recipe})
 
 
@@ -870,5 +871,5 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
 
 
 def test_its_description_and_registration_agree() -> None:
-    assert methods.get("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
+    assert registry.get("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
     assert linearised("mlp").describe()["family"] == Dlcft.family

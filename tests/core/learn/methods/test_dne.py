@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipes import resolve
 from streams import Bench, Script, spied
 from torch.nn import functional
 
-from core.learn import methods, predicting
+from core.learn import predicting
 from core.learn.context import Batch
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import choose, share_of_epoch
-from core.learn.methods import dne, expanding
+from core.learn.methods import dne, expanding, registry
 from core.learn.methods.dne import Dne
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.recipe import resolve
 from core.learn.state import State, load_tensors
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
@@ -338,4 +338,4 @@ def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
 def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:
     found = resolve({"method": "dne"}, "class")
     assert (found.optimizer.name, found.head.init) == ("adamw", "default")
-    assert methods.get("dne").family == ExpandedNetwork.family
+    assert registry.get("dne").family == ExpandedNetwork.family

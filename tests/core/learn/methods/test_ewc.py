@@ -6,11 +6,11 @@ from unittest import mock
 import pytest
 import torch
 from penalties import held, make
+from recipes import resolve
 from streams import Bench
 
 from core.learn.methods import ewc
 from core.learn.methods.ewc import Ewc, folded
-from core.learn.recipe import resolve
 from core.learn.state import load_tensors, save_tensors
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipes import resolve
 from torch.nn import functional
 
 from core.learn.methods.finetune import Finetune
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.optim.build import rate_factor
-from core.learn.recipe import resolve
 from core.learn.state import load_tensors
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
+from recipes import resolve
 from streams import Bench, Script
 
+from core.errors import InvalidRecipe
 from core.learn import predicting
 from core.learn.methods import lwf
 from core.learn.methods.lwf import Lwf, distillation
 from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.learn.recipe import resolve
 from core.learn.teacher import teacher
 
 
@@ -226,5 +226,5 @@ def test_carried_optimizer_state_continues_in_the_stage_it_came_from(bench) -> N
 
 
 def test_a_temperature_that_outputs_cannot_be_divided_by_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"greater than or equal to 0\.001"):
+    with pytest.raises(InvalidRecipe, match=r"must be at least 0\.001"):
         resolve({"method": {"name": "lwf", "temperature": 1e-50}})

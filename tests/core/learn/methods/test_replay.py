@@ -9,16 +9,18 @@ import torch
 from streams import Bench
 from torch.nn import functional
 
-from core.learn import methods
 from core.learn.context import Context
 from core.learn.memory.replay import items_cross_entropy, items_distillation
 from core.learn.memory.reservoir import Reservoir
+from core.learn.methods import registry
 from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.er import Er
 from core.learn.state import load_tensors
 
 BUFFERED = ("er", "der", "der++", "gem", "a-gem")
-FOR_EVERY_NETWORK = [name for name, method in methods.METHODS.items() if method.accepts.architectures is None]
+FOR_EVERY_NETWORK = [
+    name for name, method in registry.METHODS.items() if method.accepts.architectures is None
+]
 
 
 def recorded(monkeypatch, method):
@@ -116,7 +118,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
 
 @pytest.mark.parametrize("name", ["der", "der++"])
 def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, monkeypatch, name) -> None:
-    stored, method = [], methods.get(name)
+    stored, method = [], registry.get(name)
     terms_of, after = method.loss_terms, method.after_step
 
     def loss_terms(self, ctx, batch):
@@ -328,7 +330,7 @@ def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     """The others say that it has no effect."""
     first = bench.learn(bench.spec(1, None, method=name, train_ce="masked"))
-    steps = recorded(monkeypatch, methods.get(name))
+    steps = recorded(monkeypatch, registry.get(name))
     second = bench.learn(bench.spec(2, first, method=name, train_ce="masked"))
     share = 0.5 if name in ("er", "icarl") else 1.0  # of the batch, or of the units, that is new
     assert steps[0]["task"] == pytest.approx(share * math.log(2))  # two new rows, still zero

@@ -8,15 +8,16 @@ from unittest import mock
 
 import pytest
 import torch
+from recipes import resolve
 from streams import Bench, Learned, Script
 
+from core.errors import InvalidRecipe
 from core.learn import job
 from core.learn.dataset import DataError
 from core.learn.failures import kind_of
 from core.learn.methods.vpt import Vpt
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.predicting import load
-from core.learn.recipe import RecipeError, resolve
 
 VIT = {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
 PER_TASK = {"name": "vpt", "prompts": 3, "per_task": True}
@@ -156,14 +157,14 @@ def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
 def test_the_recipe_says_depth_one_and_takes_no_other(bench: Bench) -> None:
     assert resolve({"method": "vpt"}, "class").depth == 1
     assert resolve({"method": "finetune"}, "class").depth == 5
-    with pytest.raises(RecipeError, match="depth: vpt accepts 1"):
+    with pytest.raises(InvalidRecipe, match="depth: vpt accepts 1"):
         resolve({"method": "vpt", "depth": 5}, "class")
 
 
 @pytest.mark.parametrize("scenario", ["data", "class"])
 def test_prompts_per_task_need_a_task_at_prediction(scenario: str) -> None:
     assert resolve({"method": PER_TASK}, "task").method["per_task"] is True
-    with pytest.raises(RecipeError, match=r"method\.per_task: only in the task scenario"):
+    with pytest.raises(InvalidRecipe, match=r"method\.per_task: only in the task scenario"):
         resolve({"method": PER_TASK}, scenario)
 
 

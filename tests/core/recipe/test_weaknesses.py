@@ -3,7 +3,7 @@
 import pytest
 
 from core.learn import catalogue
-from core.requests.recipe import resolve
+from core.recipe.resolve import resolve
 
 CATALOGUE = catalogue.catalogue()
 OLOR = {"optimizer": {"olor": {}}}

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from core.learn.context import Batch, Context
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.state import State
-
-if TYPE_CHECKING:
-    from core.learn.context import Batch, Context
 
 SCENARIOS = ("data", "task", "class")
 

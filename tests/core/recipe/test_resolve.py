@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid, InvalidRecipe
-from core.requests.recipe import architecture, completed, merge_patch, merge_recipe, resolve
+from core.recipe.architecture import architecture
+from core.recipe.merge import merge_patch, merge_recipe
+from core.recipe.resolve import completed, resolve
 
 Json = dict[str, Any]
 

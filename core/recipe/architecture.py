@@ -1,0 +1,41 @@
+"""Architectures, checked against the catalogue."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.errors import Invalid
+from core.nearest import paths_of
+from core.plain import one_of
+from core.recipe.schema import FieldError, as_fields, errors_of, sentence
+
+Json = dict[str, Any]
+
+
+def architecture(catalogue: Json, scenario: str, asked: str | Mapping[str, Any], image: Json) -> Json:
+    """The complete architecture `{"name": …, its hyper-parameters …}`.
+
+    Raises:
+        Invalid: an unknown one, bad hyper-parameters, or one that does not fit scenario or image.
+    """
+    wanted = {"name": asked} if isinstance(asked, str) else dict(asked)
+    name = wanted.pop("name", None)
+    known = catalogue["architectures"]
+    if not isinstance(name, str) or name not in known:
+        unknown = f"unknown architecture; {one_of(name, sorted(known))}"
+        raise _invalid([("architecture.name", unknown)], "Unknown architecture")
+    entry = known[name]
+    hyper = {**entry.get("defaults", {}), **wanted}
+    known_here = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
+    errors = list(errors_of(entry["schema"], hyper, "architecture", known_here))
+    if scenario not in entry.get("scenarios", [scenario]):
+        errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
+    smallest = entry.get("min_size") or 1
+    if image["size"] < smallest:
+        errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
+    if errors:
+        raise _invalid(errors, "Unusable architecture")
+    return {"name": name, **hyper}
+
+
+def _invalid(errors: list[FieldError], what: str) -> Invalid:
+    return Invalid(sentence(errors, what), fields=as_fields(errors))

@@ -1,0 +1,65 @@
+"""Which combinations a method accepts: scenario, architecture, optimizer, depth, head, OLOR; and the rule of anytime."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.plain import shown
+from core.recipe.schema import FieldError
+
+Json = dict[str, Any]
+_ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
+
+
+def refused(catalogue: Json, scenario: str, recipe: Json, architecture: Json | None) -> Iterator[FieldError]:
+    """What excludes a complete recipe whose values are valid.
+
+    Args:
+        architecture: the model's, complete; None leaves open whether the method works on it.
+    """
+    name = recipe["method"]["name"]
+    accepts = catalogue["methods"][name].get("accepts", {})
+    yield from _in_scenario(catalogue["methods"][name], name, scenario)
+    if architecture is not None:
+        yield from _on_architecture(catalogue["architectures"], accepts, name, architecture["name"])
+    yield from _hyper_parameters(accepts, scenario, recipe["method"])
+    checks = (
+        ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
+        ("recipe.depth", recipe.get("depth"), accepts.get("depths")),
+        ("recipe.head.init", recipe.get("head", {}).get("init"), accepts.get("head_inits")),
+    )
+    for field, value, allowed in checks:
+        if allowed is not None and value not in allowed:
+            yield field, f"{name} accepts {', '.join(map(str, allowed))}"
+    if recipe.get("anytime") and not recipe.get("validation"):
+        yield "recipe.validation", _ANYTIME_NEEDS
+    if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
+        yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
+
+
+def _in_scenario(method: Json, name: str, scenario: str) -> Iterator[FieldError]:
+    if scenario not in method["scenarios"]:
+        where = " and ".join(method["scenarios"])
+        yield (
+            "recipe.method.name",
+            f"{name} does not work in the {scenario} scenario, only in {where}: take another method",
+        )
+
+
+def _on_architecture(known: Json, accepts: Json, name: str, architecture: str) -> Iterator[FieldError]:
+    families = accepts.get("architectures")
+    if families is None:
+        return
+    fitting = [a for a in sorted(known) if known[a].get("family") in families]
+    if architecture not in fitting:
+        yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
+
+
+def _hyper_parameters(accepts: Json, scenario: str, method: Json) -> Iterator[FieldError]:
+    """Those that do not work in the scenario."""
+    for hyper in accepts.get("task_only", []):
+        if scenario != "task" and method.get(hyper):
+            yield f"recipe.method.{hyper}", "only in the task scenario, where predictions name the task"
+    for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
+        if method.get(hyper) == value:
+            text = f"{shown(value, quoted=True)} does not work in the {scenario} scenario"
+            yield f"recipe.method.{hyper}", text

@@ -1,0 +1,142 @@
+"""From patches to the complete recipe: defaults, then what the method advises, then the preset, then the patches.
+
+A null in a patch says nothing: what lies below it counts. Resolving a complete recipe changes nothing. What the
+catalogue's schemas or the method's combinations exclude is refused with every wrong field named.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import InvalidRecipe
+from core.nearest import paths_of
+from core.plain import one_of
+from core.recipe.combination import refused
+from core.recipe.merge import merge_recipe
+from core.recipe.schema import FieldError, as_fields, errors_of, sentence
+from core.recipe.weaknesses import weaknesses
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A complete recipe, and what a person should know about it."""
+
+    recipe: Json
+    warnings: list[str]
+
+
+def resolve(
+    catalogue: Json, scenario: str, *patches: Mapping[str, Any], architecture: Json | None = None
+) -> Resolved:
+    """The complete recipe for these patches, later ones over earlier ones.
+
+    Args:
+        catalogue: see `core.catalogue`.
+        scenario: `data`, `task` or `class`.
+        architecture: the model's; None leaves open whether the method works on it.
+
+    Raises:
+        InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
+    """
+    patch: Json = {}
+    for each in patches:
+        patch = merge_recipe(patch, each)
+    recipe, name, hyper = _complete(catalogue, patch)
+    known = [f"recipe.{path}" for path in known_paths(catalogue, name)]
+    errors = [
+        *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known),
+        *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known),
+    ]
+    errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
+    errors = errors or list(refused(catalogue, scenario, recipe, architecture))
+    if errors:
+        raise _wrong(errors)
+    return Resolved(recipe, weaknesses(catalogue, scenario, recipe))
+
+
+def completed(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+    """A stored patch as people see it: with its defaults, but not checked again.
+
+    A patch that this code version cannot complete (its method is gone) is shown as it is.
+    """
+    try:
+        return _complete(catalogue, merge_recipe({}, patch))[0]
+    except InvalidRecipe:
+        return dict(patch)
+
+
+def known_paths(catalogue: Json, method: str | None = None) -> list[str]:
+    """The dotted paths of all that a recipe can say, with the hyper-parameters of one method (None: the default)."""
+    name = method or catalogue["recipe"]["defaults"]["method"]["name"]
+    hyper = paths_of(catalogue["methods"][name]["schema"])
+    return [
+        "method.name",
+        *(f"method.{path}" for path in hyper),
+        *paths_of(catalogue["recipe"]["schema"]),
+    ]
+
+
+def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Json]:
+    """The complete recipe, its method's name and hyper-parameters; names are checked, values are not."""
+    defaults = catalogue["recipe"]["defaults"]
+    base: Json = {"method": {"name": defaults["method"]["name"]}}
+    preset = patch.get("preset")
+    if preset is not None:
+        presets = catalogue["presets"]
+        if not isinstance(preset, str) or preset not in presets:
+            raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
+        base = merge_recipe(base, presets[preset])
+    wanted = merge_recipe(base, patch)
+    name, hyper = _method(catalogue, wanted.pop("method", None))
+    wanted = merge_recipe(catalogue["methods"][name].get("advice", {}), wanted)
+    recipe = _filled(defaults, wanted)
+    recipe["method"] = {"name": name, **hyper}
+    depths = catalogue["methods"][name].get("accepts", {}).get("depths")
+    if "depth" not in wanted and depths:
+        recipe["depth"] = max(depths)
+    optimizer = recipe.get("optimizer")
+    if isinstance(optimizer, dict) and isinstance(optimizer.get("olor"), Mapping):
+        optimizer["olor"] = {**catalogue["recipe"]["olor"], **optimizer["olor"]}
+    return recipe, name, hyper
+
+
+def _method(catalogue: Json, method: Any) -> tuple[str, Json]:
+    if not isinstance(method, Mapping):
+        raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
+    name = method.get("name")
+    methods = catalogue["methods"]
+    if not isinstance(name, str) or name not in methods:
+        raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
+    given = {k: v for k, v in method.items() if k != "name"}
+    return name, {**copy.deepcopy(methods[name]["defaults"]), **given}
+
+
+def _filled(defaults: Json, wanted: Json) -> Json:
+    """`wanted` with what it leaves open, one level into objects (optimizer, head)."""
+    out: Json = {}
+    for key, value in defaults.items():
+        given = wanted.get(key)
+        if isinstance(value, Mapping) and (given is None or isinstance(given, Mapping)):
+            out[key] = {**copy.deepcopy(dict(value)), **(given or {})}
+        else:
+            out[key] = copy.deepcopy(value) if given is None else given
+    for key, value in wanted.items():
+        out.setdefault(key, value)
+    return out
+
+
+def _other_methods(catalogue: Json, name: str, field: str) -> str:
+    """Which methods have a hyper-parameter that this one lacks; empty for any other field."""
+    block, _, hyper = field.rpartition(".")
+    methods = catalogue["methods"]
+    if block != "recipe.method" or hyper in methods[name]["schema"].get("properties", {}):
+        return ""
+    having = [m for m in sorted(methods) if hyper in methods[m]["schema"].get("properties", {})]
+    return f"; {hyper} belongs to {', '.join(having)}" if having else ""
+
+
+def _wrong(errors: list[FieldError]) -> InvalidRecipe:
+    return InvalidRecipe(sentence(errors, "The recipe cannot be used"), fields=as_fields(errors))

@@ -1,0 +1,85 @@
+"""What is wrong with a value by a JSON Schema, field by field and in words for people."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jsonschema
+from jsonschema.validators import extend
+
+from core.nearest import unknown_field
+from core.plain import found as found_text
+from core.plain import kind, must_be, must_be_one_of
+
+Json = dict[str, Any]
+FieldError = tuple[str, str]
+"""A dotted path, and what is wrong there."""
+MAX_ERRORS = 20
+
+
+def _is_integer(_checker: object, value: object) -> bool:
+    """In JSON Schema 10.0 is an integer; the learning code takes it literally."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_checker: object, value: object) -> bool:
+    """Python reads 1e999 as infinity, which satisfies every lower bound."""
+    return _is_integer(None, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_Validator = extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
+def errors_of(schema: Json, value: Any, root: str, known: Sequence[str]) -> Iterable[FieldError]:
+    """What is wrong with a value; paths begin with `root`.
+
+    Args:
+        known: the paths among which a field that does not exist is looked for.
+    """
+    validator = _Validator(schema)
+    for found in sorted(validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]):
+        for error in _alternative(found):
+            path = ".".join([root, *(str(p) for p in error.absolute_path)])
+            if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+                allowed = sorted(error.schema.get("properties", {}))
+                for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
+                    yield f"{path}.{unknown}", unknown_field(unknown, known, path, allowed)
+            else:
+                yield path, _message(error)
+
+
+def as_fields(errors: Sequence[FieldError]) -> list[Json]:
+    """The `errors` of an answer: the first `MAX_ERRORS`."""
+    return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
+
+
+def sentence(errors: Sequence[FieldError], what: str) -> str:
+    """`what`, the first error, and how many more there are."""
+    field, message = errors[0]
+    more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""
+    return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"
+
+
+def _message(error: jsonschema.ValidationError) -> str:
+    if error.validator == "enum":
+        return must_be_one_of(error.instance, error.validator_value)
+    types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
+    if error.validator == "anyOf" and types:
+        return f"must be {kind(types)}{found_text(error.instance)}"
+    said = must_be(str(error.validator), error.validator_value)
+    return f"{said}{found_text(error.instance)}" if said else _short(error.message)
+
+
+def _alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
+    """What is wrong with a value that may also be null, where it has the right type; else the error itself."""
+    inner = [e for e in error.context or [] if e.validator != "type" or e.relative_path]
+    return inner if error.validator == "anyOf" and inner else [error]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:297]}…"

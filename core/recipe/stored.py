@@ -1,0 +1,53 @@
+"""What is kept of a recipe that somebody sent: what it says, within a bound."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from core.errors import InvalidRecipe
+from core.recipe.merge import merge_recipe
+from core.recipe.resolve import known_paths
+
+Json = dict[str, Any]
+MAX_RECIPE_BYTES = 64 << 10
+"""Of a patch as it is sent, in UTF-8; what is stored of it is less."""
+
+
+def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Json:
+    """What a model keeps: `patch` over its recipe `before`, without nulls, which say nothing and may have any name.
+
+    Raises:
+        InvalidRecipe: the patch is larger than a recipe may be.
+    """
+    _check_size(patch)
+    return merge_recipe(merge_recipe({}, before or {}), patch)
+
+
+def stored_override(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+    """What a job keeps of the patch over its model's recipe: also nulls, which reset, of names that there are.
+
+    Raises:
+        InvalidRecipe: the patch is larger than a recipe may be.
+    """
+    _check_size(patch)
+    paths = (
+        [path for method in catalogue["methods"] for path in known_paths(catalogue, method)] if patch else []
+    )
+    return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
+
+
+def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> Json:
+    return {
+        key: _without_unknown_nulls(value, known) if isinstance(value, Mapping) else value
+        for key, value in patch.items()
+        if value is not None or key in known
+    }
+
+
+def _check_size(patch: Mapping[str, Any]) -> None:
+    size = len(json.dumps(patch, ensure_ascii=False).encode())
+    if size > MAX_RECIPE_BYTES:
+        raise InvalidRecipe(
+            f"A recipe may have {MAX_RECIPE_BYTES} bytes; this one has {size}.",
+            fields=[{"field": "recipe", "message": f"at most {MAX_RECIPE_BYTES} bytes"}],
+        )
