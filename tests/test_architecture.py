@@ -17,6 +17,7 @@ AREAS = (
     "core.db",
     "core.store",
     "core.ingest",
+    "core.export",
     "core.requests",
     "core.work",
     "core.learn",
@@ -34,10 +35,11 @@ ARROWS = {
     "core.db": {"core", "core.db"},
     "core.store": {"core", "core.store"},
     "core.ingest": {"core", "core.ingest"},
-    "core.requests": SMALL | {"core.requests"},
+    "core.export": {"core", "core.export"},
+    "core.requests": SMALL | {"core.export", "core.requests"},
     "core.work": SMALL | {"core.work", "core.learn"},
     "core.learn": {"core.learn"},
-    "api": SMALL | {"core.requests", "api"},
+    "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
     "migrations": {"core", "core.db", "core.store"},  # a first upgrade also makes the bucket
 }

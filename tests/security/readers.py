@@ -23,7 +23,7 @@ from core.ingest.limits import Limits
 from core.ingest.members import Damaged, LyingSize
 from core.ingest.members import read as read_member
 from core.ingest.sniff import SNIFF_BYTES, sniff
-from core.requests.tensors import parse_header
+from core.safetensors_header import parse_header
 from core.work.image_decoder import Refused, from_arrays
 from core.work.image_decoder import images_of as images_of_json
 
