@@ -9,19 +9,52 @@ interchange format; GNU tar manual, "Basic Tar Format".
 import os
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest.layout import CSV_NAME, arrange
 from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+from core.ingest.reader import Contents, Reader
 
 BLOCK = 512
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
 """A gzip may exceed the ratio by this much: tar pads every file with zeros."""
 _PAX_BYTES = 64 << 10
-CSV_NAME = "labels.csv"
+_GZIP = b"\x1f\x8b\x08"
+
+
+class TarReader(Reader):
+    name = "tar"
+    media_types = ("application/x-tar",)
+
+    def sniff(self, first: bytes) -> bool:
+        return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return _contents(FileSource(fd), limits)
+
+
+class GzipReader(Reader):
+    name = "gzip"
+    media_types = ("application/gzip", "application/x-gzip")
+
+    def sniff(self, first: bytes) -> bool:
+        return first.startswith(_GZIP)
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return _contents(GzipSource(fd, limits), limits)
+
+    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
+        unpacked = scratch / "unpacked"
+        copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            return _contents(GzipSource(fd, limits, copy), limits), unpacked
+        finally:
+            os.close(copy)
 
 
 class Source(Protocol):
@@ -141,7 +174,13 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def scan(source: Source, limits: Limits, keep_csv: Callable[[int, bytes], None]) -> Members:
+def _contents(source: Source, limits: Limits) -> Contents:
+    kept: dict[int, bytes] = {}
+    members = _scan(source, limits, kept.__setitem__)
+    return Contents(members, arrange(members.names, limits, kept.__getitem__))
+
+
+def _scan(source: Source, limits: Limits, keep_csv: Callable[[int, bytes], None]) -> Members:
     """The regular files of a tar. `keep_csv(index, bytes)` receives files named labels.csv.
 
     Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid.

@@ -22,6 +22,7 @@ from core.ingest import limits as bounds
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, LyingSize, Members, read
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+from core.ingest.reader import Contents, Reader, arranged
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -39,6 +40,17 @@ _DEFLATE_RATIO = 1032
 _TRIAL_BYTES = 32 << 20
 """Deflated entries are unpacked on trial until this many declared bytes are spent."""
 _READ_BLOCK = 1 << 20
+
+
+class ZipReader(Reader):
+    name = "zip"
+    media_types = ("application/zip", "application/x-zip-compressed")
+
+    def sniff(self, first: bytes) -> bool:
+        return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return arranged(fd, scan(fd, limits), limits)
 
 
 @dataclass(frozen=True)
