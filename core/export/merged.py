@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from core.errors import StoreCorrupt
+from core.errors import BaseInvalid, StoreCorrupt
 from core.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_header
 
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
@@ -25,18 +25,17 @@ class Merged:
             file, or None to leave the tensor out. A merged name may occur once only.
 
     Raises:
-        BaseInvalid: as `read_header`.
-        ValueError: two tensors would have one name.
+        StoreCorrupt: a part is no sound safetensors file, or two tensors would have one name.
     """
 
     def __init__(self, parts: Sequence[tuple[Path, str, Callable[[str], str | None]]]) -> None:
         self._sources: dict[str, tuple[Path, Tensor]] = {}
         self._digests = {path: sha256 for path, sha256, _ in parts}
         for path, _, rename in parts:
-            for tensor in read_header(path):
+            for tensor in _header(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise ValueError(f"tensor {name!r} is in two parts")
+                    raise _misfit(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name))
@@ -77,6 +76,17 @@ class Merged:
             for path, file in files.items():
                 if file.digest() != self._digests[path]:
                     raise DamagedPart(path)
+
+
+def _header(path: Path) -> list[Tensor]:
+    try:
+        return read_header(path)
+    except BaseInvalid as error:
+        raise _misfit(str(error)) from error
+
+
+def _misfit(why: str) -> StoreCorrupt:
+    return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
 class DamagedPart(StoreCorrupt):

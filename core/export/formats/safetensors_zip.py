@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.errors import BaseInvalid, StoreCorrupt
 from core.export import model_card
 from core.export.card_code import family
 from core.export.format import Format, Version
@@ -33,12 +32,7 @@ class SafetensorsZip(Format):
             """An uploaded base holds the backbone's own names."""
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
-        try:
-            merged = Merged(
-                [(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts]
-            )
-        except (BaseInvalid, ValueError) as error:
-            raise StoreCorrupt(f"The version's parts do not fit together: {error}") from error
+        merged = Merged([(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts])
         config = json.dumps(model_card.config(version), ensure_ascii=False, indent=2, sort_keys=True)
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             _add(archive, "model.safetensors", merged.size, merged.chunks())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save, save_file
 
+from core.errors import StoreCorrupt
 from core.export.merged import DamagedPart, Merged
 from core.safetensors_header import read_header
 
@@ -63,7 +64,7 @@ def test_int64_after_an_odd_part_stays_aligned_and_readable(tmp_path):
 
 def test_a_name_in_two_parts_is_an_error(tmp_path):
     paths = [write(tmp_path / str(i), a=np.ones(2, np.float32)) for i in range(2)]
-    with pytest.raises(ValueError, match="two parts"):
+    with pytest.raises(StoreCorrupt, match="two parts"):
         Merged([(p, digest(p), same) for p in paths])
 
 
