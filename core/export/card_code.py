@@ -1,8 +1,8 @@
 """The code of a model card, put together from the files of `core/export/loading`.
 
-It needs torch and safetensors (torchvision for its families). Which files it is made of depends on the manifest alone:
-the architecture names its family, the network what it is, and a method its own way to answer; all of them are read from
-the catalogue.
+It needs torch and safetensors (torchvision for its families). Which files it is made of depends on the
+manifest alone: the architecture names its family, the network what it is, and a method its own way to answer;
+all of them are read from the catalogue.
 """
 
 import re
@@ -42,7 +42,7 @@ def image_code() -> str:
 
 
 def _network(manifest: Json, catalogue: Json) -> str:
-    """What the version answers with: its method's own code, where it has the state for it, or its network's."""
+    """What the version answers with: its method's own code where it has the state for it, else its network."""
     method: Json = catalogue["methods"].get((manifest.get("method") or {}).get("name"), {})
     stored = {part["type"] for part in manifest.get("parts") or []}
     if method.get("inference") and stored.issuperset(method["predicts_with"]):

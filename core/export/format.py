@@ -17,7 +17,8 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Version:
-    """What a download is made of: the manifest, and the parts that the version answers with, in the manifest's order.
+    """What a download is made of: the manifest, and the parts that the version answers with, in the
+    manifest's order.
 
     catalogue: methods and architectures, see `core.catalogue`.
     """
@@ -38,7 +39,8 @@ class Format:
     suffix: ClassVar[str]
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the download to `target`. The same version must give the same bytes: they are named by their digest.
+        """Write the download to `target`. The same version must give the same bytes: they are named by their
+        digest.
 
         Raises:
             ExportUnavailable: this version cannot be had in this format.

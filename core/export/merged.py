@@ -1,6 +1,6 @@
-"""Several safetensors files as one: tensors are copied by arithmetic on the headers, in constant memory and without torch.
+"""Several safetensors files as one, in constant memory and without torch: only headers are computed anew.
 
-The parts are hashed while they are copied: nothing is made of damaged ones.
+The parts are hashed while they are copied, so that nothing is made of a damaged one.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ class Merged:
     """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
 
     Args:
-        parts: part files with their sha256, each with a function from a tensor's name to its name in the merged
-            file, or None to leave the tensor out. A merged name may occur once only.
+        parts: part files with their sha256, each with a function from a tensor's name to its name in the
+            merged file, or None to leave the tensor out. A merged name may occur once only.
 
     Raises:
         StoreCorrupt: a part is no sound safetensors file, or two tensors would have one name.
@@ -65,7 +65,8 @@ class Merged:
         """The file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
 
         Raises:
-            DamagedPart: in place of the end, when a part has another digest: what was given until then is worth nothing.
+            DamagedPart: in place of the end, when a part has another digest: what was given until then is
+                worth nothing.
         """
         yield self.header
         with ExitStack() as stack:
@@ -114,7 +115,7 @@ class _HashedFile:
         self._file.close()
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` to `end`, in pieces of at most 1 MiB. Raises DamagedPart where the file ends before."""
+        """The bytes from `begin` to `end` in pieces of at most 1 MiB. DamagedPart: the file ends before."""
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
             for _ in self._pieces(self._hashed, begin):

@@ -1,7 +1,7 @@
 """What a reader of uploaded archives is, and what it finds.
 
-A reader gets bytes that a stranger sent. It believes nothing that it has not checked, keeps within the limits, opens no
-path that the archive names, and raises nothing but typed errors that name the entry.
+A reader gets bytes that a stranger sent. It believes nothing that it has not checked, keeps within the
+limits, opens no path that the archive names, and raises nothing but typed errors that name the entry.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from core.ingest.names import show
 class ImageArray:
     """Images as one array: uint8 [N, height, width] or [N, height, width, channels], in C order.
 
-    name: of the array in reports; member: number of the member that holds it; begin: bytes of the unpacked member
-    before the first pixel.
+    name: of the array in reports; member: number of the member that holds it; begin: bytes of the unpacked
+    member before the first pixel.
     """
 
     name: str
@@ -33,7 +33,8 @@ class ImageArray:
 class Contents:
     """The checked files of an archive, and which images of which class they are.
 
-    The rows of `layout` are the files of `members`; where there are `arrays`, they are the rows of all arrays in turn.
+    The rows of `layout` are the files of `members`; where there are `arrays`, they are the rows of all arrays
+    in turn.
     """
 
     members: Members
@@ -44,8 +45,9 @@ class Contents:
 class Reader:
     """One upload format.
 
-    name: what a task keeps of it, at most 32 characters; media_types: accepted as Content-Type, the one to send first;
-    special_of: name of the format that this one is a special case of, as an npz is a zip: declaring either is right.
+    name: what a task keeps of it, at most 32 characters; media_types: accepted as Content-Type, the one to
+    send first; special_of: name of the format that this one is a special case of, as an npz is a zip:
+    declaring either is right.
     """
 
     name: ClassVar[str]
@@ -59,12 +61,14 @@ class Reader:
     def list(self, fd: int, limits: Limits) -> Contents:
         """What the archive at descriptor `fd` holds, by its directory: no image is decoded.
 
-        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the limits.
+        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the
+        limits.
         """
         raise NotImplementedError
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """The same contents, and the file in which their offsets count: the archive itself (`path`), or one that is
+        """The same contents, and the file in which their offsets count: the archive itself (`path`), or one
+        that is
         made of it in the folder `scratch`. Raises as `list` does."""
         del scratch
         return self.list(fd, limits), path

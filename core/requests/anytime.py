@@ -1,4 +1,4 @@
-"""The download of a job that is still running: its best validated state, in the format of a version's download.
+"""The download of a job that is still running: its best validated state, as a version is downloaded.
 
 The worker stores the state's parts and manifest; the zip is made of them on first request and kept beside
 them, so it goes when they go.

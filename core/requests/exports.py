@@ -1,7 +1,7 @@
 """Downloads of a version: which file, whether it is stored, and how it is made.
 
-The file is a pure function of the version, so it is built once, on first request, kept as a blob and swept after some
-days: built again it has the same digest. What it holds is its format's work (`core.export`).
+The file is a pure function of the version, so it is built once, on first request, kept as a blob and swept
+after some days: built again it has the same digest. What it holds is its format's work (`core.export`).
 """
 
 import secrets

@@ -1,4 +1,7 @@
-"""A reader and an export format are a file and its line each, as `docs/howto/` says: added to a copy, they are used."""
+"""A reader and an export format are a file and its line each, as `docs/howto/` says.
+
+Both examples are added to a copy of the sources, and the service that runs there is used.
+"""
 
 import io
 import re
@@ -37,7 +40,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def follow(text: str, folder: Path) -> None:
-    """Do what a how-to says: write its file, and put each line with a plus after the one that stands before it."""
+    """Do what a how-to says: write its file, and put each line with a plus after the line above it."""
     path, code = re.findall(r"Write `(\S+)`:\n\n```python\n(.*?)```", text, re.DOTALL)[0]
     (folder / path).write_text(code)
     path, diff = re.findall(r"Add it to `(\S+)`:\n\n```diff\n(.*?)```", text, re.DOTALL)[0]

@@ -1,6 +1,7 @@
 """One zip of weights, configuration and model card.
 
-It is a pure function of the manifest (stored entries, fixed order, fixed times): built again it has the same digest.
+It is a pure function of the manifest (stored entries, fixed order, fixed times): built again it has the same
+digest.
 """
 
 import json
@@ -15,7 +16,7 @@ from core.export.merged import Merged
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
-"""Architecture family → names in an uploaded base that are its own classifier and not part of the backbone."""
+"""Architecture family → names in an uploaded base that are its classifier, which no backbone has."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ZIP64_BYTES = 1 << 31
 

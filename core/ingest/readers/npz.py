@@ -69,23 +69,8 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
     Raises ArchiveHostile (pickle, ratio, lying size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
-    arrays: dict[str, _Npy] = {}
     layout = Layout("npz", of=array("l", bytes(0)))
-    for i, name in enumerate(members.names):
-        stem = name.removesuffix(".npy")
-        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
-        if stem == name or stem not in _KNOWN:
-            layout.ignored += 1
-            if layout.ignored <= bounds.REPORT_FILES:
-                layout.ignored_files.append({"path": name, "reason": _NOT_READ})
-            continue
-        if header is None:
-            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
-        arrays[stem] = header
-    if "images" not in arrays or "labels" not in arrays:
-        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
-    if ("test_images" in arrays) != ("test_labels" in arrays):
-        raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
+    arrays = _arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
@@ -106,8 +91,28 @@ def _contents(fd: int, members: Members, limits: Limits) -> Contents:
                 )
             _add_labels(layout, numbers, _vector(fd, members, item, limits), names, part)
     layout.check(limits)
-    arrays_of = [_images(item) for item in (images, test) if item is not None]
-    return Contents(members, layout, tuple(arrays_of))
+    return Contents(members, layout, tuple(_images(item) for item in (images, test) if item is not None))
+
+
+def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
+    """The known arrays by name, images and labels among them; `layout` counts the members that are ignored."""
+    arrays: dict[str, _Npy] = {}
+    for i, name in enumerate(members.names):
+        stem = name.removesuffix(".npy")
+        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
+        if stem == name or stem not in _KNOWN:
+            layout.ignored += 1
+            if layout.ignored <= bounds.REPORT_FILES:
+                layout.ignored_files.append({"path": name, "reason": _NOT_READ})
+            continue
+        if header is None:
+            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
+        arrays[stem] = header
+    if "images" not in arrays or "labels" not in arrays:
+        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
+    return arrays
 
 
 def _images(item: _Npy) -> ImageArray:

@@ -1,7 +1,8 @@
 """Manifests and parts of versions as older code stored them: each architecture with each way to answer.
 
-`digests(write)` gives one digest for each pair, over the downloads of every scenario, of version 0 and a later one. What
-today's code makes of them is compared with `download-digests.json`, which the code of commit 678d427 wrote.
+`digests(write)` gives one digest for each pair, over the downloads of every scenario, of version 0 and a
+later one. What today's code makes of them is compared with `download-digests.json`, which the code of commit
+678d427 wrote.
 """
 
 import hashlib

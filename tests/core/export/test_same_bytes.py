@@ -1,4 +1,4 @@
-"""Downloads of versions that older code made keep their bytes, for each architecture and each way to answer."""
+"""Downloads of older versions keep their bytes, for each architecture and each way to answer."""
 
 import json
 from pathlib import Path
