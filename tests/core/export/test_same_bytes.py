@@ -7,8 +7,6 @@ from typing import Any
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.learn.catalogue import catalogue
-from core.learn.methods import METHODS
-from core.learn.networks import architectures
 from core.learn.networks.families import FAMILIES
 from tests.core.export import past_versions
 from tests.core.export.past_versions import Parts
@@ -27,6 +25,8 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
 
 
 def test_every_architecture_and_every_way_to_answer_has_such_a_version() -> None:
-    assert past_versions.ARCHITECTURES.keys() == architectures().keys()
+    known = catalogue()
+    assert past_versions.ARCHITECTURES.keys() == known["architectures"].keys()
     assert {family for family, _ in past_versions.METHODS.values()} >= FAMILIES.keys()
-    assert {name for name, method in METHODS.items() if method.inference} <= past_versions.METHODS.keys()
+    answering = {name for name, method in known["methods"].items() if method["inference"]}
+    assert answering <= past_versions.METHODS.keys()
