@@ -26,7 +26,7 @@ def family(manifest: Json, catalogue: Json) -> str | None:
 
 def loading_code(manifest: Json, catalogue: Json) -> str | None:
     """Python that rebuilds the network from the unpacked download; None where no file says how."""
-    backbone = _backbone(family(manifest, catalogue))
+    backbone = _backbone(family(manifest, catalogue) or "unknown")
     network = _card_part(f"networks/{_network(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
@@ -50,12 +50,11 @@ def _network(manifest: Json, catalogue: Json) -> str:
     return str((manifest.get("network") or {}).get("family", "plain"))
 
 
-def _backbone(name: str | None) -> str | None:
-    path = _path(f"backbones/{name}")
-    code = None if name is None else _card_part(f"backbones/{name}")
-    if code is not None and _MODELS in path.read_text():
-        return "\n\n\n".join([_needed("backbones/torchvision"), code])  # so many lines since the first cards
-    return code
+def _backbone(name: str) -> str | None:
+    code = _card_part(f"backbones/{name}")
+    if code is None or _MODELS not in _path(f"backbones/{name}").read_text(encoding="utf-8"):
+        return code
+    return "\n\n\n".join([_needed("backbones/torchvision"), code])  # so many lines since the first cards
 
 
 def _card_part(name: str) -> str | None:

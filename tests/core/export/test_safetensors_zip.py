@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -395,3 +396,24 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
     assert image_code() in text and not re.search(r"\{(task|classes|small)\}", text)
+
+
+def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path):
+    network = built({"name": "mlp", "hidden": [4]}, 8)
+    with zipfile.ZipFile(exported(tmp_path, network, {"name": "mlp", "hidden": [4]}, 8)) as file:
+        for name in ("model.safetensors", "config.json"):
+            (tmp_path / name).write_bytes(file.read(name))
+    root = Path(__file__).parents[3]
+    files = (root / "core" / "export" / "loading").rglob("[!_]*.py")
+    names = [".".join(path.relative_to(root).with_suffix("").parts) for path in files]
+    code = f"import importlib; print([importlib.import_module(name) for name in {names!r}])"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and len(names) > 15, done.stderr
