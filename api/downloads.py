@@ -33,9 +33,10 @@ class Source(Protocol):
         ...
 
 
-def described(media_type: str, *, redirect: bool = False) -> dict[int | str, dict[str, Any]]:
+def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, Any]]:
     """For a route's `responses=`."""
-    binary = {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}
+    file = {"schema": {"type": "string", "format": "binary"}}
+    binary = {"content": {media_type: file for media_type in media_types}}
     answers: dict[int | str, dict[str, Any]] = {
         200: {"description": "The file", **binary},
         206: {"description": "The asked range of the file", **binary},

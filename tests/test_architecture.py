@@ -19,6 +19,7 @@ AREAS = (
     "core.store",
     "core.ingest",
     "core.recipe",
+    "core.export",
     "core.requests",
     "core.work",
     "core.learn",
@@ -37,10 +38,11 @@ ARROWS = {
     "core.store": {"core", "core.store"},
     "core.ingest": {"core", "core.ingest"},
     "core.recipe": {"core", "core.recipe"},
-    "core.requests": SMALL | {"core.requests"},
+    "core.export": {"core", "core.export"},
+    "core.requests": SMALL | {"core.export", "core.requests"},
     "core.work": SMALL | {"core.work", "core.learn"},
     "core.learn": {"core.learn"},
-    "api": SMALL | {"core.requests", "api"},
+    "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
     "migrations": {"core", "core.db", "core.store"},  # a first upgrade also makes the bucket
 }

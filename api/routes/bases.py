@@ -86,6 +86,7 @@ async def create(
             actor,
             architecture=resolved,
             image=image,
+            family=catalogue()["architectures"][resolved["name"]]["family"],
             expected=expected,
             path=path,
             repeat=repeat,

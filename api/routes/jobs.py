@@ -221,11 +221,12 @@ async def download_anytime(
     db: Db,
     store: ObjectStore,
     settings: Config,
+    catalogue: CatalogueOf,
     work: ExportWork,
 ) -> Response:
     """The best validated state of a job that is not over yet, in the format of a version's download."""
     spool = settings.folder("spool")
-    file = await work.run(actor.owner_id, lambda: anytime_file(db, store, actor, job, spool))
+    file = await work.run(actor.owner_id, lambda: anytime_file(db, store, catalogue(), actor, job, spool))
     return download(request, file, file.sha256, file.size, ZIP, file.filename)
 
 

@@ -33,6 +33,7 @@ from core.errors import InvalidRecipe
 from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
+from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency, settling, tasks
@@ -55,10 +56,7 @@ _upload: dict[str, Any] = {
         "description": "The archive: as the whole body, or as the one `file` of a form.",
         "content": {
             "application/octet-stream": _binary,
-            "application/zip": _binary,
-            "application/x-tar": _binary,
-            "application/gzip": _binary,
-            "application/x-npz": _binary,
+            **dict.fromkeys(UPLOAD_TYPES, _binary),
             "multipart/form-data": {
                 "schema": {
                     "type": "object",

@@ -6,18 +6,30 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import json_answer
-from api.dependencies import LIMIT, BlobStore, Config, Cursor, Db, ExportWork, Limit, ObjectStore, Read
+from api.dependencies import (
+    LIMIT,
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Cursor,
+    Db,
+    ExportWork,
+    Limit,
+    ObjectStore,
+    Read,
+)
 from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
 from api.schemas.common import ModelPath
 from api.schemas.versions import FileList, VersionOut, VersionPage, VersionPath
+from core.export.registry import FORMATS
 from core.requests import exports, versions
 from core.requests.actor import files_of
 
 router = APIRouter(tags=["versions"])
 
-ZIP = "application/zip"
 SAFETENSORS = "application/safetensors"
-Format = Annotated[str, Query(description="`safetensors`", max_length=40)]
+Format = Annotated[str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)]
+_downloads = described(*(format.media_type for format in FORMATS.values()), redirect=True)
 PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
 
@@ -44,6 +56,7 @@ async def download_version(
     store: ObjectStore,
     blobs: BlobStore,
     settings: Config,
+    catalogue: CatalogueOf,
     work: ExportWork,
     format: Format = "safetensors",
     redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
@@ -57,14 +70,16 @@ async def download_version(
     def built() -> exports.ExportFile:
         with files_of(db, actor, model):
             spool = settings.folder("spool")
-            return exports.export(db, blobs, actor, model, version, format=format, spool=spool)
+            return exports.export(db, blobs, catalogue(), actor, model, version, format=format, spool=spool)
 
     file = await to_thread.run_sync(stored) or await work.run(actor.owner_id, built)
 
     def answer() -> Response:  # what is given out is hashed first
         with files_of(db, actor, model):
             elsewhere = _elsewhere(request, store, blobs, file) if redirect else None
-            return elsewhere or download(request, blobs, file.sha256, file.bytes, ZIP, file.filename)
+            return elsewhere or download(
+                request, blobs, file.sha256, file.bytes, file.media_type, file.filename
+            )
 
     return await to_thread.run_sync(answer)
 
@@ -72,19 +87,19 @@ async def download_version(
 def _elsewhere(
     request: Request, store: ObjectStore, blobs: BlobStore, file: exports.ExportFile
 ) -> Response | None:
-    return redirect(request, store, blobs, file.sha256, ZIP, file.filename)
+    return redirect(request, store, blobs, file.sha256, file.media_type, file.filename)
 
 
 router.get(
     "/v1/models/{model}/versions/{version}/download",
     response_class=Response,
-    responses=described(ZIP, redirect=True),
+    responses=_downloads,
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_version)
 router.head(
     "/v1/models/{model}/versions/{version}/download",
     response_class=Response,
-    responses=described(ZIP, redirect=True),
+    responses=_downloads,
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
     operation_id="head_download_version",
 )(download_version)

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from core.ingest import decoder
 from core.ingest.decoder import DIGEST_BYTES, REASON_BYTES, Plan
-from core.ingest.inspect import Contents
+from core.ingest.inspect import opened
 from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Members, unpack_to
-from core.ingest.npz import NpyArray, rows
 from core.ingest.pool import Pool, Range, TooManyDeadly, TooSlow
+from core.ingest.reader import Contents
 from core.ingest.report import Decoded, too_many_deadly, too_slow
 
 CPU_S = 60
@@ -45,12 +45,12 @@ class Decoding:
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
 
-    def run(self, fd: int, source: Path, contents: Contents) -> Decoded:
-        """Decode every image of an opened archive; `source` is its file, unpacked if it was gzip.
+    def run(self, source: Path, contents: Contents) -> Decoded:
+        """Decode every image of an archive; `source` is the file in which its offsets count.
 
         Raises Stopped, and Rejected when too many images end their decoder or they take far too long.
         """
-        return self._arrays(fd, source, contents) if contents.npz else self._files(source, contents)
+        return self._arrays(source, contents) if contents.arrays else self._files(source, contents)
 
     def _files(self, source: Path, contents: Contents) -> Decoded:
         members, layout = contents.members, contents.layout
@@ -67,26 +67,25 @@ class Decoding:
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
         return self._result(name, of[index], test)
 
-    def _arrays(self, fd: int, source: Path, contents: Contents) -> Decoded:
-        npz, members = contents.npz, contents.members
-        assert npz is not None
-        layout = contents.layout
-        total = len(layout.of)
-        jobs = []
-        for item, first in rows(npz):
-            at, begin = source, members.offsets[item.index] + item.header_bytes
-            if members.methods[item.index] == DEFLATED:
-                at, begin = self.scratch / f"array-{first}", item.header_bytes
-                _unpack(fd, members, item, at)
-            height, width, depth = (*item.shape[1:], 1)[:3]
+    def _arrays(self, source: Path, contents: Contents) -> Decoded:
+        members, layout = contents.members, contents.layout
+        jobs, names, first = [], [], 0
+        for array in contents.arrays:
+            at, begin = source, members.offsets[array.member] + array.begin
+            if members.methods[array.member] == DEFLATED:
+                at, begin = self.scratch / f"array-{array.member}", array.begin
+                _unpack(source, members, array.member, at)
+            height, width, depth = (*array.shape[1:], 1)[:3]
             one = height * width * depth
-            # Rows count through both arrays: the second one begins `first` rows before its own data.
-            plan = self._plan(at, total, "", begin - first * one, (height, width, depth))
-            jobs.append((plan, _ranges(np.full(item.shape[0], one, np.int64), first)))
-        split = npz.images.shape[0]
+            # Rows count through all arrays: a later one begins `first` rows before its own data.
+            plan = self._plan(at, len(layout.of), "", begin - first * one, (height, width, depth))
+            jobs.append((plan, _ranges(np.full(array.shape[0], one, np.int64), first)))
+            names.append((first, array.name))
+            first += array.shape[0]
 
         def name(i: int) -> str:
-            return f"images[{i}]" if i < split else f"test_images[{i - split}]"
+            before, called = next(pair for pair in reversed(names) if i >= pair[0])
+            return f"{called}[{i - before}]"
 
         self._run(jobs, name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
@@ -180,19 +179,19 @@ def _ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     return ranges
 
 
-def _unpack(fd: int, members: Members, item: NpyArray, path: Path) -> None:
-    i = item.index
+def _unpack(source: Path, members: Members, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        unpack_to(
-            fd,
-            members.offsets[i],
-            members.packed[i],
-            members.sizes[i],
-            members.methods[i],
-            members.names[i],
-            out,
-        )
+        with opened(source) as fd:
+            unpack_to(
+                fd,
+                members.offsets[i],
+                members.packed[i],
+                members.sizes[i],
+                members.methods[i],
+                members.names[i],
+                out,
+            )
     finally:
         os.close(out)
 

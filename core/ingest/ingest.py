@@ -5,7 +5,6 @@ cannot be decoded is a row of the report; a batch with more than 5 % of such fil
 no usable training image, is rejected.
 """
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,10 +19,11 @@ from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, write_dataset
 from core.ingest.decoding import Decoding
 from core.ingest.equal_images import DuplicatesPolicy, conflict_warning
-from core.ingest.inspect import examine, opened
+from core.ingest.inspect import check_size, opened
 from core.ingest.limits import Limits
 from core.ingest.names import show
 from core.ingest.pool import Pool, Stopped, default_processes
+from core.ingest.readers.registry import reader_of
 from core.ingest.report import judge, warn_leak
 from core.ingest.split import held_out_of
 
@@ -86,21 +86,12 @@ def ingest(
     try:
         pool.start()  # it loads its libraries while the directory is read
         with opened(archive) as fd:
-            unpacked = scratch / "unpacked"
-            if media_type == "gzip":
-                copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
-                try:
-                    contents = examine(fd, media_type, limits, copy)
-                finally:
-                    os.close(copy)
-            else:
-                contents = examine(fd, media_type, limits)
-            source = unpacked if media_type == "gzip" else archive.absolute()
-            classes = contents.layout.classes
-            class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
-            _check_allowed(classes, class_list)
-            decoding = Decoding(scratch, image_size, channels, limits, pool, progress, stop)
-            decoded = decoding.run(fd, source, contents)
+            check_size(fd, limits)
+            contents, source = reader_of(media_type).open(fd, archive.absolute(), limits, scratch)
+        classes = contents.layout.classes
+        class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
+        _check_allowed(classes, class_list)
+        decoded = Decoding(scratch, image_size, channels, limits, pool, progress, stop).run(source, contents)
         report, good = judge(decoded, contents.layout, duplicates)
         number_of = {label: number for number, label in enumerate(class_list)}
         numbers = np.array([number_of[label] for label in classes], np.int64)

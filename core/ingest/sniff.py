@@ -1,27 +1,19 @@
 """What kind of container a body is, from its first bytes, and whether the declared type agrees."""
 
-import struct
-
 from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.names import show
-from core.ingest.tar_stream import is_tar_header
+from core.ingest.reader import Reader
+from core.ingest.readers.registry import READERS, UPLOAD_TYPES
 
 SNIFF_BYTES = 1024
 """Enough first bytes to tell every kind apart."""
 
-_DECLARED = {
-    "application/zip": "zip",
-    "application/x-zip-compressed": "zip",
-    "application/x-tar": "tar",
-    "application/gzip": "gzip",
-    "application/x-gzip": "gzip",
-    "application/x-npz": "npz",
-}
-_ACCEPTED = "application/zip, application/x-tar, application/gzip, application/x-npz"
+_DECLARED = {media_type: reader for reader in READERS.values() for media_type in reader.media_types}
+_ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
 def sniff(first_bytes: bytes, declared: str | None) -> str:
-    """Return `zip`, `tar`, `gzip` or `npz`.
+    """Return the name of the reader that the body is for, see `core.ingest.readers.registry`.
 
     `first_bytes`: the first SNIFF_BYTES of the body (fewer when it is shorter); `declared`: its media
     type, None or application/octet-stream when the sender did not say. Raises ArchiveInvalid for an
@@ -32,27 +24,21 @@ def sniff(first_bytes: bytes, declared: str | None) -> str:
         raise UnsupportedType(f"The content type {show(media)} is not one of {_ACCEPTED}.")
     if not first_bytes:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
-    found = _kind(first_bytes)
+    found = _reader(first_bytes)
     if found is None:
         raise UnsupportedType(f"The first bytes of the body are of no known archive; send {_ACCEPTED}.")
     expected = _DECLARED.get(media, found)
-    if expected == found or {expected, found} == {"zip", "npz"}:
-        # An npz is a zip of npy members: what the members are decides, unless the sender says npz.
-        return "npz" if "npz" in (expected, found) else found
-    raise UnsupportedType(f"The declared type is {media} but the first bytes are those of a {found}.")
+    if expected.special_of == found.name:  # the sender knows better than the first bytes
+        return expected.name
+    if expected.name in (found.name, found.special_of):
+        return found.name
+    raise UnsupportedType(f"The declared type is {media} but the first bytes are those of a {found.name}.")
 
 
-def _kind(first: bytes) -> str | None:
-    if first.startswith(b"PK\x03\x04"):
-        if len(first) < 30:
-            return "zip"
-        (name_bytes,) = struct.unpack_from("<H", first, 26)
-        name = first[30 : 30 + name_bytes]
-        return "npz" if name.endswith(b".npy") and b"/" not in name else "zip"
-    if first.startswith(b"PK\x05\x06"):
-        return "zip"
-    if first.startswith(b"\x1f\x8b\x08"):
-        return "gzip"
-    if len(first) >= 512 and is_tar_header(first[:512]):
-        return "tar"
-    return None
+def _reader(first: bytes) -> Reader | None:
+    """The first reader that knows the bytes; before it one that is a special case of it."""
+    found = next((r for r in READERS.values() if r.special_of is None and r.sniff(first)), None)
+    if found is None:
+        return None
+    special = (r for r in READERS.values() if r.special_of == found.name and r.sniff(first))
+    return next(special, found)

@@ -77,6 +77,8 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "structure": list(method.structure),
         "advice": dict(method.advice),
         "takes": list(method.takes),
+        "predicts_with": list(method.predicts_with),
+        "inference": method.inference,
         "source": method.source,
         "description": method.description,
         "neutral": neutral,

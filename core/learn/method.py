@@ -96,6 +96,7 @@ class Method:
     ] = ()  # hyper-parameters that shape the network, kept for life as well
     settled: ClassVar[tuple[str, ...]] = ()  # types of state that stay the parent's until `end_task`
     predicts_with: ClassVar[tuple[str, ...]] = ()  # types of state that `predict_logits` reads
+    inference: ClassVar[str | None] = None  # file in core/export/loading/networks that answers with them
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper

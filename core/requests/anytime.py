@@ -1,4 +1,4 @@
-"""The download of a job that is still running: its best validated state, in the format of a version's download.
+"""The download of a job that is still running: its best validated state, as a version is downloaded.
 
 The worker stores the state's parts and manifest; the zip is made of them on first request and kept beside
 them, so it goes when they go.
@@ -8,7 +8,7 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,9 +17,10 @@ from core.db.session import Database
 from core.db.states import State
 from core.db.tables import Job, Model
 from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
+from core.export.format import PartFile, Version
+from core.export.formats.safetensors_zip import SafetensorsZip
 from core.ids import is_id
 from core.requests.actor import Actor
-from core.requests.exports import write_zip
 from core.requests.jobs import missing
 from core.requests.versions import answering_types
 from core.store import Store
@@ -63,7 +64,9 @@ class AnytimeFile:
         return _read(self.store, self.key, offset, length)
 
 
-def anytime_file(db: Database, store: Store, actor: Actor, job_id: str, spool: Path) -> AnytimeFile:
+def anytime_file(
+    db: Database, store: Store, catalogue: Mapping[str, Any], actor: Actor, job_id: str, spool: Path
+) -> AnytimeFile:
     """The download of a job's best validated state, made when it is not stored.
 
     Args:
@@ -80,7 +83,7 @@ def anytime_file(db: Database, store: Store, actor: Actor, job_id: str, spool: P
     found = _stored(store, state["key"], filename)
     if found is None:
         with _building:
-            found = _stored(store, state["key"], filename) or _build(store, state, filename, spool)
+            found = _stored(store, state["key"], filename) or _build(store, catalogue, state, filename, spool)
     return found
 
 
@@ -125,25 +128,29 @@ def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
     return None
 
 
-def _build(store: Store, state: dict[str, Any], filename: str, spool: Path) -> AnytimeFile:
+def _build(
+    store: Store, catalogue: Mapping[str, Any], state: dict[str, Any], filename: str, spool: Path
+) -> AnytimeFile:
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
-    parts: list[tuple[str, Path, str]] = []
+    parts: list[PartFile] = []
     try:
         _fetch(store, state, _MANIFEST, copy)
         manifest = json.loads(copy.read_text())
         for part in manifest["parts"]:
             if part["type"] in answering_types(manifest):
                 name = f"{part['name']}.safetensors"
-                parts.append((part["name"], spool / f"{stem}-{part['name']}", state["files"][name][0]))
-                _fetch(store, state, name, parts[-1][1])
-        write_zip(target, manifest, parts)
+                parts.append(
+                    PartFile(part["name"], spool / f"{stem}-{part['name']}", state["files"][name][0])
+                )
+                _fetch(store, state, name, parts[-1].path)
+        SafetensorsZip().write(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         key, size = f"{state['key']}{sha256}.zip", target.stat().st_size
         store.put_file(key, target, move=True)
     finally:
-        for path in (target, copy, *(path for _, path, _ in parts)):
+        for path in (target, copy, *(part.path for part in parts)):
             path.unlink(missing_ok=True)
     return AnytimeFile(store, key, sha256, size, filename)
 

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from core.errors import BaseInvalid
-from core.requests.loading_code import family
 
 Json = dict[str, Any]
 Shapes = Mapping[str, Sequence[int]]
@@ -59,19 +58,19 @@ class Advice:
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def advice(architecture: Json, image: Json, found: Shapes, expected: Shapes) -> Advice | None:
+def advice(architecture: Json, image: Json, family: str, found: Shapes, expected: Shapes) -> Advice | None:
     """What the file fits, where it differs from what was expected in its stem or patches alone; else None.
 
     Args:
+        family: of the architecture.
         found, expected: shapes by name, without tensors that may be left out or are not looked at.
     """
     if set(found) != set(expected):
         return None
     wrong = {name for name in found if list(found[name]) != list(expected[name])}
-    kind = family({"architecture": architecture})
-    if kind in _STEMS and wrong == {_STEMS[kind][0]}:
-        return _stem(kind, architecture, image, found, expected)
-    if kind == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
+    if family in _STEMS and wrong == {_STEMS[family][0]}:
+        return _stem(family, architecture, image, found, expected)
+    if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
         return _patch(architecture, image, found)
     return None
 
@@ -113,14 +112,14 @@ def other_model(base: Json, architecture: Json, image: Json) -> str:
     )
 
 
-def refuse_pickle(path: Path, architecture: Json) -> None:
+def refuse_pickle(path: Path, architecture: Json, family: str) -> None:
     """Raises BaseInvalid with what to do about a file of PyTorch's own format, or another archive."""
     with path.open("rb") as file:
         start = file.read(4096)
     archive = start.startswith(b"PK\x03\x04")
     if start.startswith(_PICKLES) or (archive and b"data.pkl" in start):
         convert = "save its state dict with safetensors.torch.save_file"
-        if family({"architecture": architecture}) in ("resnet", "vit", "convnext"):
+        if family in ("resnet", "vit", "convnext"):
             name = architecture["name"]
             convert = f"convert it with `python -m tools.import_torchvision {name} FILE.pth OUT.safetensors`"
         raise BaseInvalid(

@@ -25,8 +25,8 @@ from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
 from core.requests.base_advice import advice, refuse_pickle
-from core.requests.tensors import Tensor, check_expected, check_finite, read_header
 from core.requests.times import rfc3339
+from core.safetensors_header import Tensor, check_expected, check_finite, read_header
 from core.settings import Settings
 from core.store.blobs import Blobs
 
@@ -105,6 +105,7 @@ def create(
     *,
     architecture: dict[str, Any],
     image: dict[str, Any],
+    family: str,
     expected: dict[str, Any],
     path: Path,
     repeat: idempotency.Request | None = None,
@@ -112,6 +113,7 @@ def create(
     """Check an uploaded file and keep it; `path` is moved into the store.
 
     Args:
+        family: of the architecture, as the catalogue has it.
         expected: what a base of this architecture must hold, see `expected_base`.
 
     Raises:
@@ -121,11 +123,11 @@ def create(
     try:
         tensors = read_header(path)
     except BaseInvalid:
-        refuse_pickle(path, architecture)
+        refuse_pickle(path, architecture, family)
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
-    _check_fit(tensors, expected, architecture, image)
+    _check_fit(tensors, expected, architecture, image, family)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     check_finite(path, tensors)
@@ -168,7 +170,11 @@ def get(db: Database, actor: Actor, base_id: str) -> dict[str, Any]:
 
 
 def _check_fit(
-    tensors: Sequence[Tensor], expected: dict[str, Any], architecture: dict[str, Any], image: dict[str, Any]
+    tensors: Sequence[Tensor],
+    expected: dict[str, Any],
+    architecture: dict[str, Any],
+    image: dict[str, Any],
+    family: str,
 ) -> None:
     """Raises BaseInvalid for a file that is not one of this architecture, with what it would fit."""
     ignored = tuple(expected["ignored"])
@@ -180,7 +186,7 @@ def _check_fit(
         check_expected(own, wanted)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in own}
-        found = advice(architecture, image, shapes, {n: want["shape"] for n, want in wanted.items()})
+        found = advice(architecture, image, family, shapes, {n: want["shape"] for n, want in wanted.items()})
         if found is None:
             raise
         raise found.error(error.fields) from None

@@ -82,10 +82,9 @@ def warnings(found: Directory, compared: Compared) -> list[str]:
 
 def not_checked(found: Directory) -> list[str]:
     """What the names and sizes of a batch do not show, one sentence each."""
-    arrays = found.layout == "npz"
     decoding = "Images were not decoded: damaged files and formats that cannot be read are found by the job."
     return [
-        *([] if arrays else [decoding]),
+        *([decoding] if found.encoded else []),
         "Images were not compared: duplicates, the same image under two classes, and test images that are in the "
         "training part too are found by the job.",
         "Nothing was learned: what the version can do, and whether it passes its gate, is measured by the job.",

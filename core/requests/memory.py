@@ -21,10 +21,10 @@ from core.db.tables import Job, Part, Version
 from core.errors import StoreCorrupt
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
-from core.requests.tensors import Tensor, parse_header
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
 from core.requests.versions import PRIVATE_TYPES, find_version
+from core.safetensors_header import Tensor, parse_header
 from core.store import Blobs, Store
 
 Json = dict[str, Any]

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from api.image_form import images_of
 from api.multipart import MultipartFile
@@ -17,13 +18,15 @@ from api.spool_file import SpoolFile
 from api.strict_json import parse
 from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
-from core.ingest.inspect import Contents, examine
+from core.ingest.inspect import check_size, opened
 from core.ingest.labels_csv import parse as parse_csv
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, LyingSize
 from core.ingest.members import read as read_member
+from core.ingest.reader import Contents
+from core.ingest.readers.registry import reader_of
 from core.ingest.sniff import SNIFF_BYTES, sniff
-from core.requests.tensors import parse_header
+from core.safetensors_header import parse_header
 from core.work.image_decoder import Refused, from_arrays
 from core.work.image_decoder import images_of as images_of_json
 
@@ -53,10 +56,12 @@ def read(target: str, data: bytes) -> str:
 
 def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file in it."""
-    kind = sniff(data[:SNIFF_BYTES], None)
-    with _file(data) as fd, _file(b"") as copy:
-        found = examine(fd, kind, LIMITS, copy if kind == "gzip" else None)
-        _hold(found, copy if kind == "gzip" else fd)
+    reader = reader_of(sniff(data[:SNIFF_BYTES], None))
+    with _file(data) as fd, TemporaryDirectory() as scratch:
+        check_size(fd, LIMITS)
+        found, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
+        with opened(source) as unpacked:
+            _hold(found, unpacked)
 
 
 def _hold(found: Contents, fd: int) -> None:

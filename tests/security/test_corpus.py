@@ -9,7 +9,7 @@ from core.ingest import images
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, sniff
-from core.requests.tensors import check_expected, read_header
+from core.safetensors_header import check_expected, read_header
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
 

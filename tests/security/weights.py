@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from core.requests.tensors import MAX_HEADER_BYTES
+from core.safetensors_header import MAX_HEADER_BYTES
 from tests.security.case import BASES, Case
 
 BASE = "422 base-invalid"

@@ -13,9 +13,11 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from core.export.format import PartFile, Version
+from core.export.formats.safetensors_zip import SafetensorsZip
+from core.learn.catalogue import catalogue
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.linearised import LinearisedNetwork
-from core.requests.exports import write_zip
 from tools import review
 
 RESNET = {"name": "resnet20"}
@@ -39,13 +41,13 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
     for part, tensors in of.parts().items():
         save_file(tensors, folder / f"{name}-{part}")
         path = folder / f"{name}-{part}"
-        parts.append((part, path, hashlib.sha256(path.read_bytes()).hexdigest()))
+        parts.append(PartFile(part, path, hashlib.sha256(path.read_bytes()).hexdigest()))
     manifest = {
         "model": "mdl_x", "version": 1, "scenario": of.scenario, "architecture": architecture,
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    write_zip(folder / name, manifest, parts)
+    SafetensorsZip().write(folder / name, Version(manifest, parts, catalogue()))
     return folder / name
 
 

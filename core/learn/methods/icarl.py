@@ -60,6 +60,7 @@ class Icarl(Method):
     regularisers = ("distillation",)
     takes = ("exemplars",)
     predicts_with = ("own",)
+    inference = "nearest-mean"
     hyper: IcarlHyper
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:

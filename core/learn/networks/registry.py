@@ -25,7 +25,8 @@ from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_defau
 @dataclass(frozen=True)
 class ArchitectureInfo:
     """`hyper`: its frozen pydantic schema. `build(hyper, image)` makes the backbone (under the meta device);
-    `rule` fills it. `min_size`: the smallest image in pixels a side. `family` groups variants."""
+    `rule` fills it. `min_size`: the smallest image in pixels a side. `family` groups variants: the loading
+    code of a download is the file of that name in core/export/loading/backbones."""
 
     name: str
     family: str

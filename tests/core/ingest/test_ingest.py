@@ -136,7 +136,7 @@ def test_a_wrong_checksum_is_a_row(take: Take) -> None:
 def test_a_size_that_lies_beyond_the_trial_is_found_while_decoding(
     take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.ingest.zip_directory._TRIAL_BYTES", 0)
+    monkeypatch.setattr("core.ingest.readers.zip._TRIAL_BYTES", 0)
     data = b"".join(png(i, (40, 40)) for i in range(2))
     with pytest.raises(ArchiveHostile, match="cat/lie"):
         take(

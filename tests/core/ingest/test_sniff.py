@@ -38,6 +38,8 @@ def test_any_first_bytes_are_sniffed_or_refused(data: bytes, declared: str | Non
         ("application/zip; charset=binary", SEEDS["zip"](), "zip"),
         (None, SEEDS["npz"](), "npz"),
         ("application/x-npz", SEEDS["npz"](), "npz"),
+        ("application/zip", SEEDS["npz"](), "npz"),  # what the members are decides,
+        ("application/x-npz", SEEDS["zip"](), "npz"),  # unless the sender says it
         ("application/octet-stream", SEEDS["tar"](), "tar"),
         ("application/gzip", SEEDS["gzip"](), "gzip"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.errors import BaseInvalid
-from core.learn.networks import ImageSpec, backbone, expected_base
+from core.learn.networks import ImageSpec, architectures, backbone, expected_base
 from core.requests import base_advice
 from core.requests.base_advice import Shapes, advice, body, other_model, query, refuse_pickle
 
@@ -16,6 +16,10 @@ from core.requests.base_advice import Shapes, advice, body, other_model, query, 
 def shapes(architecture: dict, image: dict) -> Shapes:
     found = expected_base(architecture, ImageSpec.of(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
+
+
+def family(architecture: dict) -> str:
+    return architectures()[architecture["name"]].family
 
 
 def rgb(size: int) -> dict:
@@ -64,7 +68,7 @@ def rgb(size: int) -> dict:
 )  # fmt: skip
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
     found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
-    told = advice(asked, rgb(size), found, expected)
+    told = advice(asked, rgb(size), family(asked), found, expected)
     assert told is not None and (told.field, told.architecture, told.image) == (field, fits[0], rgb(fits[1]))
     assert shapes(told.architecture, told.image) == found
 
@@ -72,7 +76,7 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = shapes(asked, {"size": 32, "channels": 1})
-    told = advice(asked, rgb(32), found, shapes(asked, rgb(32)))
+    told = advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
     assert told is not None and told.field == "image.channels" and told.image == {"size": 32, "channels": 1}
 
 
@@ -80,27 +84,30 @@ def test_a_first_layer_for_other_channels_is_told_as_well():
 def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = shapes(asked, rgb(32))
-    assert advice(asked, rgb(32), {**expected, "conv1.weight": stem}, expected) is None
+    assert advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected) is None
 
 
 @pytest.mark.parametrize("positions", [[1, 4, 192], [1, 0, 192], [1, 1, 192], [5, 192], [1, 1_000_001, 192]])
 def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = shapes(asked, rgb(32))
-    assert advice(asked, rgb(32), {**expected, "encoder.pos_embedding": positions}, expected) is None
+    assert (
+        advice(asked, rgb(32), family(asked), {**expected, "encoder.pos_embedding": positions}, expected)
+        is None
+    )
 
 
 def test_a_file_that_differs_elsewhere_too_is_not_explained():
     asked = {"name": "resnet18", "stem": "auto"}
     found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
-    assert advice(asked, rgb(32), {**found, "bn1.bias": [3]}, expected) is None
-    assert advice(asked, rgb(32), {**found, "more": [3]}, expected) is None
-    assert advice({"name": "mlp"}, rgb(8), {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}) is None
+    assert advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
+    assert advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
+    assert advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}) is None
 
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = advice(asked, rgb(32), shapes(asked, rgb(224)), shapes(asked, rgb(32)))
+    told = advice(asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32)))
     assert told is not None
     error = told.error([{"field": "conv1.weight", "message": "…"}])
     assert [f["field"] for f in error.fields] == ["architecture.stem", "conv1.weight"]
@@ -136,17 +143,17 @@ def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: boo
     file = tmp_path / "model.pth"
     torch.save({"a": torch.zeros(3)}, file, _use_new_zipfile_serialization=zipped)
     with pytest.raises(BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"):
-        refuse_pickle(file, {"name": "resnet34"})
+        refuse_pickle(file, {"name": "resnet34"}, family({"name": "resnet34"}))
     with pytest.raises(BaseInvalid, match=r"pickled PyTorch file.*safetensors\.torch\.save_file"):
-        refuse_pickle(file, {"name": "small-cnn"})
+        refuse_pickle(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
 
 
 def test_another_archive_is_named_and_a_file_of_no_known_kind_is_left_to_the_reader(tmp_path: Path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(BaseInvalid, match="zip archive"):
-        refuse_pickle(tmp_path / "a.zip", {"name": "resnet18"})
+        refuse_pickle(tmp_path / "a.zip", {"name": "resnet18"}, family({"name": "resnet18"}))
     (tmp_path / "b").write_bytes(b"hello")
-    refuse_pickle(tmp_path / "b", {"name": "resnet18"})
+    refuse_pickle(tmp_path / "b", {"name": "resnet18"}, family({"name": "resnet18"}))
 
 
 def test_images_are_small_here_up_to_where_stems_are():

@@ -25,8 +25,8 @@ def named(folder: Path, number: int, *labels: str) -> tasks.Batch:
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
 
 
-def directory(*labels: str, layout: str = "folders") -> Directory:
-    return Directory(dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", layout, False)
+def directory(*labels: str, encoded: bool = True) -> Directory:
+    return Directory(dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded)
 
 
 def test_new_known_and_look_alike_classes_are_named_with_a_warning(
@@ -137,7 +137,7 @@ def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     assert found["checked"] == found["report"]["checked"] == "names and sizes"
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])
-    assert not any("decoded" in text for text in batch_report.not_checked(directory("a", layout="npz")))
+    assert not any("decoded" in text for text in batch_report.not_checked(directory("a", encoded=False)))
 
 
 def test_what_becomes_of_equal_images_is_kept_with_the_task(

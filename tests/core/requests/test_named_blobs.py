@@ -23,6 +23,7 @@ from core.store import Blobs
 from core.store.folder import FolderStore
 
 MLP = {"name": "mlp", "hidden": [4]}
+CATALOGUE: dict[str, Any] = {"methods": {}, "architectures": {"mlp": {"family": "mlp"}}}
 IMAGE = {"size": 8, "channels": 3}
 SHAPES = {"head.weight": [2, 3], "head.bias": [2]}
 EXPECTED = {
@@ -61,12 +62,14 @@ class House:
 
     def export(self, kind: type[Blobs]) -> None:
         spool = self.settings.folder("spool")
-        exports.export(self.db, self.blobs(kind), self.actor, "m", "1", format="safetensors", spool=spool)
+        exports.export(
+            self.db, self.blobs(kind), CATALOGUE, self.actor, "m", "1", format="safetensors", spool=spool
+        )
 
     def base(self, kind: type[Blobs]) -> None:
         bases.create(
             self.db, self.blobs(kind), self.settings, self.actor,
-            architecture=MLP, image=IMAGE, expected=EXPECTED, path=self.file(),
+            architecture=MLP, image=IMAGE, family="mlp", expected=EXPECTED, path=self.file(),
         )  # fmt: skip
 
     def submit(self, session: Session, state: str) -> None:

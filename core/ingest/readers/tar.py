@@ -8,20 +8,52 @@ interchange format; GNU tar manual, "Basic Tar Format".
 
 import os
 import zlib
-from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest.layout import CSV_NAME, arrange
 from core.ingest.limits import MAX_CSV_BYTES, MAX_NAME_BYTES, Limits
 from core.ingest.members import NO_CRC, STORED, Members, write_all
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+from core.ingest.reader import Contents, Reader
 
 BLOCK = 512
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
 """A gzip may exceed the ratio by this much: tar pads every file with zeros."""
 _PAX_BYTES = 64 << 10
-CSV_NAME = "labels.csv"
+_GZIP = b"\x1f\x8b\x08"
+
+
+class TarReader(Reader):
+    name = "tar"
+    media_types = ("application/x-tar",)
+
+    def sniff(self, first: bytes) -> bool:
+        return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return _contents(FileSource(fd), limits)
+
+
+class GzipReader(Reader):
+    name = "gzip"
+    media_types = ("application/gzip", "application/x-gzip")
+
+    def sniff(self, first: bytes) -> bool:
+        return first.startswith(_GZIP)
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return _contents(GzipSource(fd, limits), limits)
+
+    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
+        unpacked = scratch / "unpacked"
+        copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            return _contents(GzipSource(fd, limits, copy), limits), unpacked
+        finally:
+            os.close(copy)
 
 
 class Source(Protocol):
@@ -141,83 +173,112 @@ def is_tar_header(block: bytes) -> bool:
     return stored == sum(block[:148]) + 8 * 32 + sum(block[156:512])
 
 
-def scan(source: Source, limits: Limits, keep_csv: Callable[[int, bytes], None]) -> Members:
-    """The regular files of a tar. `keep_csv(index, bytes)` receives files named labels.csv.
+def _contents(source: Source, limits: Limits) -> Contents:
+    scan = _Scan(source, limits)
+    scan.run()
+    return Contents(scan.members, arrange(scan.members.names, limits, scan.labels.__getitem__))
+
+
+class _Scan:
+    """One pass over a tar: its regular files, and the bytes of each labels.csv by the number of its file.
 
     Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid.
     """
-    members = Members()
-    seen: set[str] = set()
-    headers = unpacked = csv_bytes = 0
-    long_name: str | None = None
-    pax: dict[str, str] = {}
-    while True:
-        block = source.read(BLOCK)
-        if not block:
-            break  # some writers leave the two closing blocks out
-        if block == bytes(BLOCK):
-            break
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self.members = Members()
+        self.labels: dict[int, bytes] = {}
+        self._source, self._limits = source, limits
+        self._seen: set[str] = set()
+        self._headers = self._unpacked = self._label_bytes = 0
+        self._long_name: str | None = None  # both are what headers say of the entry after them
+        self._pax: dict[str, str] = {}
+
+    def run(self) -> None:
+        while (block := self._next_header()) is not None:
+            kind, size = block[156:157], _number(block[124:136])
+            if kind in b"LKxg":
+                self._about_next(kind, size)
+            else:
+                self._entry(block, kind, size)
+        if len(self.members) > self._limits.entries:
+            raise self._too_many()
+
+    def _next_header(self) -> bytes | None:
+        """None at the end, for which some writers leave the two closing blocks out."""
+        block = self._source.read(BLOCK)
+        if not block or block == bytes(BLOCK):
+            return None
         if len(block) != BLOCK or not is_tar_header(block):
-            after = f" after the entry {show(members.names[-1])}" if members.names else ""
+            names = self.members.names
+            after = f" after the entry {show(names[-1])}" if names else ""
             raise ArchiveInvalid(f"The tar is damaged or cut off{after}.")
-        headers += 1
-        if headers > 2 * limits.entries + 16 or len(members) > limits.entries:
-            raise ArchiveTooLarge(f"The tar has more than {limits.entries} entries.")
-        kind = block[156:157]
-        size = _number(block[124:136])
-        if kind in b"LKxg" and kind:
-            if size > _PAX_BYTES:
-                raise ArchiveHostile(
-                    f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
-                )
-            body = _exactly(source, size)
-            source.skip(-size % BLOCK)
-            if kind == b"L":
-                long_name = _text(body.split(b"\0", 1)[0])
-            elif kind == b"x":
-                pax = _pax(body)
-            elif kind == b"g" and _pax(body).keys() & {"path", "size", "linkpath"}:
-                raise ArchiveHostile("A global header of the tar names a path or a size for all entries.")
-            continue
-        raw = pax.get("path") or long_name or _header_name(block)
+        self._headers += 1
+        if self._headers > 2 * self._limits.entries + 16 or len(self.members) > self._limits.entries:
+            raise self._too_many()
+        return block
+
+    def _too_many(self) -> ArchiveTooLarge:
+        return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
+
+    def _about_next(self, kind: bytes, size: int) -> None:
+        """A header with a long name or pax records."""
+        if size > _PAX_BYTES:
+            raise ArchiveHostile(
+                f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
+            )
+        body = _exactly(self._source, size)
+        self._source.skip(-size % BLOCK)
+        if kind == b"L":
+            self._long_name = _text(body.split(b"\0", 1)[0])
+        elif kind == b"x":
+            self._pax = _pax(body)
+        elif kind == b"g" and _pax(body).keys() & {"path", "size", "linkpath"}:
+            raise ArchiveHostile("A global header of the tar names a path or a size for all entries.")
+
+    def _entry(self, block: bytes, kind: bytes, size: int) -> None:
+        pax = self._pax
+        raw = pax.get("path") or self._long_name or _header_name(block)
         if "size" in pax:
             size = _decimal(pax["size"], raw)
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {show(raw)} is a sparse file.")
-        long_name, pax = None, {}
+        self._long_name, self._pax = None, {}
         name = path_of(raw)
-        if isinstance(source, GzipSource):
-            source.current = name
+        if isinstance(self._source, GzipSource):
+            self._source.current = name
         _check_kind(kind, name, raw, size)
         if kind == b"5" or raw.endswith("/"):
-            source.skip(size + -size % BLOCK)
-            continue
-        if name in seen:
-            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
-        seen.add(name)
-        unpacked += size
-        if unpacked > limits.unpacked_bytes:
-            raise ArchiveTooLarge(
-                f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at {show(name)})."
-            )
-        offset = source.position
-        if name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1:
-            csv_bytes += size
-            if csv_bytes > MAX_CSV_BYTES:
-                raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
-            data = _exactly(source, size)
-            keep_csv(len(members), data)
-            source.skip(-size % BLOCK)
+            self._source.skip(size + -size % BLOCK)
         else:
-            data = source.read(min(size, MAGIC_BYTES))
-            source.skip(size - len(data) + -size % BLOCK)
-        if source.position < offset + size:
+            self._file(name, size)
+
+    def _file(self, name: str, size: int) -> None:
+        if name in self._seen:
+            raise ArchiveHostile(f"The name {show(name)} appears twice in the archive.")
+        self._seen.add(name)
+        self._unpacked += size
+        if self._unpacked > self._limits.unpacked_bytes:
+            raise ArchiveTooLarge(
+                f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes "
+                f"(reached at {show(name)})."
+            )
+        offset = self._source.position
+        if name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1:
+            data = self.labels[len(self.members)] = self._read_labels(name, size)
+        else:
+            data = self._source.read(min(size, MAGIC_BYTES))
+        self._source.skip(size - len(data) + -size % BLOCK)
+        if self._source.position < offset + size:
             raise ArchiveHostile(f"The entry {show(name)} declares {size} bytes, more than the archive has.")
         refuse_nested(name, data[:MAGIC_BYTES])
-        members.append(name, offset, size, size, STORED, NO_CRC)
-    if len(members) > limits.entries:
-        raise ArchiveTooLarge(f"The tar has more than {limits.entries} entries.")
-    return members
+        self.members.append(name, offset, size, size, STORED, NO_CRC)
+
+    def _read_labels(self, name: str, size: int) -> bytes:
+        self._label_bytes += size
+        if self._label_bytes > MAX_CSV_BYTES:
+            raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
+        return _exactly(self._source, size)
 
 
 def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:

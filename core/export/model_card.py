@@ -7,13 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.requests.loading_code import family, loading_code
-from core.requests.loading_images import READ_IMAGES
+from core.export.card_code import family, image_code, loading_code
+from core.export.format import Version
 
 SHOWN_CLASSES = 50
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
-SMALL_SIDE = 96
-"""Images up to this side are resized to it exactly; larger ones keep the usual 256:224 margin."""
 _PREDICT = """
 
 with torch.inference_mode():
@@ -28,8 +26,9 @@ _KEPT = [
 ]
 
 
-def config(manifest: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    """The download's `config.json`; `parts` are the names of the parts it holds."""
+def config(version: Version) -> dict[str, Any]:
+    """The download's `config.json`."""
+    manifest, held = version.manifest, {part.name for part in version.parts}
     channels = int(manifest["image"]["channels"])
     method = manifest.get("method") or {}
     answer = {
@@ -40,17 +39,18 @@ def config(manifest: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
         or {"mean": [DEFAULT_MEAN] * channels, "std": [DEFAULT_STD] * channels},
         "classes": manifest.get("classes"),
         "heads": manifest.get("heads") or [],
-        "parts": [p for p in manifest.get("parts") or [] if p["name"] in set(parts)],
+        "parts": [p for p in manifest.get("parts") or [] if p["name"] in held],
     }
     answer |= {key: manifest[key] for key in ("name", "network", "anytime") if manifest.get(key) is not None}
-    if family(manifest) == "vit":
+    if family(manifest, version.catalogue) == "vit":
         architecture = manifest["architecture"]
         answer["attention_heads"] = architecture.get("heads") or _ATTENTION_HEADS.get(architecture["name"], 3)
     return answer
 
 
-def card(manifest: Mapping[str, Any]) -> str:
+def card(version: Version) -> str:
     """The download's `README.md`."""
+    manifest = version.manifest
     title, what = _occasion(manifest)
     method = (manifest.get("method") or {}).get("name")
     image = manifest["image"]
@@ -69,32 +69,26 @@ def card(manifest: Mapping[str, Any]) -> str:
     lines += [f"| {key} | {_inline(value)} |" for key, value in facts.items() if value is not None]
     lines += ["", "## Classes", "", *_classes(manifest), ""]
     lines += ["`config.json` has them in the order of the network's outputs.", ""]
-    code = loading_code(manifest)
+    return "\n".join([*lines, *_usage(version)])
+
+
+def _usage(version: Version) -> list[str]:
+    """How to load it, and how to predict once classes were learned."""
+    manifest, code = version.manifest, loading_code(version.manifest, version.catalogue)
     if code is None:
-        lines += ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
-        return "\n".join(lines)
+        return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
     needs = "torch, torchvision" if "torchvision" in code else "torch"
+    unpack = f"Unpack the archive; in its folder, with {needs} and safetensors installed:"
+    load = ["## Load it", "", unpack, "", "```python", code.rstrip(), "```", ""]
+    if manifest.get("version") == 0:
+        return [*load, "No class was learned yet: the network gives features.", ""]
     by_task = manifest["scenario"] == "task"
     number = manifest["heads"][0]["task"] if by_task and manifest.get("heads") else 1
-    predict = (
-        (READ_IMAGES + _PREDICT)
-        .replace("{small}", str(SMALL_SIDE))
-        .replace("{task}", f", task={number}" if by_task else "")
-        .replace("{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]')
+    predict = _PREDICT.replace("{task}", f", task={number}" if by_task else "").replace(
+        "{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]'
     )
-    lines += [
-        "## Load it",
-        "",
-        f"Unpack the archive; in its folder, with {needs} and safetensors installed:",
-        "",
-    ]
-    lines += ["```python", code.rstrip(), "```", ""]
-    if manifest.get("version") == 0:
-        lines += ["No class was learned yet: the network gives features.", ""]
-        return "\n".join(lines)
-    lines += ["## Predict", "", "Needs pillow and numpy as well:", ""]
-    lines += ["```python", predict.rstrip(), "```", ""]
-    return "\n".join(lines)
+    predict = image_code() + predict.rstrip()
+    return [*load, "## Predict", "", "Needs pillow and numpy as well:", "", "```python", predict, "```", ""]
 
 
 def _occasion(manifest: Mapping[str, Any]) -> tuple[str, str]:

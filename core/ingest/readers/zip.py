@@ -22,6 +22,7 @@ from core.ingest import limits as bounds
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, LyingSize, Members, read
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
+from core.ingest.reader import Contents, Reader, arranged
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -39,6 +40,17 @@ _DEFLATE_RATIO = 1032
 _TRIAL_BYTES = 32 << 20
 """Deflated entries are unpacked on trial until this many declared bytes are spent."""
 _READ_BLOCK = 1 << 20
+
+
+class ZipReader(Reader):
+    name = "zip"
+    media_types = ("application/zip", "application/x-zip-compressed")
+
+    def sniff(self, first: bytes) -> bool:
+        return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return arranged(fd, scan(fd, limits), limits)
 
 
 @dataclass(frozen=True)
@@ -61,11 +73,9 @@ class _Entry:
 
 
 def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
-    """The regular files of the zip at descriptor `fd`.
+    """The regular files of the zip at descriptor `fd`; folders are checked and left out.
 
-    Folders are checked and left out. `check_ratio=False` leaves the ratio of single entries to the
-    caller (rows of an npz, whose labels pack far below any image). Raises ArchiveHostile,
-    ArchiveTooLarge or ArchiveInvalid; each message names the entry.
+    `check_ratio=False`: the caller checks ratios (labels of an npz pack far below any image).
     """
     file_bytes = os.fstat(fd).st_size
     end = _read_end(fd, file_bytes, limits)
@@ -99,11 +109,15 @@ def scan(fd: int, limits: Limits, *, check_ratio: bool = True) -> Members:
         refuse_nested(name, first)
         members.append(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
     _check_overlap(fd, starts, stops)
-    if check_ratio and unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
-        raise ArchiveHostile(
-            f"The archive of {file_bytes} bytes declares {unpacked} unpacked bytes, more than {limits.ratio}:1."
-        )
+    if check_ratio:
+        _check_ratio(unpacked, file_bytes, limits)
     return members
+
+
+def _check_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
+    if unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
+        too_tight = f"{unpacked} unpacked bytes, more than {limits.ratio}:1"
+        raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
 def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
@@ -125,18 +139,7 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
     where = end_offset
     locator = os.pread(fd, _LOCATOR.size, end_offset - _LOCATOR.size) if end_offset >= _LOCATOR.size else b""
     if locator.startswith(b"PK\x06\x07"):
-        _, disk64, where, disks = _LOCATOR.unpack(locator)
-        record = os.pread(fd, _END64.size, where) if where < end_offset else b""
-        if len(record) != _END64.size or not record.startswith(b"PK\x06\x06") or disk64 or disks > 1:
-            raise ArchiveHostile("The zip64 locator does not point at a zip64 end-of-directory record.")
-        _, record_bytes, _, _, d64, s64, here64, total64, size64, offset64 = _END64.unpack(record)
-        if where + 12 + record_bytes != end_offset - _LOCATOR.size:
-            raise ArchiveHostile("The zip64 end-of-directory record does not end where its locator begins.")
-        pairs = ((disk, d64, _MAX16), (start_disk, s64, _MAX16), (here, here64, _MAX16), (total, total64, _MAX16),
-                 (size, size64, _MAX32), (offset, offset64, _MAX32))  # fmt: skip
-        if any(short not in (wide, top) for short, wide, top in pairs):
-            raise ArchiveHostile("The zip's two end-of-directory records contradict each other.")
-        disk, start_disk, here, total, size, offset = d64, s64, here64, total64, size64, offset64
+        where, (disk, start_disk, here, total, size, offset) = _read_end64(fd, locator, end_offset, fields)
     if disk or start_disk or here != total:
         raise ArchiveInvalid("The zip is one part of several; send it as one file.")
     if total > limits.entries:
@@ -150,6 +153,23 @@ def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
     if offset + size != where:
         raise ArchiveHostile("The zip's directory does not lie right before its end-of-directory record.")
     return _End(total, size, offset)
+
+
+def _read_end64(
+    fd: int, locator: bytes, end_offset: int, fields: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Where the zip64 end-of-directory record lies, and its numbers, which `fields` must not contradict."""
+    _, disk64, where, disks = _LOCATOR.unpack(locator)
+    record = os.pread(fd, _END64.size, where) if where < end_offset else b""
+    if len(record) != _END64.size or not record.startswith(b"PK\x06\x06") or disk64 or disks > 1:
+        raise ArchiveHostile("The zip64 locator does not point at a zip64 end-of-directory record.")
+    _, record_bytes, _, _, *wide = _END64.unpack(record)
+    if where + 12 + record_bytes != end_offset - _LOCATOR.size:
+        raise ArchiveHostile("The zip64 end-of-directory record does not end where its locator begins.")
+    tops = (_MAX16, _MAX16, _MAX16, _MAX16, _MAX32, _MAX32)
+    if any(short not in (long, top) for short, long, top in zip(fields[1:7], wide, tops, strict=True)):
+        raise ArchiveHostile("The zip's two end-of-directory records contradict each other.")
+    return where, tuple(wide)
 
 
 def _entries(fd: int, end: _End) -> Iterator[_Entry]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +16,13 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from core.export.card_code import image_code
+from core.export.format import PartFile, Version
+from core.export.formats.safetensors_zip import SafetensorsZip
+from core.export.model_card import card, config
 from core.ingest.images import decode
 from core.learn import predicting
+from core.learn.catalogue import catalogue
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.networks.dne.network import ExpandedNetwork
@@ -24,9 +30,8 @@ from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.precision import Inputs
 from core.learn.torchvision_import import torchvision_models
-from core.requests.exports import write_zip
-from core.requests.model_card import card, config
 
+CATALOGUE = catalogue()
 NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
 
 
@@ -46,7 +51,7 @@ def exported(
     state = {} if means is None else {"own": {"class_means": means}}
     for part, tensors in {**network.parts(), **state}.items():
         save_file(tensors, folder / part)
-        parts.append((part, folder / part, digest(folder / part)))
+        parts.append(PartFile(part, folder / part, digest(folder / part)))
     manifest = {
         "model": "mdl_x",
         "version": 3,
@@ -59,10 +64,11 @@ def exported(
         "network": network.describe(),
         "method": {"name": "icarl" if state else "finetune", "hyper": {}, "state": {}},
         "parts": [
-            {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1} for part, _, _ in parts
+            {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1}
+            for part in network.parts() | state
         ],
     }
-    write_zip(folder / name, manifest, parts)
+    SafetensorsZip().write(folder / name, Version(manifest, parts, CATALOGUE))
     return folder / name
 
 
@@ -327,15 +333,17 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
 def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
     manifest = {"model": "mdl_x", "version": 3, "scenario": "class", "image": {"size": 8, "channels": 3}}
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
-    assert card({**manifest, "name": "birds"}).startswith("# birds version 3\n")
-    assert "| model | mdl\\_x |" in card({**manifest, "name": "birds"})
-    assert config({**manifest, "name": "birds"}, [])["name"] == "birds"
-    assert card(manifest).startswith("# mdl\\_x version 3\n") and "name" not in config(manifest, [])
+    before = Version(manifest, [], CATALOGUE)
+    named = Version({**manifest, "name": "birds"}, [], CATALOGUE)
+    assert card(named).startswith("# birds version 3\n") and "| model | mdl\\_x |" in card(named)
+    assert config(named)["name"] == "birds"
+    assert card(before).startswith("# mdl\\_x version 3\n") and "name" not in config(before)
 
 
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
     manifest = {"model": "mdl_x", "version": 0, "scenario": "task", "image": {"size": 8, "channels": 3}}
-    text = card({**manifest, "architecture": {"name": "small-cnn"}, "classes": [], "heads": []})
+    manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
+    text = card(Version(manifest, [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 
@@ -367,7 +375,8 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "classes": [],
         "heads": [],
     }
-    write_zip(tmp_path / "out.zip", manifest, [("base", tmp_path / "base", digest(tmp_path / "base"))])
+    part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
+    SafetensorsZip().write(tmp_path / "out.zip", Version(manifest, [part], CATALOGUE))
     scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
     x = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
@@ -380,3 +389,31 @@ def test_a_label_cannot_break_out_of_the_card(tmp_path):
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         card = file.read("README.md").decode()
     assert "\n# title" not in card and "<b>" not in card.replace("\\<", "") and card.count("\n```") == 4
+
+
+def test_the_card_reads_images_with_nothing_left_open(tmp_path):
+    network = built({"name": "small-cnn"}, 32)
+    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+        text = file.read("README.md").decode()
+    assert image_code() in text and not re.search(r"\{(task|classes|small)\}", text)
+
+
+def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path):
+    network = built({"name": "mlp", "hidden": [4]}, 8)
+    with zipfile.ZipFile(exported(tmp_path, network, {"name": "mlp", "hidden": [4]}, 8)) as file:
+        for name in ("model.safetensors", "config.json"):
+            (tmp_path / name).write_bytes(file.read(name))
+    root = Path(__file__).parents[3]
+    files = (root / "core" / "export" / "loading").rglob("[!_]*.py")
+    names = [".".join(path.relative_to(root).with_suffix("").parts) for path in files]
+    code = f"import importlib; print([importlib.import_module(name) for name in {names!r}])"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and len(names) > 15, done.stderr

@@ -12,9 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from core.export.card_code import image_code
 from core.ingest.images import decode
-from core.requests.loading_images import READ_IMAGES
-from core.requests.model_card import SMALL_SIDE, card
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
 """Side and channels of a model's images: up to 96 pixels without a margin, above with one."""
@@ -115,9 +114,8 @@ FILES: dict[str, Callable[[], bytes]] = {
 
 def reader(size: int, channels: int) -> dict[str, Any]:
     """The names that the card's second block defines, for a model with such images."""
-    code = READ_IMAGES.replace("{small}", str(SMALL_SIDE))
     scope: dict[str, Any] = {"torch": torch, "config": {"image": {"size": size, "channels": channels}}}
-    exec(compile(code, "README.md", "exec"), scope)
+    exec(compile(image_code(), "README.md", "exec"), scope)
     return scope
 
 
@@ -135,10 +133,3 @@ def test_what_the_service_refuses_the_card_refuses_too(tmp_path: Path) -> None:
     Image.fromarray(np.arange(64, dtype=np.int32).reshape(8, 8) << 20).save(tmp_path / "file.tiff")
     with pytest.raises(ValueError, match="32-bit pixels"):
         reader(8, 3)["read"](tmp_path / "file.tiff")
-
-
-def test_the_card_has_this_code_with_nothing_left_open() -> None:
-    manifest = {"model": "mdl_x", "version": 1, "scenario": "class", "image": {"size": 8, "channels": 3}}
-    text = card({**manifest, "architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []})
-    assert READ_IMAGES.replace("{small}", "96").strip() in text
-    assert not any(mark in text for mark in ("{small}", "{task}", "{classes}"))

@@ -1,9 +1,14 @@
-"""Code that reads an image file as the service does, to the pixel: `core.ingest.images` in the words of a model card.
+"""An image file as the service reads it, to the pixel: `core.ingest.images` in the words of a card.
 
 A test compares the two on files of every kind; what changes there has to change here.
 """
 
-READ_IMAGES = '''import numpy
+import torch
+
+from core.export.loading.start import config
+
+# The card begins here.
+import numpy
 from PIL import Image
 
 Turn = Image.Transpose
@@ -55,7 +60,7 @@ def resized(image, size, side):
 def read(path):
     """An image file as uint8 [size, size, channels], pixel by pixel as the service reads it (its first frame)."""
     size, mode = config["image"]["size"], "RGB" if config["image"]["channels"] == 3 else "L"
-    side = size if size <= {small} else round(size * 256 / 224)  # larger images keep a margin, which is cut off
+    side = size if size <= 96 else round(size * 256 / 224)  # larger images keep a margin, which is cut off
     image = Image.open(path)
     image.draft(None, (2 * side, 2 * side))  # a JPEG is decoded at a half, a quarter or an eighth where that is enough
     image.load()
@@ -68,4 +73,3 @@ def read(path):
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     pixels = numpy.asarray(image if image.mode == mode else image.convert(mode))
     return torch.from_numpy(pixels.reshape(size, size, -1).copy())
-'''

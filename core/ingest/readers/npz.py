@@ -10,7 +10,6 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,8 @@ from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Damaged, LyingSize, Members, read
 from core.ingest.names import label_of, show
+from core.ingest.reader import Contents, ImageArray, Reader
+from core.ingest.readers.zip import scan
 
 _HEADER = re.compile(
     r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\),? ?\}\s*"
@@ -33,8 +34,26 @@ _MAX_LABEL_BYTES = 32 << 20
 _MAX_SIDE = 1 << 15
 
 
+class NpzReader(Reader):
+    """What the members of a zip are decides, whether the sender says zip or npz."""
+
+    name = "npz"
+    media_types = ("application/x-npz",)
+    special_of = "zip"
+
+    def sniff(self, first: bytes) -> bool:
+        if len(first) < 30:
+            return False
+        (name_bytes,) = struct.unpack_from("<H", first, 26)
+        name = first[30 : 30 + name_bytes]
+        return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        return _contents(fd, scan(fd, limits, check_ratio=False), limits)
+
+
 @dataclass(frozen=True)
-class NpyArray:
+class _Npy:
     """One member: dtype, shape and where its elements begin within the unpacked member."""
 
     name: str
@@ -44,41 +63,14 @@ class NpyArray:
     header_bytes: int
 
 
-@dataclass(frozen=True)
-class Npz:
-    """A checked npz: `images` and, with a test part, `test_images`; labels per row in `layout`.
-
-    Rows count through `images` and then `test_images`.
-    """
-
-    images: NpyArray
-    test_images: NpyArray | None
-    layout: Layout
-
-
-def read_npz(fd: int, members: Members, limits: Limits) -> Npz:
+def _contents(fd: int, members: Members, limits: Limits) -> Contents:
     """Check the members of an npz and read its labels (not its images).
 
     Raises ArchiveHostile (pickle, ratio, lying size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
-    arrays: dict[str, NpyArray] = {}
     layout = Layout("npz", of=array("l", bytes(0)))
-    for i, name in enumerate(members.names):
-        stem = name.removesuffix(".npy")
-        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
-        if stem == name or stem not in _KNOWN:
-            layout.ignored += 1
-            if layout.ignored <= bounds.REPORT_FILES:
-                layout.ignored_files.append({"path": name, "reason": _NOT_READ})
-            continue
-        if header is None:
-            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
-        arrays[stem] = header
-    if "images" not in arrays or "labels" not in arrays:
-        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
-    if ("test_images" in arrays) != ("test_labels" in arrays):
-        raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
+    arrays = _arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
@@ -99,7 +91,32 @@ def read_npz(fd: int, members: Members, limits: Limits) -> Npz:
                 )
             _add_labels(layout, numbers, _vector(fd, members, item, limits), names, part)
     layout.check(limits)
-    return Npz(images, test, layout)
+    return Contents(members, layout, tuple(_images(item) for item in (images, test) if item is not None))
+
+
+def _arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
+    """The known arrays by name, images and labels among them; `layout` counts the members that are ignored."""
+    arrays: dict[str, _Npy] = {}
+    for i, name in enumerate(members.names):
+        stem = name.removesuffix(".npy")
+        header = _header(fd, members, i)  # of every member: an object array anywhere is a pickle
+        if stem == name or stem not in _KNOWN:
+            layout.ignored += 1
+            if layout.ignored <= bounds.REPORT_FILES:
+                layout.ignored_files.append({"path": name, "reason": _NOT_READ})
+            continue
+        if header is None:
+            raise ArchiveInvalid(f"The member {show(name)} is not an npy array.")
+        arrays[stem] = header
+    if "images" not in arrays or "labels" not in arrays:
+        raise ArchiveInvalid("The npz must have the arrays “images” and “labels”.")
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
+    return arrays
+
+
+def _images(item: _Npy) -> ImageArray:
+    return ImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
 
 
 def _add_labels(
@@ -140,7 +157,7 @@ def _texts(values: npt.NDArray[np.generic]) -> list[str]:
     return [_text(value) for value in values.tolist()]
 
 
-def _header(fd: int, members: Members, i: int) -> NpyArray | None:
+def _header(fd: int, members: Members, i: int) -> _Npy | None:
     """The npy header of member i; None when it is no npy array."""
     name = members.names[i]
     head = _first(fd, members, i)
@@ -175,7 +192,7 @@ def _header(fd: int, members: Members, i: int) -> NpyArray | None:
         raise ArchiveHostile(
             f"The member {show(name)} declares the shape {shape}, which is not the size it has."
         )
-    return NpyArray(name, i, dtype, shape, begin + length)
+    return _Npy(name, i, dtype, shape, begin + length)
 
 
 def _first(fd: int, members: Members, i: int) -> bytes:
@@ -189,7 +206,7 @@ def _first(fd: int, members: Members, i: int) -> bytes:
     return data
 
 
-def _check_images(item: NpyArray, members: Members, limits: Limits) -> None:
+def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
     shape = item.shape
     if item.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3, 4)):
         raise ArchiveInvalid(
@@ -209,7 +226,7 @@ def _check_images(item: NpyArray, members: Members, limits: Limits) -> None:
         )
 
 
-def _vector(fd: int, members: Members, item: NpyArray, limits: Limits) -> npt.NDArray[np.generic]:
+def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
     """A one-dimensional array of labels, read whole: its size is bounded by rows × label length."""
     i = item.index
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
@@ -239,10 +256,3 @@ def _vector(fd: int, members: Members, item: NpyArray, limits: Limits) -> npt.ND
         if codes.size and codes.max() > 0x10FFFF:  # NumPy fails on them with a SystemError
             raise LabelsInvalid(f"The labels of {show(item.name)} are not valid text.")
     return np.frombuffer(data, item.dtype, offset=item.header_bytes)
-
-
-def rows(npz: Npz) -> Iterator[tuple[NpyArray, int]]:
-    """The image arrays with the number of the first row of each."""
-    yield npz.images, 0
-    if npz.test_images is not None:
-        yield npz.test_images, npz.images.shape[0]

@@ -1,0 +1,75 @@
+"""The code of a model card, put together from the files of `core/export/loading`.
+
+It needs torch and safetensors (torchvision for its families). Which files it is made of depends on the
+manifest alone: the architecture names its family, the network what it is, and a method its own way to answer;
+all of them are read from the catalogue.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "loading"
+_BEGINS = "# The card begins here.\n"
+_PLAIN = "Network"
+_MODELS = "from core.export.loading.backbones.torchvision import models\n"
+
+Json = Mapping[str, Any]
+
+
+def family(manifest: Json, catalogue: Json) -> str | None:
+    """The family of the manifest's architecture, None for one that the catalogue does not know."""
+    known: Json = catalogue["architectures"].get(manifest["architecture"]["name"], {})
+    return known.get("family")
+
+
+def loading_code(manifest: Json, catalogue: Json) -> str | None:
+    """Python that rebuilds the network from the unpacked download; None where no file says how."""
+    backbone = _backbone(family(manifest, catalogue) or "unknown")
+    network = _card_part(f"networks/{_network(manifest, catalogue)}")
+    if backbone is None or network is None:
+        return None
+    plain = _needed("networks/plain")
+    name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
+    load = _needed("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
+    return "\n\n".join([_needed("start"), backbone, plain, *([] if network == plain else [network]), load])
+
+
+def image_code() -> str:
+    """Python that reads an image file as the service does; it follows the code that loads."""
+    return _needed("read_images")
+
+
+def _network(manifest: Json, catalogue: Json) -> str:
+    """What the version answers with: its method's own code where it has the state for it, else its network."""
+    method: Json = catalogue["methods"].get((manifest.get("method") or {}).get("name"), {})
+    stored = {part["type"] for part in manifest.get("parts") or []}
+    if method.get("inference") and stored.issuperset(method["predicts_with"]):
+        return str(method["inference"])
+    return str((manifest.get("network") or {}).get("family", "plain"))
+
+
+def _backbone(name: str) -> str | None:
+    code = _card_part(f"backbones/{name}")
+    if code is None or _MODELS not in _path(f"backbones/{name}").read_text(encoding="utf-8"):
+        return code
+    return "\n\n\n".join([_needed("backbones/torchvision"), code])  # so many lines since the first cards
+
+
+def _card_part(name: str) -> str | None:
+    """What a file gives to a card; None where there is no such file."""
+    path = _path(name)
+    if not path.is_file():
+        return None
+    return path.read_text(encoding="utf-8").partition(_BEGINS)[2].strip("\n") + "\n"
+
+
+def _needed(name: str) -> str:
+    found = _card_part(name)
+    assert found is not None, f"core/export/loading lacks {name}"
+    return found
+
+
+def _path(name: str) -> Path:
+    return _FOLDER / f"{name.replace('-', '_')}.py"

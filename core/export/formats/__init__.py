@@ -1,0 +1,1 @@
+"""Download formats, a file each; `core.export.registry` lists them."""

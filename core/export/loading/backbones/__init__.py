@@ -1,0 +1,1 @@
+"""Backbones by family of architectures: `Backbone(tensors)`."""

@@ -1,0 +1,1 @@
+"""Networks by the way they answer: the last class of each file."""

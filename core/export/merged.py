@@ -1,0 +1,142 @@
+"""Several safetensors files as one, in constant memory and without torch: only headers are computed anew.
+
+The parts are hashed while they are copied, so that nothing is made of a damaged one.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from core.errors import BaseInvalid, StoreCorrupt
+from core.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_header
+
+_RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
+
+
+class Merged:
+    """Several safetensors files as one, written tensor by tensor in the order of the format's own writer.
+
+    Args:
+        parts: part files with their sha256, each with a function from a tensor's name to its name in the
+            merged file, or None to leave the tensor out. A merged name may occur once only.
+
+    Raises:
+        StoreCorrupt: a part is no sound safetensors file, or two tensors would have one name.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Path, str, Callable[[str], str | None]]]) -> None:
+        self._sources: dict[str, tuple[Path, Tensor]] = {}
+        self._digests = {path: sha256 for path, sha256, _ in parts}
+        for path, _, rename in parts:
+            for tensor in _header(path):
+                name = rename(tensor.name)
+                if name in self._sources:
+                    raise _misfit(f"tensor {name!r} is in two parts")
+                if name is not None:
+                    self._sources[name] = (path, tensor)
+        self._order = sorted(self._sources, key=lambda name: (-_RANK[self._sources[name][1].dtype], name))
+        entries = {}
+        position = 0
+        for name in self._order:
+            tensor = self._sources[name][1]
+            length = tensor.end - tensor.begin
+            entries[name] = {
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "data_offsets": [position, position + length],
+            }
+            position += length
+        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        self.header = struct.pack("<Q", len(text)) + text
+        self.size = len(self.header) + position
+        """Bytes of the whole file."""
+
+    @property
+    def names(self) -> list[str]:
+        """Tensor names in file order."""
+        return list(self._order)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file's bytes in pieces of at most 1 MiB; the parts are hashed as they are read.
+
+        Raises:
+            DamagedPart: in place of the end, when a part has another digest: what was given until then is
+                worth nothing.
+        """
+        yield self.header
+        with ExitStack() as stack:
+            files = {path: stack.enter_context(_HashedFile(path)) for path in self._digests}
+            for name in self._order:
+                path, tensor = self._sources[name]
+                yield from files[path].read(tensor.begin, tensor.end)
+            for path, file in files.items():
+                if file.digest() != self._digests[path]:
+                    raise DamagedPart(path)
+
+
+def _header(path: Path) -> list[Tensor]:
+    try:
+        return read_header(path)
+    except BaseInvalid as error:
+        raise _misfit(str(error)) from error
+
+
+def _misfit(why: str) -> StoreCorrupt:
+    return StoreCorrupt(f"The version's parts do not fit together: {why}")
+
+
+class DamagedPart(StoreCorrupt):
+    """A part file whose bytes do not have its digest, or are not all there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"The file {path.name} is damaged: its bytes have another digest.")
+        self.path = path
+
+
+class _HashedFile:
+    """A file that is hashed as its pieces are read, in one pass where they come in the file's order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb", buffering=0)
+        self._digest = hashlib.sha256()
+        self._hashed = 0  # bytes from the beginning
+        self._in_order = True
+
+    def __enter__(self) -> "_HashedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes from `begin` to `end` in pieces of at most 1 MiB. DamagedPart: the file ends before."""
+        self._in_order = self._in_order and begin >= self._hashed
+        if self._in_order:
+            for _ in self._pieces(self._hashed, begin):
+                pass  # what is left out is hashed too
+        yield from self._pieces(begin, end)
+
+    def digest(self) -> str:
+        """The sha256 of the whole file, of which it reads the rest, or everything once more if it must."""
+        if not self._in_order:
+            self._digest, self._hashed, self._in_order = hashlib.sha256(), 0, True
+        for _ in self._pieces(self._hashed, os.fstat(self._file.fileno()).st_size):
+            pass
+        return self._digest.hexdigest()
+
+    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+        while begin < end:
+            piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
+            if not piece:
+                raise DamagedPart(self._path)
+            begin += len(piece)
+            if self._in_order:
+                self._digest.update(piece)
+                self._hashed = begin
+            yield piece

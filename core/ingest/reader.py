@@ -1,0 +1,93 @@
+"""What a reader of uploaded archives is, and what it finds.
+
+A reader gets bytes that a stranger sent. It believes nothing that it has not checked, keeps within the
+limits, opens no path that the archive names, and raises nothing but typed errors that name the entry.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
+from core.ingest.layout import Layout, arrange
+from core.ingest.limits import MAX_CSV_BYTES, Limits
+from core.ingest.members import Damaged, LyingSize, Members, read
+from core.ingest.names import show
+
+
+@dataclass(frozen=True)
+class ImageArray:
+    """Images as one array: uint8 [N, height, width] or [N, height, width, channels], in C order.
+
+    name: of the array in reports; member: number of the member that holds it; begin: bytes of the unpacked
+    member before the first pixel.
+    """
+
+    name: str
+    member: int
+    begin: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The checked files of an archive, and which images of which class they are.
+
+    The rows of `layout` are the files of `members`; where there are `arrays`, they are the rows of all arrays
+    in turn.
+    """
+
+    members: Members
+    layout: Layout
+    arrays: tuple[ImageArray, ...] = ()
+
+
+class Reader:
+    """One upload format.
+
+    name: what a task keeps of it, at most 32 characters; media_types: accepted as Content-Type, the one to
+    send first; special_of: name of the format that this one is a special case of, as an npz is a zip:
+    declaring either is right.
+    """
+
+    name: ClassVar[str]
+    media_types: ClassVar[tuple[str, ...]]
+    special_of: ClassVar[str | None] = None
+
+    def sniff(self, first: bytes) -> bool:
+        """Whether an upload that begins with these bytes (up to 1024) is of this format."""
+        raise NotImplementedError
+
+    def list(self, fd: int, limits: Limits) -> Contents:
+        """What the archive at descriptor `fd` holds, by its directory: no image is decoded.
+
+        Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid. Memory is bounded by the
+        limits.
+        """
+        raise NotImplementedError
+
+    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
+        """The same contents, and the file in which their offsets count: the archive itself (`path`), or one
+        that is
+        made of it in the folder `scratch`. Raises as `list` does."""
+        del scratch
+        return self.list(fd, limits), path
+
+
+def arranged(fd: int, members: Members, limits: Limits) -> Contents:
+    """The files of an archive by their names, or by the labels.csv among them. Raises as `Reader.list`."""
+    return Contents(members, arrange(members.names, limits, lambda i: _small_file(fd, members, i)))
+
+
+def _small_file(fd: int, members: Members, i: int) -> bytes:
+    name = members.names[i]
+    if members.sizes[i] > MAX_CSV_BYTES:
+        raise ArchiveTooLarge(f"The entry {show(name)} is larger than {MAX_CSV_BYTES} bytes.")
+    try:
+        return read(
+            fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
+        )
+    except LyingSize as error:
+        raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared size.") from error
+    except Damaged as error:
+        raise ArchiveInvalid(f"The entry {show(name)} is unreadable: {error}.") from error

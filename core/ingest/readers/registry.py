@@ -1,0 +1,26 @@
+"""The list of upload formats: one line each. A new one is a file in this folder and its line here."""
+
+from core.errors import UnsupportedType
+from core.ingest.names import show
+from core.ingest.reader import Reader
+from core.ingest.readers.npz import NpzReader
+from core.ingest.readers.tar import GzipReader, TarReader
+from core.ingest.readers.zip import ZipReader
+
+_ALL: list[Reader] = [
+    ZipReader(),
+    TarReader(),
+    GzipReader(),
+    NpzReader(),
+]
+READERS = {each.name: each for each in _ALL}
+"""By the name that is kept with a task."""
+UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
+"""The media types to send; a reader may take others that mean the same."""
+
+
+def reader_of(name: str) -> Reader:
+    """The reader of that name. Raises UnsupportedType."""
+    if name not in READERS:
+        raise UnsupportedType(f"{show(name)} is no archive that can be read.")
+    return READERS[name]

@@ -1,0 +1,10 @@
+"""The list of download formats."""
+
+from core.db.tables import Export
+from core.export import registry
+
+
+def test_every_format_has_a_name_of_its_own_that_its_column_holds() -> None:
+    names = [each.name for each in registry._ALL]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) <= Export.__table__.c.format.type.length

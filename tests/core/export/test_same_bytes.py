@@ -1,0 +1,32 @@
+"""Downloads of older versions keep their bytes, for each architecture and each way to answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from core.export.format import PartFile, Version
+from core.export.formats.safetensors_zip import SafetensorsZip
+from core.learn.catalogue import catalogue
+from core.learn.networks.families import FAMILIES
+from tests.core.export import past_versions
+from tests.core.export.past_versions import Parts
+
+
+def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -> None:
+    known = catalogue()
+
+    def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
+        SafetensorsZip().write(target, Version(manifest, [PartFile(*part) for part in parts], known))
+
+    recorded = json.loads(past_versions.RECORDED.read_text())
+    found = past_versions.digests(tmp_path, write)
+    assert {name: digest for name, digest in found.items() if recorded.get(name) != digest} == {}
+    assert found.keys() == recorded.keys()
+
+
+def test_every_architecture_and_every_way_to_answer_has_such_a_version() -> None:
+    known = catalogue()
+    assert past_versions.ARCHITECTURES.keys() == known["architectures"].keys()
+    assert {family for family, _ in past_versions.METHODS.values()} >= FAMILIES.keys()
+    answering = {name for name, method in known["methods"].items() if method["inference"]}
+    assert answering <= past_versions.METHODS.keys()

@@ -1,0 +1,135 @@
+"""A reader and an export format are a file and its line each, as `docs/howto/` says.
+
+Both examples are added to a copy of the sources, and the service that runs there is used.
+"""
+
+import io
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from filecmp import dircmp
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load
+
+from tools import digits, service
+from tools.client import Client
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("api", "core", "worker", "migrations")
+CPIO = {"Content-Type": "application/x-cpio"}
+SMALL = {
+    "architecture": {"name": "mlp", "hidden": [16]},
+    "image": {"size": 8, "channels": 1},
+    "recipe": {"method": "finetune", "epochs": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the service, and what both how-tos add."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "alembic.ini", folder)
+    for name in ("add-a-reader.md", "add-an-export-format.md"):
+        follow((ROOT / "docs" / "howto" / name).read_text(), folder)
+    return folder
+
+
+def follow(text: str, folder: Path) -> None:
+    """Do what a how-to says: write its file, and put each line with a plus after the line above it."""
+    path, code = re.findall(r"Write `(\S+)`:\n\n```python\n(.*?)```", text, re.DOTALL)[0]
+    (folder / path).write_text(code)
+    path, diff = re.findall(r"Add it to `(\S+)`:\n\n```diff\n(.*?)```", text, re.DOTALL)[0]
+    lines = (folder / path).read_text().splitlines()
+    before = ""
+    for line in diff.splitlines():
+        if line.startswith("+"):
+            lines.insert(lines.index(before) + 1, line[1:])
+        before = line[1:]
+    (folder / path).write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "ROOT", copy)
+        with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as found:
+            yield Client(found.url, found.key)
+
+
+@pytest.fixture(scope="module")
+def learned(client: Client) -> str:
+    """A model that learned a batch that was sent as cpio."""
+    client.create_model("birds", **SMALL)
+    with zipfile.ZipFile(io.BytesIO(digits.archives()[0][1])) as archive:
+        body = cpio({name: archive.read(name) for name in archive.namelist()})
+    answer = client.call("POST", "/v1/models/birds/tasks", content=body, headers=CPIO).json()
+    end = client.wait(answer["job"]["id"])
+    assert end["state"] == "succeeded", end
+    return "birds"
+
+
+def cpio(files: dict[str, bytes]) -> bytes:
+    """An archive in the portable form, as `find . -type f | cpio -o -H newc` writes it."""
+    body = b""
+    for name, data in {**files, "TRAILER!!!": b""}.items():
+        fields = [0, 0o100644, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name.encode()) + 1, 0]
+        body += b"070701" + b"".join(b"%08x" % value for value in fields) + name.encode() + b"\0"
+        body += b"\0" * (-len(body) % 4) + data
+        body += b"\0" * (-len(body) % 4)
+    return body
+
+
+def test_each_is_one_new_file_and_its_line_in_one_list(copy: Path) -> None:
+    new, changed = [], []
+    for name in SOURCES:
+        pairs = [(Path(name), dircmp(ROOT / name, copy / name))]
+        while pairs:
+            at, pair = pairs.pop()
+            new += [str(at / one) for one in pair.right_only]
+            changed += [str(at / one) for one in pair.diff_files]
+            pairs += [(at / one, below) for one, below in pair.subdirs.items()]
+    assert sorted(new) == ["core/export/formats/weights.py", "core/ingest/readers/cpio.py"]
+    assert sorted(changed) == ["core/export/registry.py", "core/ingest/readers/registry.py"]
+    for name in changed:
+        added = len((copy / name).read_text().splitlines()) - len((ROOT / name).read_text().splitlines())
+        assert added == 2, "its import and its line"
+
+
+def test_a_batch_in_the_new_format_is_learned(client: Client, learned: str) -> None:
+    task = client.get(f"/v1/models/{learned}/tasks/1")
+    assert task["classes"] == {"0": 178, "1": 182}
+    matrix = client.get(f"/v1/models/{learned}/metrics")["accuracy_matrix"]
+    assert matrix[1][0] > 0.9
+
+
+def test_an_attack_in_the_new_format_is_refused(client: Client, learned: str) -> None:
+    answer = client.http.post(
+        f"/v1/models/{learned}/tasks", content=cpio({"cat/../../a.png": b"x"}), headers=CPIO
+    )
+    assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (422, "archive-hostile")
+
+
+def test_the_service_says_what_it_takes_and_gives_now(client: Client, learned: str) -> None:
+    paths = client.http.get("/openapi.json").json()["paths"]
+    assert "application/x-cpio" in paths["/v1/models/{model}/tasks"]["post"]["requestBody"]["content"]
+    download = paths["/v1/models/{model}/versions/{version}/download"]["get"]
+    assert "application/safetensors" in download["responses"]["200"]["content"]
+    assert any("`weights`" in one.get("description", "") for one in download["parameters"])
+    refused = client.http.post(f"/v1/models/{learned}/tasks", content=b"x", headers={"Content-Type": "x/y"})
+    assert refused.status_code == 415 and "application/x-cpio" in refused.json()["detail"]
+
+
+def test_a_version_is_downloaded_in_the_new_format_twice_alike(client: Client, learned: str) -> None:
+    path = f"/v1/models/{learned}/versions/1/download"
+    first, again = (client.call("GET", f"{path}?format=weights") for _ in range(2))
+    assert first.headers["Content-Type"] == "application/safetensors"
+    assert first.headers["Content-Disposition"] == 'attachment; filename="birds-v1.safetensors"'
+    assert first.content == again.content and first.headers["ETag"] == again.headers["ETag"]
+    with zipfile.ZipFile(io.BytesIO(client.call("GET", path).content)) as archive:
+        assert archive.read("model.safetensors") == first.content
+    assert load(first.content)["head.weight"].shape == (2, 16)
