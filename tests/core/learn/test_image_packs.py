@@ -10,7 +10,8 @@ from conformance import SMALL
 from streams import Bench, Learned
 
 from core.learn import image_packs, methods
-from core.learn.state import load_tensors, save_tensors
+from core.learn.memory.reservoir import Reservoir
+from core.learn.state import Section, load_tensors, save_tensors
 
 BEFORE = Path(__file__).parents[2] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
@@ -115,6 +116,21 @@ def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(vers
             added += sum(versions.store(memory(left, [task] * len(left))).values())
         came += len(brought)
     assert came < added <= 1.05 * came
+
+
+def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times_its_size(versions) -> None:
+    held, capacity, came, added = Section(), 60, 0, 0
+    before: set[tuple[int, bytes]] = set()
+    for task in range(1, 61):
+        images = torch.randint(0, 256, (60, 3, 3, 1), dtype=torch.uint8)
+        Reservoir(held, capacity, seed=0).add(images.__getitem__, torch.zeros(60, dtype=torch.int64), task)
+        added += sum(versions.store(held.to_tensors()).values())
+        tasks = held.tensors["tasks"].tolist()
+        now = {(t, i.numpy().tobytes()) for t, i in zip(tasks, held.tensors["images"], strict=True)}
+        came, before = came + len(now - before), now
+        packs = image_packs.packs_of("buffer", versions.parts).values()
+        assert sum(len(load_tensors(path)["images"]) for path in packs) < 5 * capacity
+    assert came <= added <= 1.05 * came
 
 
 def test_an_empty_memory_is_read_as_it_was_stored(versions) -> None:
