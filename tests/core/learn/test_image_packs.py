@@ -15,7 +15,7 @@ from core.learn.state import Section, load_tensors, save_tensors
 
 BEFORE = Path(__file__).parents[2] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
-KEEPERS = sorted(name for name, m in methods.METHODS.items() if {"buffer", "exemplars"} & set(m.takes))
+KEEPERS = ["a-gem", "der", "der++", "der-net", "dlcft", "dne", "er", "gem", "icarl"]
 IMAGE_BYTES = 6 * 6
 HEADER_BYTES = 200
 
