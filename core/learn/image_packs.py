@@ -5,10 +5,10 @@ images, and for every item the row of its task's pack. A pack is a part of its o
 [P, S, S, C] of task 3, no two alike. A later version names the same bytes as long as the pack has all that is still
 remembered of the task, and a task's images are deleted with its packs.
 
-Images leave a memory in any order, so rows of a pack fall out of use. They cost nothing at first, since older versions
-need them. A pack is written anew when more than `UNUSED_ROWS` have left it for each that is in use: whatever is chosen,
-a job fetches at most 21 times what its memory holds, and of all images that left at most one in 20 is written again.
-As no more can leave than came, versions together add at most 1.05 times the images that came.
+Images leave a memory in any order, so rows of a pack fall out of use; older versions still need them. A pack is written
+anew only when more than `UNUSED_ROWS` of its rows are out of use for each row in use. So a job fetches at most 21 times
+what its memory holds, and at most one image is written again for 20 that left. No more can leave than came: versions
+that follow each other store at most 1.05 times the images that came.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def state_of(parts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]
     return {kind: _joined(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
 
 
-def packs_of(kind: str, parts: Iterable[Mapping[str, Any]]) -> dict[int, Path]:
-    """Task → file of the packs of a type's memory."""
+def packs_of(kind: str, parts: Iterable[Mapping[str, Any]]) -> dict[int, Tensor]:
+    """Task → images [P, S, S, C] of the packs of a type's memory; files that may vanish once they are opened."""
     start = _name(kind, "")
-    named = {part["name"]: Path(part["path"]) for part in parts}
-    return {int(name.removeprefix(start)): path for name, path in named.items() if name.startswith(start)}
+    named = {part["name"]: Path(part["path"]) for part in parts if part["name"].startswith(start)}
+    return {int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()}
 
 
-def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Path]) -> list[Part]:
+def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
     """A type's state as parts: itself, then, where it remembers images, a pack for each of their tasks.
 
-    `packs`: the parent's, by task; those that still serve are taken as they are.
+    `packs`: the parent's, by task; those that still serve stay as they are.
     """
     if IMAGES not in tensors or not len(tensors[IMAGES]):
         return [(kind, kind, tensors)]
@@ -60,18 +60,18 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Path]
     found: list[Part] = []
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
-        content, rows[items] = _pack(images, items, packs.get(task))
-        found.append((_name(kind, task), kind, content))
+        pack, rows[items] = _pack(images, items, packs.get(task))
+        found.append((_name(kind, task), kind, {IMAGES: pack}))
     rest = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**rest, ROWS: rows}), *found]
 
 
-def _pack(images: Tensor, items: Tensor, stored: Path | None) -> tuple[Mapping[str, Tensor] | Path, Tensor]:
+def _pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
     """A pack with these items of the memory, the stored one if it serves, and the row in it of each."""
     wanted = [_digest(images[item]) for item in items.tolist()]
     used = len(set(wanted))
     if stored is not None:
-        row = {_digest(image): at for at, image in enumerate(load_tensors(stored)[IMAGES])}
+        row = {_digest(image): at for at, image in enumerate(stored)}
         if row.keys() >= set(wanted) and len(row) - used <= UNUSED_ROWS * used:
             return stored, torch.tensor([row[digest] for digest in wanted])
     row, first = {}, list[int]()
@@ -79,10 +79,10 @@ def _pack(images: Tensor, items: Tensor, stored: Path | None) -> tuple[Mapping[s
         if digest not in row:
             row[digest] = len(first)
             first.append(item)
-    return {IMAGES: images[first]}, torch.tensor([row[digest] for digest in wanted])
+    return images[first], torch.tensor([row[digest] for digest in wanted])
 
 
-def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Path]) -> dict[str, Tensor]:
+def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
     """The tensors of a part with the images that it names."""
     if ROWS not in tensors:
         return tensors
@@ -91,7 +91,7 @@ def _joined(tensors: dict[str, Tensor], packs: Mapping[int, Path]) -> dict[str, 
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         if task not in packs:
             raise ValueError(f"the memory names images of task {task}, but the version has no pack of them")
-        pack = load_tensors(packs[task])[IMAGES]
+        pack = packs[task]
         if images is None:
             images = pack.new_empty((len(rows), *pack.shape[1:]))
         items = (tasks == task).nonzero().squeeze(1)

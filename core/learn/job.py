@@ -38,7 +38,7 @@ from core.learn.optim.olor import anchored
 from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint, remarks, resolve
-from core.learn.state import State
+from core.learn.state import TYPES, State
 from core.learn.validation import Best
 
 Emit = Callable[[dict[str, Any]], None]
@@ -82,6 +82,8 @@ class Job:
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
+        # Opened now: a cache may drop the files before the task ends.
+        self._packs = {kind: image_packs.packs_of(kind, spec["parent"]["parts"]) for kind in TYPES}
         task = spec["task"]
         self._number = int(task["number"])
         self._classes: list[str] = list(task["classes"])
@@ -288,8 +290,7 @@ class Job:
     ) -> Path:
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
         for kind, tensors in method.state.parts().items():
-            before = image_packs.packs_of(kind, self._spec["parent"]["parts"])
-            parts += image_packs.parts_of(kind, tensors, before)
+            parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         facts = {

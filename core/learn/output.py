@@ -21,8 +21,8 @@ from core.learn.state import load_tensors, save_tensors, sync
 SNAPSHOT_JSON = "snapshot.json"
 SNAPSHOT_TENSORS = "tensors.safetensors"
 
-Part = tuple[str, str, Mapping[str, Tensor] | Path]
-"""Name, type, and tensors or a file of some that is taken as it is."""
+Part = tuple[str, str, Mapping[str, Tensor]]
+"""Name, type, tensors."""
 
 
 def read_snapshot(folder: Path) -> Snapshot:
@@ -51,13 +51,8 @@ def write_parts(out: Path, name: str, parts: Iterable[Part], facts: Mapping[str,
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
     listed: list[dict[str, str]] = []
-    for part, kind, content in parts:
-        path = folder / "parts" / f"{part}.safetensors"
-        if isinstance(content, Path):
-            shutil.copyfile(content, path)
-            sync(path)
-        else:
-            save_tensors(content, path)
+    for part, kind, tensors in parts:
+        save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
         listed.append({"name": part, "type": kind, "file": f"parts/{part}.safetensors"})
     _write_json(folder / "result.json", {"parts": listed, **facts})
     sync(folder / "parts")

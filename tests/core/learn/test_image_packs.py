@@ -1,5 +1,6 @@
 """Images of a memory are stored once: what a version adds, what it shares, and what older code has stored."""
 
+import hashlib
 import json
 import tarfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from conformance import SMALL
 from streams import Bench, Learned
 
 from core.learn import image_packs, methods
+from core.learn.control import NoControl
 from core.learn.memory.reservoir import Reservoir
 from core.learn.state import Section, load_tensors, save_tensors
 
@@ -31,19 +33,20 @@ class Versions:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: set[bytes] = set()
         self.parts: list[dict[str, str]] = []
 
     def store(self, held: dict[str, torch.Tensor]) -> dict[str, int]:
-        """Write the next version; images in each pack that it does not share with the version before."""
+        """Write the next version; images in each pack that no version has had before."""
         packs = image_packs.packs_of("buffer", self.parts)
         fresh, self.parts = {}, []
         for name, kind, content in image_packs.parts_of("buffer", held, packs):
-            path = content
-            if not isinstance(content, Path):
-                path = self._folder / f"{len(list(self._folder.iterdir()))}"
-                save_tensors(content, path)
-                if "images" in content:
-                    fresh[name.rpartition(".")[2]] = len(content["images"])
+            path = self._folder / f"{len(list(self._folder.iterdir()))}"
+            save_tensors(content, path)
+            digest = hashlib.sha256(path.read_bytes()).digest()
+            if "images" in content and digest not in self._known:
+                fresh[name.rpartition(".")[2]] = len(content["images"])
+            self._known.add(digest)
             self.parts.append({"name": name, "type": kind, "path": str(path)})
         return fresh
 
@@ -74,7 +77,9 @@ def test_an_image_that_is_remembered_twice_is_stored_once(versions) -> None:
 
 def test_an_image_that_two_tasks_brought_is_in_the_packs_of_both(versions) -> None:
     """Or deleting the images of one task would take the other's."""
-    assert versions.store(memory([5, 5], [1, 2])) == {"1": 1, "2": 1}
+    versions.store(memory([5, 5, 6], [1, 2, 2]))
+    packs = image_packs.packs_of("buffer", versions.parts)
+    assert {task: pack[:, 0, 0, 0].tolist() for task, pack in packs.items()} == {1: [5], 2: [5, 6]}
 
 
 def test_what_is_left_of_a_task_stays_in_its_pack(versions) -> None:
@@ -129,7 +134,7 @@ def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times
         now = {(t, i.numpy().tobytes()) for t, i in zip(tasks, held.tensors["images"], strict=True)}
         came, before = came + len(now - before), now
         packs = image_packs.packs_of("buffer", versions.parts).values()
-        assert sum(len(load_tensors(path)["images"]) for path in packs) < 5 * capacity
+        assert sum(len(pack) for pack in packs) < 5 * capacity
     assert came <= added <= 1.05 * came
 
 
@@ -137,6 +142,23 @@ def test_an_empty_memory_is_read_as_it_was_stored(versions) -> None:
     held = {name: tensor[:0] for name, tensor in memory([1], [1]).items()}
     versions.store(held)
     assert_same(versions.load(), held)
+
+
+def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_path) -> None:
+    """A cache may drop files that were fetched long ago."""
+    bench = Bench(tmp_path, recipe={"method": {"name": "er", "buffer": 20}})
+    first = bench.learn(bench.spec(1, None))
+    kept = first.digests["buffer.images.1"]
+    file = first.folder / "parts" / "buffer.images.1.safetensors"
+
+    class Trimmed(NoControl):
+        @property
+        def pending(self) -> bool:
+            file.unlink(missing_ok=True)
+            return False
+
+    second = bench.learn(bench.spec(2, first), Trimmed())
+    assert not file.exists() and second.digests["buffer.images.1"] == kept
 
 
 def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
