@@ -78,7 +78,8 @@ def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench
 def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench) -> None:
     learned = bench.stream(2, method="dne")
     parts = {part["name"] for part in learned.result["parts"]}
-    assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars"}
+    images = {"exemplars.images.1", "exemplars.images.2"}
+    assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars", *images}
     assert learned.result["network"] == {"family": "dne", "experts": [1]}
 
 
