@@ -160,7 +160,7 @@ def table(outcomes: list[Outcome], architecture: Json, per_task: int, full: bool
         figures = [outcome.figures[name] for name in ("last", "average_incremental", "gap_to_joint")]
         seconds = sum(stage["seconds"] for stage in stages)
         later = stages[1:] or stages
-        new = sum(stage["new_bytes"] - stage["state_bytes"] for stage in later) / len(later)
+        new = sum(stage["new_bytes"] - stage["new_state_bytes"] for stage in later) / len(later)
         cells = [
             *(_number(None if value is None else 100 * value) for value in figures),
             _number(operations(run.method, architecture, len(run.stages), len(_classes(run))), 3),

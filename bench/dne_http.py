@@ -254,10 +254,12 @@ def keep(versions: list[Json]) -> None:
             if name not in ("head", "exemplars"):
                 check(known.get(name) == digest, f"{name} has changed in version {number}")
         new = {part["name"]: part["bytes"] for part in after["parts"] if part["shared_with"] is None}
-        wanted = {f"expert.{number}", "head", "exemplars"}
+        wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
         check(new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}")
         check(sum(new.values()) == after["bytes_new"], f"version {number} adds {after['bytes_new']} bytes")
-    print("  experts: the same sha256 in all later versions; new are an expert, head and exemplars")
+    print(
+        "  experts: the same sha256 in all later versions; new are an expert, head and the task's exemplars"
+    )
 
 
 def digests(version: Json) -> dict[str, str]:
@@ -274,7 +276,7 @@ def sizes(versions: list[Json]) -> str:
     for version in versions:
         new = {p["name"]: p["bytes"] for p in version["parts"] if p["shared_with"] is None}
         all_new = version["bytes_new"]
-        kept = [new[name] for name in ("head", "exemplars")]
+        kept = [new["head"], sum(size for name, size in new.items() if name.startswith("exemplars"))]
         cells = [sum(new.values()) - sum(kept), *kept, all_new, version["bytes"] - all_new]
         lines.append(f"| {version['number']} | {' | '.join(f'{b:,}' for b in cells)} |")
     return "\n".join(lines)

@@ -35,10 +35,10 @@ from bench.method_costs import expected
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import ingest
 from core.ingest.limits import Limits
-from core.learn import job
+from core.learn import image_packs, job
 from core.learn.catalogue import catalogue
 from core.learn.methods import registry
-from core.learn.state import TYPES, load_tensors, save_tensors
+from core.learn.state import TYPES, save_tensors
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from worker.child import MALLOC
@@ -152,13 +152,13 @@ class Bench:
         facts = json.loads((result / "result.json").read_text())
         kept = ("classes", "heads", "network", "method", "normalise")
         parts = [{**part, "path": str(result / part["file"])} for part in facts["parts"]]
+        held = image_packs.state_of(parts).get("buffer")
+        if held is not None and case.past > 1:  # with its images, as before there were packs
+            parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
+            copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
+            copies["tasks"] = torch.arange(1, case.past + 1).repeat_interleave(len(held["tasks"]))
+            save_tensors(copies, result / "parts" / "buffer.safetensors")
         case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
-        for part in parts:
-            if part["type"] == "buffer" and case.past > 1:
-                held = load_tensors(Path(part["path"]))
-                copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
-                copies["tasks"] = torch.arange(1, case.past + 1).repeat_interleave(len(held["tasks"]))
-                save_tensors(copies, Path(part["path"]))
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
     def steps(self, case: Case) -> list[float]:

@@ -14,7 +14,8 @@ class TaskMemory(Shape):
 class PartMemory(Shape):
     """One part: `buffer`, `exemplars`, or `own` for what else the method keeps.
 
-    `items` counts images; null for a part that holds none. `per_class` adds up all tasks, by label.
+    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images;
+    null for a part that holds none. `per_class` adds up all tasks, by label.
     """
 
     type: str

@@ -156,7 +156,8 @@ def learn(
 ) -> dict[str, Any]:
     """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
 
-    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have.
+    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have, `new_state_bytes`
+    of those among them that are not the network's.
     """
     rows: list[dict[str, Any]] = []
     seconds = 0.0
@@ -175,16 +176,17 @@ def learn(
     took = stage.seconds
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
-    state = [part for part in result["parts"] if part["type"] in TYPES]
     before = {_digest(Path(part["path"])) for part in spec["parent"]["parts"]}
-    files = [folder / part["file"] for part in result["parts"]]
+    files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]
+    new = [(file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before]
     return {
         **{name: result[name] for name in KEPT},
         **({"forecast": result["forecast"]} if "forecast" in result else {}),
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
-        "state_bytes": sum((folder / part["file"]).stat().st_size for part in state),
-        "new_bytes": sum(file.stat().st_size for file in files if _digest(file) not in before),
+        "state_bytes": sum(file.stat().st_size for file, of_state in files if of_state),
+        "new_bytes": sum(size for size, _ in new),
+        "new_state_bytes": sum(size for size, of_state in new if of_state),
         "results": rows,
     }
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learn import log_lines
+from core.learn import image_packs, log_lines
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.comparison import update_norm
@@ -39,7 +39,7 @@ from core.learn.optim.olor import anchored
 from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
-from core.learn.state import TYPES, State, load_tensors
+from core.learn.state import TYPES, State
 from core.learn.validation import Best
 
 Emit = Callable[[dict[str, Any]], None]
@@ -83,6 +83,8 @@ class Job:
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
+        # Opened now: a cache may drop the files before the task ends.
+        self._packs = {kind: image_packs.packs_of(kind, spec["parent"]["parts"]) for kind in TYPES}
         task = spec["task"]
         self._number = int(task["number"])
         self._classes: list[str] = list(task["classes"])
@@ -232,11 +234,7 @@ class Job:
         before = manifest.get("method") or {}
         gone = set(self._spec["parent"].get("deleted") or ())
         values = {kind: named for kind, named in (before.get("state") or {}).items() if kind not in gone}
-        parts = {
-            part["type"]: load_tensors(Path(part["path"]))
-            for part in self._spec["parent"]["parts"]
-            if part["type"] in TYPES
-        }
+        parts = image_packs.state_of(self._spec["parent"]["parts"])
         if before and before.get("name") != method.name:
             left = sorted((set(parts) | set(values)) - set(method.takes))
             parts = {kind: named for kind, named in parts.items() if kind in method.takes}
@@ -290,7 +288,8 @@ class Job:
         self, network: Network, method: Method, loop: Loop, ctx: Context, compared: Mapping[str, Any]
     ) -> Path:
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
-        parts += [(kind, kind, tensors) for kind, tensors in method.state.parts().items()]
+        for kind, tensors in method.state.parts().items():
+            parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         facts = {

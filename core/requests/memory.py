@@ -6,7 +6,7 @@ downloaded and predict as before. The next version starts with an empty memory.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,9 +53,11 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
         query = select(Part).where(Part.version_id == version.id, Part.type.in_(TYPES))
-        parts = list(session.scalars(query.order_by(Part.position, Part.name)))
+        by_type: dict[str, list[Part]] = {}
+        for part in session.scalars(query.order_by(Part.position, Part.name)):
+            by_type.setdefault(part.type, []).append(part)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
-    shown = [_show(blobs, part, _labeller(manifest, scenario, part.type)) for part in parts]
+    shown = [_show(blobs, parts, _labeller(manifest, scenario, kind)) for kind, parts in by_type.items()]
     return {
         "version": number,
         "bytes": sum(part["bytes"] for part in shown),
@@ -143,10 +145,12 @@ def _labeller(manifest: Json, scenario: str, kind: str) -> Callable[[int, int], 
     return label
 
 
-def _show(blobs: Blobs, part: Part, label_of: Callable[[int, int], str]) -> Json:
+def _show(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> Json:
+    """All parts of one type: the first says what is remembered, the others are packs of its images."""
+    part = parts[0]
     shown: Json = {
         "type": part.type,
-        "bytes": part.bytes,
+        "bytes": sum(one.bytes for one in parts),
         "items": None,
         "per_task": [],
         "per_class": {},
@@ -168,13 +172,13 @@ def _show(blobs: Blobs, part: Part, label_of: Callable[[int, int], str]) -> Json
 
 
 def _counts(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
-    """(task, row of the head) → images; None for a part without images. Reads little of the blob."""
+    """(task, row of the head) → images; None for a part that remembers none. Reads little of the blob."""
 
     def read(offset: int, length: int) -> bytes:
         return b"".join(blobs.read(part.sha256, offset, length))
 
     tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
-    if not {"images", "labels", "tasks"} <= tensors.keys():
+    if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
         return None
 
     def column(tensor: Tensor) -> NDArray[np.int64]:

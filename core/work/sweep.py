@@ -8,8 +8,8 @@ held, so a retry cannot slip in between.
 from collections.abc import Callable
 from typing import Any, Literal
 
-from sqlalchemy import delete, exists, func, or_, select, union
-from sqlalchemy.orm import Session
+from sqlalchemy import and_, delete, exists, func, or_, select, union
+from sqlalchemy.orm import Session, aliased
 
 from core import spool
 from core.db import jobs as job_rows
@@ -232,7 +232,8 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
 
     The next version is made without its images, and older ones give theirs up when no job can start from them
     by itself: `production` and the line head name others, and no job is under way from them. What a version keeps for
-    itself otherwise stays; a memory that a later version shares has none of the images.
+    itself otherwise stays; a memory that a later version shares has none of the images. Packs of images that later
+    versions share are still theirs.
     """
     with db.read() as session:
         deleted = (
@@ -268,9 +269,11 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
                 Job.parent_version.is_not(None),
                 Job.state.not_in(sorted(str(s) for s in TERMINAL)),
             )
+            memory = aliased(Part)  # what names the images
             query = (
                 select(Part)
                 .join(Version, Version.id == Part.version_id)
+                .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
                 .where(
                     own,
                     Part.type.in_(_MEMORIES),
@@ -280,7 +283,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
                     Version.number.not_in(production),
                     Version.number.not_in(head),
                     Version.number.not_in(under_way),
-                    Part.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
+                    memory.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
                 )
             )
             # A claim holds the model's row while it fixes the parent: none begins from such a version now.

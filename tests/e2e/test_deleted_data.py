@@ -101,7 +101,7 @@ def prove(
     before = {model: holders(roots(), model, 0) for model in METHODS}
     for model, found in before.items():
         assert max(found.values()) > PER_CLASS, (model, found)  # the memory; the held-out part has fewer
-        assert len(found) >= 3  # held-out part, memory of version 1, memory of version 2
+        assert len(found) >= 2  # held-out part, and the pack of images that both versions share
         client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
     sweep(machines)
     between = {model: holders(roots(), model, 0) for model in METHODS}

@@ -100,6 +100,17 @@ def test_the_memory_of_every_method_is_counted_by_task(client, learned):
     assert keeping == {"er", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 
 
+def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others(client, learned):
+    keeping = set()
+    for model, _ in learned:
+        parts = client.get(f"/v1/models/{model['name']}/versions/2")["parts"]
+        packs = {p["name"].partition(".")[2]: p["shared_with"] for p in parts if ".images." in p["name"]}
+        if packs:
+            keeping.add(model["name"])
+            assert packs == {"images.1": 1, "images.2": None}, model["name"]
+    assert keeping == {"er", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
+
+
 def test_a_new_method_without_a_use_for_the_old_memory_warns_and_the_matrix_goes_on(client):
     client.create_model("unprotected", architecture=MLP, recipe={**QUICK, "method": "ewc-online"})
     learn(client, "unprotected", 1)

@@ -55,6 +55,46 @@ def test_the_memory_is_counted_by_task_and_class(client, remembering):
     assert MemoryOut.model_validate(found).model_dump() == found  # the documented shape, nothing beside it
 
 
+@pytest.fixture
+def sharing(model, publish):
+    """Two versions whose images are in packs; the second shares the first one's, of which it remembers one row."""
+    first, second = (np.full((n, 8, 8, 3), n, np.uint8) for n in (2, 1))
+    packs = {"buffer.images.1": {"images": first}}
+    types = {"buffer.images.1": "buffer", "buffer.images.2": "buffer"}
+    whole = {"labels": np.array([0, 1]), "tasks": np.array([1, 1]), "rows": np.array([0, 1])}
+    publish(model, {"buffer": whole, **packs}, types=types)
+    rest = {"labels": np.array([1, 1]), "tasks": np.array([2, 1]), "rows": np.array([0, 1])}
+    publish(model, {"buffer": rest, **packs, "buffer.images.2": {"images": second}}, types=types)
+    return model
+
+
+def test_packs_of_images_are_counted_with_the_memory_that_names_them(client, sharing):
+    found = client.get(f"/v1/models/{sharing}/memory").json()
+    (buffer,) = found["parts"]
+    assert (buffer["type"], buffer["items"], buffer["per_class"]) == ("buffer", 2, {"dog": 2})
+    assert [(one["task"], one["items"]) for one in buffer["per_task"]] == [(1, 1), (2, 1)]
+    parts = client.get(f"/v1/models/{sharing}/versions/2").json()["parts"]
+    assert found["bytes"] == buffer["bytes"] == sum(part["bytes"] for part in parts)
+    assert {part["name"]: part["shared_with"] for part in parts if part["name"] != "buffer"} == {
+        "buffer.images.1": 1,
+        "buffer.images.2": None,
+    }
+
+
+def test_packs_of_images_cannot_be_downloaded(client, sharing):
+    refused = client.get(f"/v1/models/{sharing}/versions/2/files/buffer.images.1")
+    assert refused.status_code == 422 and "images of the training data" in refused.json()["detail"]
+    assert client.get(f"/v1/models/{sharing}/versions/2/files").json()["items"] == []
+
+
+def test_deleting_the_memory_takes_its_packs_out_of_the_store(client, sharing):
+    client.delete(f"/v1/models/{sharing}/memory")
+    with client.app.state.database.read() as session:
+        parts = session.scalars(select(Part).where(Part.type == "buffer")).all()
+    assert len(parts) == 5 and all(part.deleted_at is not None for part in parts)
+    assert not any(client.app.state.blobs.has(part.sha256) for part in parts)
+
+
 def test_a_head_per_task_names_its_own_classes(client, publish):
     client.post("/v1/models", json={"name": "heads", "scenario": "task"})
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["ant", "dog"]}]

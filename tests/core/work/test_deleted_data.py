@@ -105,6 +105,33 @@ def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) 
     assert remembering(desk, model) == [1, 2]
 
 
+def learn_with_packs(desk: Any, model: str, *tasks: int) -> None:
+    """The model's next version, whose memory has a pack of images of each of these tasks."""
+    desk.submit(model)
+    number = len(desk.all(Task, model_id=model))
+    packs = {f"buffer.images.{task}": f"{model} {task}" for task in tasks}
+    parts = {"head": f"head {number}", "buffer": f"rows {number}", **packs}
+    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", number, 1, 2)]))
+
+
+def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any) -> None:
+    """Older versions give up all of their packs: what they still named would be looked at in every sweep."""
+    model = desk.model()
+    learn_with_packs(desk, model, 1)
+    learn_with_packs(desk, model, 1, 2)
+    packs = {part.name: part.sha256 for part in desk.all(Part)}
+    delete_data(desk, model, 1)
+    learn_with_packs(desk, model, 2, 3)
+    run(desk)
+    assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
+    kept = {
+        version.number: {p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None}
+        for version in desk.all(Version, model_id=model)
+    }
+    assert kept.pop(3) == {"head", "buffer", "buffer.images.2", "buffer.images.3"}
+    assert kept == {0: set(), 1: {"head"}, 2: {"head"}}
+
+
 @pytest.mark.parametrize("erased", [False, True])
 def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(desk: Any, erased: bool) -> None:
     model = desk.model()

@@ -19,8 +19,8 @@ from recipes import complete
 from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 
-from core.learn import job
-from core.learn.state import load_tensors
+from core.learn import image_packs, job
+from core.learn.state import TYPES, load_tensors
 
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 
@@ -75,6 +75,9 @@ class Learned:
         }
 
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
+        """A part's tensors; a memory's with its images."""
+        if part in TYPES:
+            return image_packs.state_of(self.as_parent()["parts"])[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
     def as_parent(self) -> dict[str, Any]:

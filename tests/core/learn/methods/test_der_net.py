@@ -9,7 +9,6 @@ from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import share_of_epoch
 from core.learn.methods.der_net import DerNet
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
-from core.learn.state import load_tensors
 
 
 @pytest.fixture
@@ -99,5 +98,5 @@ def test_a_masked_loss_is_told_to_have_no_effect(bench) -> None:
 
 def test_its_exemplars_are_shared_out_over_the_classes(bench) -> None:
     learned = bench.stream(3, method={"name": "der-net", "exemplars": 13})
-    held = load_tensors(learned.folder / "parts" / "exemplars.safetensors")
+    held = learned.tensors("exemplars")
     assert torch.bincount(held["labels"]).tolist() == [2] * 6

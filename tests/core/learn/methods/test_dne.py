@@ -22,7 +22,7 @@ from core.learn.methods.dne import Dne
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.state import State, load_tensors
+from core.learn.state import State
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 
@@ -78,7 +78,8 @@ def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench
 def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench) -> None:
     learned = bench.stream(2, method="dne")
     parts = {part["name"] for part in learned.result["parts"]}
-    assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars"}
+    images = {"exemplars.images.1", "exemplars.images.2"}
+    assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars", *images}
     assert learned.result["network"] == {"family": "dne", "experts": [1]}
 
 
@@ -199,7 +200,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     packed = bench.learn(bench.spec(2, first, method="dne"))
     assert len(made) == 1
     for part in ("expert.2", "head"):
-        a, b = (load_tensors(of.folder / "parts" / f"{part}.safetensors") for of in (exact, packed))
+        a, b = (of.tensors(part) for of in (exact, packed))
         for name in a:
             torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-3)
 
@@ -231,7 +232,7 @@ def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(
     held, last = [], None
     for number in (1, 2, 3):
         last = bench.learn(bench.spec(number, last, method={"name": "dne", "exemplars": 14}))
-        held.append(load_tensors(last.folder / "parts" / "exemplars.safetensors"))
+        held.append(last.tensors("exemplars"))
     sizes = [torch.bincount(t["labels"]).tolist() for t in held]
     assert sizes == [[7, 7], [3, 3, 3, 3], [2] * 6]
     for before, after in itertools.pairwise(held):
