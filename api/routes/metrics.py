@@ -4,8 +4,9 @@ import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic_core import to_json
 
-from api.answers import json_answer, matches
+from api.answers import matches
 from api.dependencies import Db, Read
 from api.schemas.common import ModelPath
 from api.schemas.versions import MetricsOut
@@ -52,11 +53,9 @@ def model_metrics(
     if tasks is not None:
         first, last = tasks.split(",")
         columns = (int(first), int(last))
-    answer = json_answer(
-        metrics.model_metrics(db, actor, model, version=version, window=Window((from_, to), columns))
-    )
-    tag = f'"{hashlib.sha256(answer.body).hexdigest()}"'
+    found = metrics.model_metrics(db, actor, model, version=version, window=Window((from_, to), columns))
+    body = to_json(found, inf_nan_mode="null")  # many numbers: eight times faster than `json`
+    tag = f'"{hashlib.sha256(body).hexdigest()}"'
     if if_none_match is not None and matches(if_none_match, tag):
         return Response(status_code=304, headers={"ETag": tag})
-    answer.headers["ETag"] = tag
-    return answer
+    return Response(body, 200, {"ETag": tag}, "application/json")

@@ -26,7 +26,7 @@ _VALUE = {"update_norm": "backbone", "forecast": "predicted"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One row; `value` is the figure that is shown first, `detail` what a manifest tells."""
+    """One row; `value` is the figure that is shown first, `detail` what a manifest tells if that is more than a number."""
 
     name: str
     task: int
@@ -42,7 +42,8 @@ def rows(figures: Mapping[str, Any]) -> list[Measured]:
         if document is None:
             continue
         rest, by_task = _apart(name, document)
-        found.append(Measured(name, ALL_TASKS, _number(rest, _VALUE.get(name)), rest))
+        detail = rest if isinstance(rest, dict) else None
+        found.append(Measured(name, ALL_TASKS, _number(rest, _VALUE.get(name)), detail))
         found += [
             Measured(name, int(task), _number(told, "mean" if name == "adp" else None), told)
             for task, told in by_task.items()
@@ -56,7 +57,7 @@ def documents(found: Iterable[Measured]) -> dict[str, Any]:
     by_task: dict[str, dict[str, Any]] = {}
     for row in found:
         if row.task == ALL_TASKS:
-            rest[row.name] = row.detail
+            rest[row.name] = row.value if row.detail is None else row.detail
         else:
             by_task.setdefault(row.name, {})[str(row.task)] = row.detail
     return {name: _together(name, rest[name], by_task.get(name, {})) for name in NAMES if name in rest}

@@ -429,7 +429,9 @@ class Measurement(Table):
     name: Mapped[str] = mapped_column(String(20), primary_key=True)
     task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together
     value: Mapped[float | None]
-    detail: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)  # what the manifest tells
+    detail: Mapped[Any] = mapped_column(
+        JSON(none_as_null=True), nullable=True
+    )  # what the manifest tells beside it
     __table_args__ = (_partial("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),)
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import matrix
+from core.db.lists import listed, lists
 from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
@@ -17,6 +18,8 @@ from core.requests.metrics_summary import Learned, Published, first_cells, summa
 from core.requests.versions import find_version
 
 _LAST = 2**31 - 1
+_AT_ONCE = 500
+"""Versions of one statement: SQLite bounds the number of bound values."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,15 @@ def _versions(session: Session, model: Model) -> list[_Found]:
         .where(Version.model_id == model.id)
         .order_by(Version.number)
     )
-    return [_Found(*row) for row in session.execute(query)]
+    return [_Found(*row) for row in session.connection().execute(query).all()]
 
 
 def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
     query = select(Task.number, Task.name, Task.classes, Task.n_held_out).where(Task.model_id == model.id)
     wanted = set(numbers)
-    return {row[0]: Learned(*row[1:]) for row in session.execute(query) if row[0] in wanted}
+    return {
+        row[0]: Learned(*row[1:]) for row in session.connection().execute(query).all() if row[0] in wanted
+    }
 
 
 def _matrix(
@@ -120,24 +125,17 @@ def _matrix(
 ) -> list[list[float | None]]:
     """One list per version, one accuracy in [0, 1] or None per task."""
     rows: dict[int, list[float | None]] = {version: [None] * len(tasks) for version in versions}
-    if not versions or not tasks:
+    if not tasks:
         return list(rows.values())
-    # From the versions: each row is read from its first cell to its last, and none between.
-    query = (
-        select(Result.version, Result.task, Result.correct, Result.total)
-        .select_from(Version)
-        .join(Result, (Result.model_id == Version.model_id) & (Result.version == Version.number))
-        .where(
-            Version.model_id == model.id,
-            Version.number.between(versions[0], versions[-1]),
-            Result.model_id == model.id,
-            Result.task.between(tasks[0], tasks[-1]),
-        )
-    )
     place = {task: at for at, task in enumerate(tasks)}
-    for version, task, correct, total in session.execute(query):
-        if total and (at := place.get(task)) is not None:
-            rows[version][at] = correct / total
+    query = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+        Result.model_id == model.id, Result.task.between(tasks[0], tasks[-1]), Result.total > 0
+    )
+    for start in range(0, len(versions), _AT_ONCE):
+        part = query.where(Result.version.in_(versions[start : start + _AT_ONCE]))
+        for version, task, correct, total in zip(*lists(session.execute(part).one()), strict=True):
+            if task in place:
+                rows[version][place[task]] = correct / total
     return list(rows.values())
 
 

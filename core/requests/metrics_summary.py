@@ -6,12 +6,14 @@ stored of its own row (`core.matrix_row`): not the matrix, which grows with the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import literal_column, select
 from sqlalchemy.orm import Session
 
 from core import matrix
+from core.db.lists import listed, lists
 from core.db.measurements import ALL_TASKS, FORGETTING, LAST
 from core.db.tables import Measurement, Model, Result, Version
 from core.matrix_row import Cell, StoredStages
@@ -43,9 +45,10 @@ _NOTHING: tuple[None, None] = (None, None)
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
     """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was ever measured."""
-    query = select(Result.version, Result.task, Result.correct, Result.total)
-    found = session.execute(query.where(Result.model_id == model.id, Result.best.is_(None)))
-    return {(version, task): (correct, total) for version, task, correct, total in found}
+    query = select(*listed(Result.version, Result.task, Result.correct, Result.total))
+    query = query.where(Result.model_id == model.id, Result.best.is_(None))
+    versions, tasks, correct, totals = lists(session.execute(query).one())
+    return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
 
 
 def summary(
@@ -95,22 +98,28 @@ def _row(
     """The version's cells by task, and their counts by class."""
     columns = (Result.task, Result.correct, Result.total, Result.best, Result.per_class)
     query = select(*columns).where(Result.model_id == model.id, Result.version == version)
-    found = session.execute(query).all()
+    found = session.connection().execute(query).all()
     cells = {task: Cell(correct, total, best) for task, correct, total, best, _ in found}
     return cells, {(version, task): per_class for task, *_, per_class in found}
 
 
 def _told(session: Session, model: Model) -> dict[int, dict[str, tuple[float | None, Any]]]:
     """What the rows of all tasks together say, by version and name."""
-    columns = (Measurement.version, Measurement.name, Measurement.value, Measurement.detail)
-    query = select(*columns).where(
+    of_all = (
         Measurement.model_id == model.id,
         Measurement.name.in_(_OF_THE_LINE),
         Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
     )
+    query = select(Measurement.version, Measurement.name, Measurement.value).where(*of_all)
     found: dict[int, dict[str, tuple[float | None, Any]]] = {}
-    for version, name, value, detail in session.execute(query):
-        found.setdefault(version, {})[name] = (value, detail)
+    for version, name, value in session.connection().execute(query).all():
+        found.setdefault(version, {})[name] = (value, None)
+    details = select(Measurement.name, *listed(Measurement.version, Measurement.detail)).where(
+        *of_all, Measurement.detail.is_not(None)
+    )
+    for name, *texts in session.execute(details.group_by(Measurement.name)):
+        for version, detail in zip(*lists(texts), strict=True):
+            found[version][name] = (found[version][name][0], detail)
     return found
 
 
@@ -130,23 +139,25 @@ def _of_the_line(line: Sequence[_Told]) -> dict[str, Any]:
 
 def _of_the_last(session: Session, model: Model, version: int, told: _Told) -> dict[str, Any]:
     """Figures that are told of the asked version alone, by task."""
-    query = select(Measurement.name, Measurement.task, Measurement.detail).where(
+    query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
         Measurement.model_id == model.id,
         Measurement.version == version,
         Measurement.name.in_(("changes", "knn_probe")),
         Measurement.task > ALL_TASKS,
     )
-    by_task: dict[str, list[tuple[int, Any]]] = {"changes": [], "knn_probe": []}
-    for name, task, detail in session.execute(query.order_by(Measurement.task)):
-        by_task[name].append((task, detail))
-    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for _, c in by_task["changes"])
+    found = {name: lists(texts) for name, *texts in session.execute(query.group_by(Measurement.name))}
+    by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
+    changes = (counts for _, counts in by_task.get("changes", []))
+    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
     probe = _detail(told, "knn_probe")
     return {
         "regression_rate": lost,
         "improvement_rate": gained,
         "knn_probe": {
             "accuracy": _share(probe["all"]),
-            "per_task": [{"task": task, "accuracy": _share(counts)} for task, counts in by_task["knn_probe"]],
+            "per_task": [
+                {"task": task, "accuracy": _share(counts)} for task, counts in by_task.get("knn_probe", [])
+            ],
         }
         if probe
         else None,
@@ -163,7 +174,7 @@ def _anytime(session: Session, model: Model, line: Sequence[int]) -> list[list[d
         .order_by(Measurement.version, Measurement.task)
     )
     found: dict[int, list[dict[str, Any]]] = {}
-    for version, task, mean in session.execute(query):
+    for version, task, mean in session.connection().execute(query):
         of_version = found.setdefault(version, [])
         if task != ALL_TASKS:
             of_version.append({"task": task, "accuracy": mean})

@@ -51,10 +51,12 @@ def downgrade() -> None:
     for id_, model, number, text in _rows(
         connection, "SELECT id, model_id, number, CAST(manifest AS TEXT) FROM versions ORDER BY id"
     ):
-        query = (
-            "SELECT name, task, CAST(detail AS TEXT) FROM measurements WHERE model_id = :m AND version = :v"
-        )
-        found = [(n, t, json.loads(d)) for n, t, d in _rows(connection, query, m=model, v=number) if d]
+        query = "SELECT name, task, value, CAST(detail AS TEXT) FROM measurements WHERE model_id = :m AND version = :v"
+        found = [
+            (name, task, value if detail is None else json.loads(detail))
+            for name, task, value, detail in _rows(connection, query, m=model, v=number)
+            if name in NAMES
+        ]
         if found:
             _put(connection, id_, {**json.loads(text), **_documents(found)})
     op.drop_index("ix_results_first", "results")
@@ -170,7 +172,7 @@ def _apart(manifest: dict[str, Any]) -> list[tuple[str, int, float | None, Any]]
             rest, by_task = _curves_apart(document)
         elif name in BY_TASK:
             rest, by_task = {**document, BY_TASK[name]: {}}, document[BY_TASK[name]]
-        rows.append((name, 0, _number(rest, VALUE.get(name)), rest))
+        rows.append((name, 0, _number(rest, VALUE.get(name)), rest if isinstance(rest, dict) else None))
         key = "mean" if name == "adp" else None
         rows += [(name, int(task), _number(told, key), told) for task, told in by_task.items()]
     return rows
