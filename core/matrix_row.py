@@ -73,9 +73,10 @@ class StoredStages(Stages):
     ) -> None:
         own = {(version, task): (cell.correct, cell.total) for task, cell in row.items()}
         super().__init__(rows, {**first, **own}, version, scenario)
-        self._row = row
         self._stored = stored
-        self._best_before = self._zero_shot(first)
+        self._now = {task: cell.accuracy for task, cell in row.items()}
+        self._best = {task: cell.best for task, cell in row.items() if cell.best is not None}
+        self._best_ever = self._ever(first)
 
     def primary(self, stage: int) -> float | None:
         """As stored; of the last version computed."""
@@ -87,20 +88,17 @@ class StoredStages(Stages):
 
     def forgotten(self, task: int, stage: int, *, literal: bool = False) -> float | None:
         """Of the last stage alone: f_j^k from the best accuracy that the version's cell knows."""
-        cell = self._row.get(task)
-        if stage != self.last or cell is None or cell.accuracy is None:
-            return None
-        best = [cell.best, self._best_before.get(task) if literal else None]
-        highest = max((a for a in best if a is not None), default=None)
-        return None if highest is None else highest - cell.accuracy
+        best = (self._best_ever if literal else self._best).get(task)
+        now = self._now.get(task) if stage == self.last else None
+        return None if best is None or now is None else best - now
 
     def _of(self, stage: int) -> tuple[float | None, float | None]:
         return self._stored.get(self.line[stage].version, (None, None))
 
-    def _zero_shot(self, first: Cells) -> dict[int, float]:
-        """Task → the best accuracy on it of any version from the first on that was not taught it yet."""
+    def _ever(self, first: Cells) -> dict[int, float]:
+        """Task → the best accuracy on it, also of versions that were not taught it yet; not of the base."""
         stage_of = {row.version: stage for stage, row in enumerate(self.line)}
-        found: dict[int, float] = {}
+        found = dict(self._best)
         for (version, task), (correct, total) in first.items():
             stage = stage_of.get(version, 0)
             if total and 1 <= stage < self.learned.get(task, 0):

@@ -2,7 +2,7 @@
 
 A job's result and the manifest in an answer tell each figure as one document; `rows` takes it apart and `documents` puts
 it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
-`LAST` and `FORGETTING` follow from the version's own row of the accuracy matrix and are in no manifest.
+`ROW` holds the figures that follow from the version's own row of the accuracy matrix; it is in no manifest.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,8 @@ from core.db.tables import Measurement
 
 NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
 """The figures that a manifest tells."""
-LAST, FORGETTING = "last", "forgetting"
+ROW = "row"
+"""The figures of a version's row: `{"last", "forgetting"}`."""
 ALL_TASKS = 0
 """Stands for the task of what is told of all tasks together."""
 _TASKS = {"knn_probe": "tasks", "forecast": "tasks"}

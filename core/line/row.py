@@ -1,13 +1,12 @@
 """A version's row of the accuracy matrix: read, and written with what its ancestors knew."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import measurements
-from core.db.measurements import ALL_TASKS, FORGETTING, LAST, Measured
+from core.db.measurements import ALL_TASKS, ROW, Measured
 from core.db.tables import Result, Version
 from core.line.coverage import taught
 from core.matrix_row import Cell, row_figures
@@ -18,7 +17,10 @@ def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
     query = select(Result.task, Result.correct, Result.total, Result.best).where(
         Result.model_id == model_id, Result.version == version
     )
-    return {task: Cell(correct, total, best) for task, correct, total, best in session.execute(query)}
+    return {
+        task: Cell(correct, total, best)
+        for task, correct, total, best in session.connection().execute(query).all()
+    }
 
 
 def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dict[int, float | None]:
@@ -41,6 +43,7 @@ def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dic
 def keep_figures(session: Session, version: Version, cells: Mapping[int, Cell], scenario: str) -> None:
     """Store the figures of a version's row, for the metrics of the versions that come from it."""
     figures = row_figures(taught(version.manifest), cells, scenario)
-    told: Any = ((LAST, figures.last), (FORGETTING, figures.forgetting))
-    rows = [Measured(name, ALL_TASKS, value) for name, value in told if value is not None]
-    measurements.add(session, version.model_id, version.number, rows)
+    told = {"last": figures.last, "forgetting": figures.forgetting}
+    measurements.add(
+        session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.last, told)]
+    )

@@ -14,12 +14,10 @@ from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
 from core.line.coverage import taught
 from core.requests.actor import Actor, find_model
-from core.requests.metrics_summary import Learned, Published, first_cells, summary
+from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cells, summary
 from core.requests.versions import find_version
 
 _LAST = 2**31 - 1
-_AT_ONCE = 500
-"""Versions of one statement: SQLite bounds the number of bound values."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,12 @@ def _versions(session: Session, model: Model) -> list[_Found]:
 
 
 def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
-    query = select(Task.number, Task.name, Task.classes, Task.n_held_out).where(Task.model_id == model.id)
-    wanted = set(numbers)
-    return {
-        row[0]: Learned(*row[1:]) for row in session.connection().execute(query).all() if row[0] in wanted
-    }
+    of_model = Task.model_id == model.id
+    labels = lists(session.execute(select(*listed(Task.number, Task.classes)).where(of_model)).one())
+    classes = dict(zip(*labels, strict=True))
+    query = select(Task.number, Task.name, Task.n_held_out).where(of_model)
+    found = {number: (name, n) for number, name, n in session.connection().execute(query).all()}
+    return {n: Learned(found[n][0], classes[n], found[n][1]) for n in numbers if n in found}
 
 
 def _matrix(
@@ -131,8 +130,8 @@ def _matrix(
     query = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
         Result.model_id == model.id, Result.task.between(tasks[0], tasks[-1]), Result.total > 0
     )
-    for start in range(0, len(versions), _AT_ONCE):
-        part = query.where(Result.version.in_(versions[start : start + _AT_ONCE]))
+    for start in range(0, len(versions), AT_ONCE):
+        part = query.where(Result.version.in_(versions[start : start + AT_ONCE]))
         for version, task, correct, total in zip(*lists(session.execute(part).one()), strict=True):
             if task in place:
                 rows[version][place[task]] = correct / total

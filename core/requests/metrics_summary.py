@@ -14,12 +14,14 @@ from sqlalchemy.orm import Session
 
 from core import matrix
 from core.db.lists import listed, lists
-from core.db.measurements import ALL_TASKS, FORGETTING, LAST
-from core.db.tables import Measurement, Model, Result, Version
+from core.db.measurements import ALL_TASKS, ROW
+from core.db.tables import Measurement, Model, Result
+from core.line.row import row_of
 from core.matrix_row import Cell, StoredStages
 
-_OF_THE_LINE = ("update_norm", "drift", "forecast", "knn_probe", LAST, FORGETTING)
-"""Figures that are told of every version of a line."""
+_NUMBERS = ("drift", "adp")
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
+"""Figures that are told of every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
 
 
 class Learned(NamedTuple):
@@ -38,9 +40,10 @@ class Published(NamedTuple):
     seconds: float | None
 
 
-_Told = Mapping[str, tuple[float | None, Any]]
-"""Of one version: name → (value, detail)."""
-_NOTHING: tuple[None, None] = (None, None)
+_Told = Mapping[str, Mapping[int, Any]]
+"""Name of a figure → version → its number or document."""
+AT_ONCE = 500
+"""Versions of one statement: SQLite bounds the number of bound values."""
 
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
@@ -75,16 +78,16 @@ def summary(
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _row(session, model, version)
     told = _told(session, model)
-    stored = {n: (of.get(LAST, _NOTHING)[0], of.get(FORGETTING, _NOTHING)[0]) for n, of in told.items()}
+    stored = {n: (of["last"], of["forgetting"]) for n, of in told[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
     line = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.figures(stages, per_class),
-        **_of_the_line([told.get(number, {}) for number in line]),
-        **_of_the_last(session, model, version, told.get(version, {})),
-        "adp_mean": _anytime(session, model, line),
+        **_of_the_line(told, line[1:]),
+        **_of_the_last(session, model, version, told["knn_probe"].get(version)),
+        "adp_mean": _anytime(session, model, told["adp"], line[1:]),
         "seconds": [published[number].seconds for number in line[1:]],
         "bytes": [published[number].bytes for number in line[1:]],
         "degenerate": matrix.degenerate(stages, classes),
@@ -96,48 +99,52 @@ def _row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """The version's cells by task, and their counts by class."""
-    columns = (Result.task, Result.correct, Result.total, Result.best, Result.per_class)
-    query = select(*columns).where(Result.model_id == model.id, Result.version == version)
-    found = session.connection().execute(query).all()
-    cells = {task: Cell(correct, total, best) for task, correct, total, best, _ in found}
-    return cells, {(version, task): per_class for task, *_, per_class in found}
+    query = select(*listed(Result.task, Result.per_class)).where(
+        Result.model_id == model.id, Result.version == version
+    )
+    tasks, per_class = lists(session.execute(query).one())
+    counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
+    return row_of(session, model.id, version), counts
 
 
-def _told(session: Session, model: Model) -> dict[int, dict[str, tuple[float | None, Any]]]:
-    """What the rows of all tasks together say, by version and name."""
+def _told(session: Session, model: Model) -> _Told:
+    """What the rows of all tasks together say."""
     of_all = (
         Measurement.model_id == model.id,
-        Measurement.name.in_(_OF_THE_LINE),
         Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
     )
-    query = select(Measurement.version, Measurement.name, Measurement.value).where(*of_all)
-    found: dict[int, dict[str, tuple[float | None, Any]]] = {}
-    for version, name, value in session.connection().execute(query).all():
-        found.setdefault(version, {})[name] = (value, None)
-    details = select(Measurement.name, *listed(Measurement.version, Measurement.detail)).where(
-        *of_all, Measurement.detail.is_not(None)
-    )
-    for name, *texts in session.execute(details.group_by(Measurement.name)):
-        for version, detail in zip(*lists(texts), strict=True):
-            found[version][name] = (found[version][name][0], detail)
+    found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
+    numbers = select(Measurement.name, Measurement.version, Measurement.value)
+    numbers = numbers.where(*of_all, Measurement.name.in_(_NUMBERS))
+    for name, version, value in session.connection().execute(numbers).all():
+        found[name][version] = value
+    documents = select(Measurement.name, *listed(Measurement.version, Measurement.detail))
+    documents = documents.where(*of_all, Measurement.name.in_(_DOCUMENTS)).group_by(Measurement.name)
+    for name, *texts in session.execute(documents):
+        found[name] = dict(zip(*lists(texts), strict=True))
     return found
 
 
-def _of_the_line(line: Sequence[_Told]) -> dict[str, Any]:
-    """Figures that the jobs of a line measured themselves."""
-    steps = line[1:]
+def _of_the_line(told: _Told, line: Sequence[int]) -> dict[str, Any]:
+    """Figures that the jobs of these versions measured themselves."""
+
+    def each(name: str, key: str) -> list[float | None]:
+        return [_number(told[name].get(version, {}).get(key)) for version in line]
+
     return {
-        "fwt_probe": matrix.mean(_forward(_detail(of, "knn_probe")) for of in steps),
-        "update_norm": [_number(_detail(of, "update_norm").get("backbone")) for of in steps],
-        "update_norm_head": [_number(_detail(of, "update_norm").get("head")) for of in steps],
-        "update_norm_relative": [_number(_detail(of, "update_norm").get("relative")) for of in steps],
-        "drift": [of.get("drift", _NOTHING)[0] for of in steps],
-        "predicted_loss_rise": [_number(_detail(of, "forecast").get("predicted")) for of in steps],
-        "measured_loss_rise": [_number(_detail(of, "forecast").get("measured")) for of in steps],
+        "fwt_probe": matrix.mean(_forward(told["knn_probe"].get(version, {})) for version in line),
+        "update_norm": each("update_norm", "backbone"),
+        "update_norm_head": each("update_norm", "head"),
+        "update_norm_relative": each("update_norm", "relative"),
+        "drift": [told["drift"].get(version) for version in line],
+        "predicted_loss_rise": each("forecast", "predicted"),
+        "measured_loss_rise": each("forecast", "measured"),
     }
 
 
-def _of_the_last(session: Session, model: Model, version: int, told: _Told) -> dict[str, Any]:
+def _of_the_last(
+    session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Figures that are told of the asked version alone, by task."""
     query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
         Measurement.model_id == model.id,
@@ -149,7 +156,6 @@ def _of_the_last(session: Session, model: Model, version: int, told: _Told) -> d
     by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
     changes = (counts for _, counts in by_task.get("changes", []))
     lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
-    probe = _detail(told, "knn_probe")
     return {
         "regression_rate": lost,
         "improvement_rate": gained,
@@ -164,25 +170,24 @@ def _of_the_last(session: Session, model: Model, version: int, told: _Told) -> d
     }
 
 
-def _anytime(session: Session, model: Model, line: Sequence[int]) -> list[list[dict[str, Any]] | None]:
-    """Of each version of a line the mean accuracies by task; None where the job did not measure them."""
-    query = (
-        select(Measurement.version, Measurement.task, Measurement.value)
-        .select_from(Version)
-        .join(Measurement, Measurement.version == Version.number)
-        .where(Version.model_id == model.id, Measurement.model_id == model.id, Measurement.name == "adp")
-        .order_by(Measurement.version, Measurement.task)
+def _anytime(
+    session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
+) -> list[list[dict[str, Any]] | None]:
+    """Of each of these versions the mean accuracies by task; None where the job did not measure them.
+
+    known: versions whose jobs did.
+    """
+    found: dict[int, list[dict[str, Any]]] = {version: [] for version in line if version in known}
+    query = select(Measurement.version, Measurement.task, Measurement.value).order_by(Measurement.task)
+    query = query.where(
+        Measurement.model_id == model.id, Measurement.name == "adp", Measurement.task > ALL_TASKS
     )
-    found: dict[int, list[dict[str, Any]]] = {}
-    for version, task, mean in session.connection().execute(query):
-        of_version = found.setdefault(version, [])
-        if task != ALL_TASKS:
-            of_version.append({"task": task, "accuracy": mean})
-    return [found.get(number) for number in line[1:]]
-
-
-def _detail(told: _Told, name: str) -> dict[str, Any]:
-    return told.get(name, _NOTHING)[1] or {}
+    versions = list(found)
+    for start in range(0, len(versions), AT_ONCE):
+        part = query.where(Measurement.version.in_(versions[start : start + AT_ONCE]))
+        for version, task, mean in session.connection().execute(part).all():
+            found[version].append({"task": task, "accuracy": mean})
+    return [found.get(version) for version in line]
 
 
 def _forward(probe: Mapping[str, Any]) -> float | None:

@@ -96,7 +96,7 @@ def _fill(connection: sa.Connection, model: str, scenario: str) -> None:
         cells = _cells(connection, model, number)
         _set_best(connection, model, number, before.keys() & cells.keys(), before)
         told = _figures(manifest["tasks"], cells, before, scenario)
-        rows += [(name, 0, value, None) for name, value in told.items() if value is not None]
+        rows.append(("row", 0, told["last"], told))
         _add(connection, model, number, rows)
         if number in last_child:
             best_of[number] = _best(manifest["tasks"], cells, before)
