@@ -6,12 +6,13 @@ it together again. So the figures of many versions are read without the rest, an
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from core.db.lists import listed, lists
 from core.db.tables import Measurement
 
 NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
@@ -72,20 +73,26 @@ def without_figures(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def add(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:
     """Write the rows of a version."""
     of = {"model_id": model_id, "version": version}
-    values = [{**of, **asdict(row)} for row in found]
+    values = [
+        {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail} for row in found
+    ]
     if values:
-        session.execute(insert(Measurement), values)
+        session.connection().execute(insert(Measurement), values)
 
 
 def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
     """The documents of some versions of a model, by number and name."""
     table = Measurement
-    query = select(table.version, table.name, table.task, table.value, table.detail).where(
-        table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES)
-    )
+    of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES))
     found: dict[int, list[Measured]] = {number: [] for number in numbers}
-    for version, *row in session.execute(query):
+    of_all = select(table.version, table.name, table.task, table.value, table.detail)
+    for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         found[version].append(Measured(*row))
+    by_task = select(table.version, table.name, *listed(table.task, table.detail))
+    by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
+    for version, name, *texts in session.execute(by_task):
+        told = zip(*lists(texts), strict=True)
+        found[version] += [Measured(name, task, None, detail) for task, detail in told]
     return {number: documents(of_one) for number, of_one in found.items()}
 
 

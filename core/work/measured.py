@@ -30,7 +30,7 @@ def write_measured(
     rows = [_row(model, version.number, cell, best.get(cell.task)) for cell in new]
     rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values())
     if rows:
-        session.execute(insert(Result), rows)
+        session.connection().execute(insert(Result), rows)
     keep_figures(session, version, cells, model.scenario)
     told = (row for row in measurements.rows(found.document) if row.task not in deleted)
     measurements.add(session, model.id, version.number, told)
