@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -42,18 +42,6 @@ class Window:
 WHOLE = Window()
 
 
-class _Found(NamedTuple):
-    """A version as it is read; `started_at` and `finished_at` are its job's."""
-
-    number: int
-    task: int | None
-    parent: int | None
-    status: str
-    bytes: int
-    started_at: float | None
-    finished_at: float | None
-
-
 def model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
 ) -> dict[str, Any]:
@@ -69,37 +57,29 @@ def model_metrics(
     with db.read() as session:
         owner = find_model(session, actor, model)
         asked = find_version(session, owner, version)
-        found = _versions(session, owner)
-        first = first_cells(session, owner)
-        learned = sorted({v.task for v in found if v.task is not None})
+        published, first = _versions(session, owner), first_cells(session, owner)
+        learned = sorted({one.row.task for one in published.values() if one.row.task is not None})
         tasks = _tasks(session, owner, learned)
-        published = {
-            v.number: Published(
-                matrix.Row(v.number, v.task, v.parent), v.bytes, _seconds(v.started_at, v.finished_at)
-            )
-            for v in found
-        }
         own = tuple(taught(asked.manifest))
         try:
             figures = summary(session, owner, asked.number, own, published, tasks, first)
         except KeyError as error:
             raise NotFound(f"Version {asked.number} has an ancestor that is not there: {error}.") from error
-        rows = [v for v in found if window.versions[0] <= v.number <= window.versions[1]]
+        rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
         columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
         sizes = {task: total for (_, task), (_, total) in first.items()}
         return {
             "version": asked.number,
-            "rows": [
-                {"version": v.number, "task": v.task, "parent": v.parent, "status": v.status} for v in rows
-            ],
+            "rows": [_row(published[number]) for number in rows],
             "columns": [_column(tasks.get(n), n, sizes.get(n, 0)) for n in columns],
-            "accuracy_matrix": _matrix(session, owner, [v.number for v in rows], columns),
+            "accuracy_matrix": _matrix(session, owner, rows, columns),
             "summary": figures,
             "definitions": matrix.DEFINITIONS,
         }
 
 
-def _versions(session: Session, model: Model) -> list[_Found]:
+def _versions(session: Session, model: Model) -> dict[int, Published]:
+    """By rising number."""
     columns = (Version.number, Version.task_number, Version.parent, Version.status, Version.bytes)
     query = (
         select(*columns, Job.started_at, Job.finished_at)
@@ -107,7 +87,10 @@ def _versions(session: Session, model: Model) -> list[_Found]:
         .where(Version.model_id == model.id)
         .order_by(Version.number)
     )
-    return [_Found(*row) for row in session.connection().execute(query).all()]
+    return {
+        number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
+        for number, task, parent, status, size, start, end in session.connection().execute(query).all()
+    }
 
 
 def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
@@ -136,6 +119,11 @@ def _matrix(
             if task in place:
                 rows[version][place[task]] = correct / total
     return list(rows.values())
+
+
+def _row(version: Published) -> dict[str, Any]:
+    row = version.row
+    return {"version": row.version, "task": row.task, "parent": row.parent, "status": version.status}
 
 
 def _column(task: Learned | None, number: int, measured: int) -> dict[str, Any]:

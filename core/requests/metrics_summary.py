@@ -33,9 +33,10 @@ class Learned(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A version with the bytes of its parts, and the seconds that its job took."""
+    """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
     row: matrix.Row
+    status: str
     bytes: int
     seconds: float | None
 
