@@ -23,3 +23,13 @@ def json_answer(
 def queued(job: Mapping[str, Any]) -> Response:
     """The 202 of a job that was queued again: where it is, and when to look."""
     return json_answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
+
+
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
+    if not if_none_match:
+        return False
+    if if_none_match == tag:
+        return True
+    names = [name.strip() for name in if_none_match.split(",")]
+    return "*" in names or tag in names or f"W/{tag}" in names

@@ -45,6 +45,7 @@ from core.db.tables import (
     Export,
     Job,
     Key,
+    Measurement,
     Model,
     Owner,
     Part,
@@ -79,9 +80,16 @@ FAILED_GATE = {
 MANIFEST = {
     "format": 1, "scenario": "class", "architecture": {"name": "small-cnn"}, "classes": ["cat", "dog"], "heads": [],
     "image": {"size": 32, "channels": 3}, "network": {"family": "plain"}, "recipe": RECIPE, "threads": 1,
-    "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1}, "drift": 2.5,
+    "update_norm": None, "drift": None,
     "environment": {"torch": "2.13.0", "cpu_capability": "AVX2", "threads": 1, "device": "cpu"},
 }  # fmt: skip
+
+
+MEASURED = (
+    ("update_norm", 1.2, {"backbone": 1.2, "head": 0.8, "relative": 0.1}), ("drift", 2.5, None),
+    ("row", 0.83, {"last": 0.83, "forgetting": 0.01}),
+)  # fmt: skip
+"""Name, value and detail of each version's measurements."""
 
 
 @dataclass(frozen=True)
@@ -358,7 +366,14 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
         (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
         model_id=model, version=S.version, task=other.c.number, correct=100 + (S.version + other.c.number) % 50,
         total=literal(150), per_class=_json({"cat": [60, 75], "dog": [55, 75]}),
+        best=case((other.c.version < S.version, literal(149 / 150))),
     )  # fmt: skip
+    for name, value, detail in MEASURED:
+        yield _filled(
+            Measurement, _series, done,
+            model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
+            **({} if detail is None else {"detail": _json(detail)}),
+        )  # fmt: skip
     yield _filled(
         Export, _series, done & (S.n % 50 == 0),
         version_id=_id("ver", S.n), format=literal("safetensors"), sha256=_digest("9", S.n), bytes=literal(990_000),

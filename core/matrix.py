@@ -249,15 +249,21 @@ def degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[i
 
 
 def unmeasured(
-    stages: Stages, per_class: ClassCells, classes: Mapping[int, Collection[str]]
+    stages: Stages,
+    per_class: ClassCells,
+    classes: Mapping[int, Collection[str]],
+    ever: Collection[int] | None = None,
 ) -> list[dict[str, Any]]:
     """Learned classes that have no test image: {"task", "class"}, in order.
 
     Of tasks that the version was measured on, and of those that no version ever was: they had no test image. A task
     that was measured when learned, and whose test images are gone since, is not listed.
+
+    ever: tasks that some version was measured on; None: those of `per_class`.
     """
     version, heads = stages.line[-1].version, stages.scenario == "task"
-    ever = {task for (_, task), counts in per_class.items() if any(total for _, total in counts.values())}
+    if ever is None:
+        ever = {task for (_, task), counts in per_class.items() if any(total for _, total in counts.values())}
     measured = {task: per_class[version, task] for task in stages.learned if (version, task) in per_class}
     tested = {
         (task if heads else None, label)
@@ -288,11 +294,24 @@ def summary(
 
     Args:
         scenario: data, task or class.
+        per_class, joint, reference: see `figures`.
+    """
+    return figures(Stages(rows, cells, version, scenario), per_class, joint, reference)
+
+
+def figures(
+    stages: Stages,
+    per_class: ClassCells | None = None,
+    joint: Sequence[float | None] | None = None,
+    reference: Sequence[float | None] | None = None,
+) -> dict[str, Any]:
+    """The figures of the last of these stages.
+
+    Args:
         per_class: for `macro`.
         joint, reference: of models trained jointly, see `Stages.gap` and `Stages.intransigence`.
     """
-    stages = Stages(rows, cells, version, scenario)
-    last = stages.last
+    last, by_stage = stages.last, stages.by_stage()
     gap = None if joint is None else stages.gap(joint)
     lag = None if reference is None else stages.intransigence(reference)
     return {
@@ -300,8 +319,8 @@ def summary(
         "pooled": stages.pooled(last),
         "macro": stages.macro(last, per_class or {}),
         "last": stages.primary(last),
-        "by_stage": stages.by_stage(),
-        "average_incremental": mean(stages.by_stage()),
+        "by_stage": by_stage,
+        "average_incremental": mean(by_stage),
         "bwt": stages.bwt(),
         "fwt": stages.fwt(),
         "forgetting": stages.forgetting(last),

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.answers import json_answer, queued
+from api.answers import json_answer, matches, queued
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -270,16 +270,6 @@ def _point(event: EventRow) -> Json | None:
 def show_event(event: EventRow) -> dict[str, Any]:
     """An event in the contract's shape."""
     return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
-
-
-def matches(if_none_match: str, tag: str) -> bool:
-    """Whether `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
-    if not if_none_match:
-        return False
-    if if_none_match == tag:
-        return True
-    names = [name.strip() for name in if_none_match.split(",")]
-    return "*" in names or tag in names or f"W/{tag}" in names
 
 
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:

@@ -136,6 +136,7 @@ class MetricsOut(Shape):
     """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
 
     A row is a version `{version, task, parent, status}`, held ones among them; a column a task `{task, name, classes, n}`.
+    In a window only its rows, columns and cells are there; `summary` is of all.
     """
 
     version: int

@@ -413,6 +413,26 @@ class Result(Table):
     correct: Mapped[int]
     total: Mapped[int]
     per_class: Mapped[Json]  # {label: [correct, total]}
+    best: Mapped[float | None]  # of the version's ancestors since they learned the task; null where none has
+    # Of each task what was measured before it was learned, and when: a few cells of a large matrix.
+    __table_args__ = (
+        _partial("ix_results_first", "model_id", "version", "task", "correct", "total", where="best IS NULL"),
+    )
+
+
+class Measurement(Table):
+    """One figure of a version beside the accuracy matrix, see core.db.measurements."""
+
+    __tablename__ = "measurements"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(20), primary_key=True)
+    task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together
+    value: Mapped[float | None]
+    detail: Mapped[Any] = mapped_column(
+        JSON(none_as_null=True), nullable=True
+    )  # what the manifest tells beside it
+    __table_args__ = (_partial("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),)
 
 
 class Idempotency(Table):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.line.coverage import Lost
-from core.matrix import Cells, Row, summary
 
 LIMITS = ("max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise")
 
@@ -33,30 +32,33 @@ class Place:
     may_lose: bool = False
 
 
-def verdict(
-    gate: Mapping[str, Any],
-    rows: list[Row],
-    cells: Cells,
-    version: int,
-    scenario: str,
-    place: Place,
-    predicted_rise: float | None = None,
-) -> dict[str, Any]:
-    """Judge `version` by the model's gate: `{"passed", "checks": [{name, limit, value, passed}]}`.
+@dataclass(frozen=True)
+class Figures:
+    """What is measured of a version.
+
+    Attributes:
+        forgetting, acc: of its row of the accuracy matrix.
+        new_task: accuracy on its own task.
+        predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
+    """
+
+    forgetting: float | None = None
+    new_task: float | None = None
+    acc: float | None = None
+    predicted_rise: float | None = None
+
+
+def verdict(gate: Mapping[str, Any], figures: Figures, place: Place) -> dict[str, Any]:
+    """Judge a version by the model's gate: `{"passed", "checks": [{name, limit, value, passed}]}`.
 
     The check `lost_tasks` also names `tasks` and `classes`; its value is the number of tasks. Of `parent_rolled_back`
     the value is the version's parent, and the limit the version that the line goes on from.
-
-    predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
     """
-    figures = summary(rows, cells, version, scenario)
-    own = next(row.task for row in rows if row.version == version)
-    correct, total = cells.get((version, own), (0, 0)) if own is not None else (0, 0)
     values = {
-        "max_forgetting": figures["forgetting"],
-        "min_new_task": correct / total if total else None,
-        "min_acc": figures["acc"],
-        "max_predicted_loss_rise": predicted_rise,
+        "max_forgetting": figures.forgetting,
+        "min_new_task": figures.new_task,
+        "min_acc": figures.acc,
+        "max_predicted_loss_rise": figures.predicted_rise,
     }
     checks = []
     for name, value in values.items():

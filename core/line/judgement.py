@@ -1,42 +1,36 @@
 """The verdict on a version from what is stored: its measurements, its model's gate, and where tasks stand now."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db.tables import Job, Model, Result, Version
-from core.line.ancestors import ancestors
+from core.db.measurements import ALL_TASKS
+from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
-from core.line.gate import Place, verdict
-from core.matrix import Row
+from core.line.gate import Figures, Place, verdict
+from core.line.row import row_of
+from core.matrix_row import row_figures
 
 
 def judge(session: Session, model: Model, version: Version) -> dict[str, Any]:
     """Judge a version by the gate of its job: a change of the model's counts for later tasks."""
-    line = ancestors(session, model.id, version.number)
-    rows = [Row(v.number, v.task_number, v.parent, tuple(taught(v.manifest))) for v in line]
-    query = select(Result).where(
-        Result.model_id == model.id, Result.version.in_([row.version for row in rows])
-    )
-    cells = {(r.version, r.task): (r.correct, r.total) for r in session.scalars(query)}
+    tasks = taught(version.manifest)
+    row = row_of(session, model.id, version.number)
+    found = row_figures(tasks, row, model.scenario)
+    own = row.get(version.task_number or 0)
+    rise = predicted_rise(session, model.id, version.number)
+    figures = Figures(found.forgetting, own.accuracy if own else None, found.acc, rise)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = model.gate if job is None or job.gate is None else job.gate
-    again = job is not None and job.again
-    lacks = lost(session, model, taught(version.manifest), again=again)
+    lacks = lost(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
-    place = Place(parent, model.head, lacks, model.allow_lost_classes)
-    return verdict(
-        limits or {}, rows, cells, version.number, model.scenario, place, predicted_rise(version.manifest)
-    )
+    return verdict(limits or {}, figures, Place(parent, model.head, lacks, model.allow_lost_classes))
 
 
-def predicted_rise(manifest: Mapping[str, Any]) -> float | None:
+def predicted_rise(session: Session, model_id: str, version: int) -> float | None:
     """Of the earlier tasks' mean loss, where the method forecasts it; infinite where it was no finite number."""
-    forecast = manifest.get("forecast")
-    if not forecast:
+    found = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
+    if found is None:
         return None
-    value = forecast.get("predicted")
-    return float(value) if isinstance(value, int | float) else math.inf
+    return math.inf if found.value is None else found.value

@@ -1,82 +1,132 @@
-"""The accuracy matrix of a model and the summary of one of its versions."""
+"""The accuracy matrix of a model, whole or a window of it, and the summary of one of its versions."""
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from core import matrix
+from core.db.lists import listed, lists
 from core.db.session import Database
-from core.db.tables import Job, Result, Task, Version
-from core.errors import NotFound
+from core.db.tables import Job, Model, Result, Task, Version
+from core.errors import Invalid, NotFound
 from core.line.coverage import taught
 from core.requests.actor import Actor, find_model
+from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cells, summary
 from core.requests.versions import find_version
 
+_LAST = 2**31 - 1
 
-def model_metrics(db: Database, actor: Actor, model: str, *, version: str) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Window:
+    """The part of the matrix that is shown: versions and tasks by number, the first and the last.
+
+    Raises:
+        Invalid: the first is behind the last.
+    """
+
+    versions: tuple[int, int] = (0, _LAST)
+    tasks: tuple[int, int] = (0, _LAST)
+
+    def __post_init__(self) -> None:
+        for name, (first, last) in (("from` and `to", self.versions), ("tasks", self.tasks)):
+            if first > last:
+                raise Invalid(
+                    f"The window `{name}` begins at {first} and ends at {last}: name the lower number first."
+                )
+
+
+WHOLE = Window()
+
+
+def model_metrics(
+    db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
+) -> dict[str, Any]:
     """Rows (versions), columns (learned tasks), accuracy matrix and the summary of `version`.
 
     Args:
         version: number or alias whose ancestors the summary follows.
+        window: rows and columns to show. The summary is of all.
 
     Raises:
         NotFound: no such model or version.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        asked = find_version(session, owner, version).number
-        found = session.execute(
-            select(Version, Job.started_at, Job.finished_at)
-            .outerjoin(Job, Job.id == Version.job_id)
-            .where(Version.model_id == owner.id)
-            .order_by(Version.number)
-        ).all()
-        rows = [matrix.Row(v.number, v.task_number, v.parent, tuple(taught(v.manifest))) for v, _, _ in found]
-        statuses = {v.number: v.status for v, _, _ in found}
-        manifests = {v.number: v.manifest for v, _, _ in found}
-        costs = {v.number: (v.bytes, _seconds(start, end)) for v, start, end in found}
-        learned = sorted({row.task for row in rows if row.task is not None})
-        tasks = {
-            task.number: task
-            for task in session.scalars(select(Task).where(Task.model_id == owner.id))
-            if task.number in set(learned)
+        asked = find_version(session, owner, version)
+        published, first = _versions(session, owner), first_cells(session, owner)
+        learned = sorted({one.row.task for one in published.values() if one.row.task is not None})
+        tasks = _tasks(session, owner, learned)
+        own = tuple(taught(asked.manifest))
+        try:
+            figures = summary(session, owner, asked.number, own, published, tasks, first)
+        except KeyError as error:
+            raise NotFound(f"Version {asked.number} has an ancestor that is not there: {error}.") from error
+        rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
+        columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
+        sizes = {task: total for (_, task), (_, total) in first.items()}
+        return {
+            "version": asked.number,
+            "rows": [_row(published[number]) for number in rows],
+            "columns": [_column(tasks.get(n), n, sizes.get(n, 0)) for n in columns],
+            "accuracy_matrix": _matrix(session, owner, rows, columns),
+            "summary": figures,
+            "definitions": matrix.DEFINITIONS,
         }
-        cells: dict[tuple[int, int], tuple[int, int]] = {}
-        per_class: dict[tuple[int, int], dict[str, list[int]]] = {}
-        sizes: dict[int, int] = {}
-        for cell in session.scalars(select(Result).where(Result.model_id == owner.id)):
-            cells[cell.version, cell.task] = (cell.correct, cell.total)
-            per_class[cell.version, cell.task] = cell.per_class
-            sizes[cell.task] = cell.total
-        columns = [_column(tasks.get(n), n, sizes.get(n, 0)) for n in learned]
-        classes = {number: list(task.classes) for number, task in tasks.items()}
-        scenario = owner.scenario
-    try:
-        stages = matrix.Stages(rows, cells, asked, scenario)
-        figures = {
-            **matrix.summary(rows, cells, asked, scenario, per_class=per_class),
-            **_of_manifests([manifests[row.version] for row in stages.line]),
-            "seconds": [costs[row.version][1] for row in stages.line[1:]],
-            "bytes": [costs[row.version][0] for row in stages.line[1:]],
-            "degenerate": matrix.degenerate(stages, classes),
-            "unmeasured_classes": matrix.unmeasured(stages, per_class, classes),
-        }
-    except KeyError as error:
-        raise NotFound(f"Version {asked} has an ancestor that is not there: {error}.") from error
+
+
+def _versions(session: Session, model: Model) -> dict[int, Published]:
+    """By rising number."""
+    columns = (Version.number, Version.task_number, Version.parent, Version.status, Version.bytes)
+    query = (
+        select(*columns, Job.started_at, Job.finished_at)
+        .outerjoin(Job, Job.id == Version.job_id)
+        .where(Version.model_id == model.id)
+        .order_by(Version.number)
+    )
     return {
-        "version": asked,
-        "rows": [
-            {"version": r.version, "task": r.task, "parent": r.parent, "status": statuses[r.version]}
-            for r in rows
-        ],
-        "columns": columns,
-        "accuracy_matrix": matrix.accuracy_matrix(rows, learned, cells),
-        "summary": figures,
-        "definitions": matrix.DEFINITIONS,
+        number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
+        for number, task, parent, status, size, start, end in session.connection().execute(query).all()
     }
 
 
-def _column(task: Task | None, number: int, measured: int) -> dict[str, Any]:
+def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
+    of_model = Task.model_id == model.id
+    labels = lists(session.execute(select(*listed(Task.number, Task.classes)).where(of_model)).one())
+    classes = dict(zip(*labels, strict=True))
+    query = select(Task.number, Task.name, Task.n_held_out).where(of_model)
+    found = {number: (name, n) for number, name, n in session.connection().execute(query).all()}
+    return {n: Learned(found[n][0], classes[n], found[n][1]) for n in numbers if n in found}
+
+
+def _matrix(
+    session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
+) -> list[list[float | None]]:
+    """One list per version, one accuracy in [0, 1] or None per task."""
+    rows: dict[int, list[float | None]] = {version: [None] * len(tasks) for version in versions}
+    if not tasks:
+        return list(rows.values())
+    place = {task: at for at, task in enumerate(tasks)}
+    query = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+        Result.model_id == model.id, Result.task.between(tasks[0], tasks[-1]), Result.total > 0
+    )
+    for start in range(0, len(versions), AT_ONCE):
+        part = query.where(Result.version.in_(versions[start : start + AT_ONCE]))
+        for version, task, correct, total in zip(*lists(session.execute(part).one()), strict=True):
+            if task in place:
+                rows[version][place[task]] = correct / total
+    return list(rows.values())
+
+
+def _row(version: Published) -> dict[str, Any]:
+    row = version.row
+    return {"version": row.version, "task": row.task, "parent": row.parent, "status": version.status}
+
+
+def _column(task: Learned | None, number: int, measured: int) -> dict[str, Any]:
     if task is None:
         return {"task": number, "name": None, "classes": [], "n": measured}
     return {
@@ -87,64 +137,5 @@ def _column(task: Task | None, number: int, measured: int) -> dict[str, Any]:
     }
 
 
-def _of_manifests(line: list[dict[str, Any]]) -> dict[str, Any]:
-    """Figures that the job measured itself, from the manifests of a version's ancestors and its own."""
-    changes = (line[-1].get("changes") or {}).values()
-    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
-    return {
-        "fwt_probe": matrix.mean(_forward(manifest) for manifest in line[1:]),
-        "regression_rate": lost,
-        "improvement_rate": gained,
-        "update_norm": _norms(line, "backbone"),
-        "update_norm_head": _norms(line, "head"),
-        "update_norm_relative": _norms(line, "relative"),
-        "drift": [_number(manifest.get("drift")) for manifest in line[1:]],
-        "predicted_loss_rise": _rises(line, "predicted"),
-        "measured_loss_rise": _rises(line, "measured"),
-        "adp_mean": [_adp(manifest.get("adp")) for manifest in line[1:]],
-        "knn_probe": _probe(line[-1].get("knn_probe")),
-    }
-
-
-def _norms(line: list[dict[str, Any]], of: str) -> list[float | None]:
-    return [_number((manifest.get("update_norm") or {}).get(of)) for manifest in line[1:]]
-
-
-def _rises(line: list[dict[str, Any]], of: str) -> list[float | None]:
-    return [_number((manifest.get("forecast") or {}).get(of)) for manifest in line[1:]]
-
-
-def _adp(found: dict[str, Any] | None) -> list[dict[str, Any]] | None:
-    if not found:
-        return None
-    means = sorted((int(task), accuracy) for task, accuracy in found["mean"].items())
-    return [{"task": task, "accuracy": accuracy} for task, accuracy in means]
-
-
-def _forward(manifest: dict[str, Any]) -> float | None:
-    """Probe accuracy of a version's parent on the new task, minus that of version 0."""
-    before = (manifest.get("knn_probe") or {}).get("before") or {}
-    parent, base = _share(before.get("parent")), _share(before.get("base"))
-    return None if parent is None or base is None else parent - base
-
-
-def _probe(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    if not found:
-        return None
-    tasks = sorted((int(task), counts) for task, counts in found["tasks"].items())
-    return {
-        "accuracy": _share(found["all"]),
-        "per_task": [{"task": task, "accuracy": _share(counts)} for task, counts in tasks],
-    }
-
-
-def _share(counts: list[int] | None) -> float | None:
-    return counts[0] / counts[1] if counts and counts[1] else None
-
-
 def _seconds(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core import damage
+from core.db import measurements
 from core.db.references import by_model
 from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
@@ -146,11 +147,16 @@ def show(session: Session, model: Model, versions: Sequence[Version]) -> list[di
     parts = _parts(session, [v.id for v in versions])
     first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
     rows = _accuracy(session, model, [v.number for v in versions])
-    return [_show(version, parts[version.id], first, rows[version.number]) for version in versions]
+    figures = measurements.of_versions(session, model.id, [v.number for v in versions])
+    return [_show(v, parts[v.id], first, rows[v.number], figures[v.number]) for v in versions]
 
 
 def _show(
-    version: Version, parts: Sequence[Part], first: Mapping[str, int], accuracy: list[float | None]
+    version: Version,
+    parts: Sequence[Part],
+    first: Mapping[str, int],
+    accuracy: list[float | None],
+    figures: Mapping[str, Any],
 ) -> dict[str, Any]:
     return {
         "id": version.id,
@@ -176,7 +182,7 @@ def _show(
         "bytes": version.bytes,
         "bytes_new": version.bytes_new,
         "accuracy": accuracy,
-        "manifest": version.manifest,
+        "manifest": {**version.manifest, **figures},
         "created_at": rfc3339(version.created_at),
     }
 

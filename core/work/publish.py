@@ -17,10 +17,10 @@ from sqlalchemy.orm import Session
 from core.damage import Marks
 from core.db import job_log, references, stored_bytes
 from core.db.jobs import move
+from core.db.measurements import without_figures
 from core.db.session import Database
 from core.db.states import Action, after
 from core.db.tables import Job, Model, Part, Task, Version
-from core.db.tables import Result as ResultRow
 from core.ids import new_id
 from core.kill_points import reached
 from core.line import line, words
@@ -30,6 +30,7 @@ from core.store import Blobs, Store
 from core.work import anytime, retention, snapshots
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
+from core.work.measured import write_measured
 from core.work.result import JobResult, PartFile, read
 
 
@@ -103,9 +104,8 @@ def _transaction(
         now = db.now(session)
         number = model.next_version
         model.next_version = number + 1
-        found = found.without(_deleted(session, model))
-        _measure(session, model, claim.parent_version, number, found)
         version = _version(session, model, task, job, number, found, stored, now)
+        write_measured(session, model, version, found, _deleted(session, model))
         version.gate = judge(session, model, version)
         version.warnings = _lacks(session, model, version)
         if version.gate["passed"]:
@@ -163,29 +163,6 @@ def _deleted(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _measure(session: Session, model: Model, parent: int, number: int, found: JobResult) -> None:
-    """Write the measured cells; a cell that is there stays."""
-    numbers = {"base": 0, "parent": parent, "new": number}
-    known = select(ResultRow.version, ResultRow.task).where(ResultRow.model_id == model.id)
-    there = {(version, task) for version, task in session.execute(known)}
-    for cell in found.measured:
-        key = (numbers[cell.version], cell.task)
-        if key in there:
-            continue
-        there.add(key)
-        session.add(
-            ResultRow(
-                model_id=model.id,
-                version=key[0],
-                task=key[1],
-                correct=cell.correct,
-                total=cell.total,
-                per_class=cell.per_class,
-            )
-        )
-    session.flush()
-
-
 def _version(
     session: Session,
     model: Model,
@@ -200,6 +177,9 @@ def _version(
     parent = line.version_of(session, model, job.parent_version or 0)
     base = line.version_of(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
+    described = [part.describe() for part in stored]
+    tasks = with_task(parent.manifest, task.number)
+    content = manifest(model, task, job, base, found.document, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
     known = set(
         session.execute(
@@ -222,16 +202,7 @@ def _version(
         status="held",
         gate={"passed": False, "checks": []},
         created_at=now,
-        manifest=manifest(
-            model,
-            task,
-            job,
-            base,
-            found.document,
-            [part.describe() for part in stored],
-            number,
-            with_task(parent.manifest, task.number),
-        ),
+        manifest=without_figures(content),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in known),
     )

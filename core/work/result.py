@@ -5,7 +5,6 @@ The child is our own code but another process, so its answer is checked before i
 
 import json
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,21 +47,6 @@ class JobResult:
     def warnings(self) -> list[str]:
         return [str(text) for text in self.document.get("warnings", [])]
 
-    def without(self, tasks: Collection[int]) -> "JobResult":
-        """The same without what was measured on the images of these tasks."""
-        gone = {str(task) for task in tasks}
-        document = dict(self.document)
-        if document.get("changes"):
-            document["changes"] = _kept(document["changes"], gone)
-        if probe := document.get("knn_probe"):
-            document["knn_probe"] = {**probe, "tasks": _kept(probe["tasks"], gone)}
-        if forecast := document.get("forecast"):
-            document["forecast"] = {**forecast, "tasks": _kept(forecast["tasks"], gone)}
-        if adp := document.get("adp"):
-            curve = [{**point, "accuracy": _kept(point["accuracy"], gone)} for point in adp["curve"]]
-            document["adp"] = {"mean": _kept(adp["mean"], gone), "curve": curve}
-        return JobResult(document, self.parts, [m for m in self.measured if m.task not in tasks])
-
 
 def read(folder: Path) -> JobResult:
     """Read and check a result folder.
@@ -96,10 +80,6 @@ def read_parts(folder: Path) -> tuple[dict[str, Any], list[PartFile]]:
 
 def _incomplete(error: Exception) -> ValueError:
     return ValueError(f"The job left no complete result: {type(error).__name__} {error}.")
-
-
-def _kept(by_task: dict[str, Any], gone: set[str]) -> dict[str, Any]:
-    return {task: value for task, value in by_task.items() if task not in gone}
 
 
 def _part(folder: Path, part: dict[str, Any]) -> PartFile:

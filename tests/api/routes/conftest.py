@@ -10,12 +10,15 @@ import pytest
 from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
+from core.db.measurements import without_figures
 from core.db.migrate import upgrade
 from core.db.session import Database
-from core.db.tables import Alias, AliasMove, Model, Part, Result, Task, Version
+from core.db.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
 from core.settings import Settings
 from core.store import Blobs
+from core.work.measured import write_measured
+from core.work.result import JobResult, Measured
 
 Publish = Callable[..., int]
 
@@ -86,7 +89,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                     "classes": ["cat", "dog"],
                     "heads": [],
                     "parts": stored,
-                    **(manifest or {}),
+                    **without_figures(manifest or {}),
                 },
                 bytes=sum(p["bytes"] for p in stored),
                 bytes_new=0,
@@ -96,17 +99,11 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             session.flush()
             for position, part in enumerate(stored):
                 session.add(Part(version_id=version.id, position=position, **part))
-            for task, (correct, total) in (cells or {}).items():
-                session.add(
-                    Result(
-                        model_id=row.id,
-                        version=number,
-                        task=task,
-                        correct=correct,
-                        total=total,
-                        per_class=(per_class or {}).get(task, {}),
-                    )
-                )
+            measured = [
+                Measured("new", task, *counts, (per_class or {}).get(task, {}))
+                for task, counts in (cells or {}).items()
+            ]
+            write_measured(session, row, version, JobResult(manifest or {}, [], measured), ())
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
                 session.add(

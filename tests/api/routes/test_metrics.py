@@ -132,3 +132,31 @@ def test_each_step_has_its_bytes_and_seconds(client, model, publish):
     sizes = [client.get(f"/v1/models/{model}/versions/{n}").json()["bytes"] for n in (1, 2)]
     assert summary["seconds"] == [None, 2.5]
     assert summary["bytes"] == sizes
+
+
+def test_a_window_shows_some_rows_and_columns_and_the_whole_summary(client, model, publish):
+    for task in range(1, 5):
+        publish(model, cells={number: (number, 10) for number in range(1, task + 1)})
+    whole = client.get(f"/v1/models/{model}/metrics").json()
+    part = client.get(f"/v1/models/{model}/metrics?from=2&to=3&tasks=2,4").json()
+    assert [row["version"] for row in part["rows"]] == [2, 3]
+    assert [column["task"] for column in part["columns"]] == [2, 3, 4]
+    assert part["accuracy_matrix"] == [[0.2, None, None], [0.2, 0.3, None]]
+    assert (part["version"], part["summary"]) == (4, whole["summary"])
+
+
+@pytest.mark.parametrize("window", ["from=3&to=2", "tasks=3,2", "tasks=3", "tasks=a,b", "from=-1", "to=x"])
+def test_a_window_that_is_none_is_refused_with_what_to_send(client, model, window):
+    answer = client.get(f"/v1/models/{model}/metrics?{window}")
+    assert answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    assert window.partition("=")[0] in answer.text
+
+
+def test_metrics_that_did_not_change_are_answered_by_their_tag_alone(client, model, publish):
+    publish(model, cells={1: (9, 10)})
+    url = f"/v1/models/{model}/metrics"
+    tag = client.get(url).headers["etag"]
+    again = client.get(url, headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    publish(model, cells={1: (9, 10), 2: (8, 10)})
+    assert client.get(url, headers={"If-None-Match": tag}).status_code == 200

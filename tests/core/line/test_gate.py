@@ -4,22 +4,21 @@ from typing import Any
 
 import pytest
 
+from core.db import measurements
 from core.line.coverage import Lost
-from core.line.gate import Place, verdict
+from core.line.gate import Figures, Place, verdict
 from core.line.judgement import predicted_rise
-from core.matrix import Row
+from tests.core.work.conftest import Desk
 
-ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1)]
-CELLS = {(1, 1): (9, 10), (2, 1): (7, 10), (2, 2): (8, 10)}
-
-
+FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
+"""Version → forgetting, accuracy on its own task, ACC."""
 ALWAYS = ("lost_tasks", "parent_rolled_back")
 
 
 def judged(
     gate: dict[str, Any], rise: float | None = None, version: int = 2, place: Place | None = None
 ) -> dict[str, Any]:
-    return verdict(gate, ROWS, CELLS, version, "class", place or Place(version - 1, version - 1), rise)
+    return verdict(gate, Figures(*FIGURES[version], rise), place or Place(version - 1, version - 1))
 
 
 def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -106,8 +105,11 @@ def test_a_forecast_that_is_no_finite_number_does_not_pass(rise: float) -> None:
         ({"forecast": {"predicted": None, "measured": 1.0, "tasks": {}}}, float("inf")),
     ],
 )
-def test_a_manifest_tells_its_forecast_and_that_it_was_not_finite(
-    document: dict[str, Any], rise: float | None
+def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
+    desk: Desk, document: dict[str, Any], rise: float | None
 ) -> None:
     """Results are read with null for what is no finite number."""
-    assert predicted_rise(document) == rise
+    model = desk.model()
+    with desk.db.write() as session:
+        measurements.add(session, model, 1, measurements.rows(document))
+        assert predicted_rise(session, model, 1) == rise

@@ -17,14 +17,18 @@ from bench.fill import PINNED, STOPPED, Size, fill, id_of
 from core.db import hot, references
 from core.db.session import Database
 from core.db.usage import measure_old
+from core.line.coverage import taught
+from core.line.judgement import judge
 from core.line.outlook import outlook
+from core.line.row import best_before
 from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, usage, versions
 from core.requests.actor import Actor, find_model
+from core.requests.versions import find_version
 from core.settings import Settings
 from core.work import claim, sweep
 
 FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
-LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results")
+LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results", "measurements")
 SMALL_INDEXES = (
     "ix_jobs_unfinished",
     "uq_jobs_model_id_leased",
@@ -88,6 +92,11 @@ READS: Reads = {
     "files": lambda db: versions.list_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
     "history": lambda db: aliases.history(db, OWNER, MODEL, "production", limit=3, cursor=None),
     "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
+    "a window of the matrix": lambda db: metrics.model_metrics(
+        db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
+    ),
+    "verdict": lambda db: judged(db),
+    "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
     "audit": lambda db: audit.list_audit(db, ADMIN, limit=3, cursor=None),
     "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
@@ -136,6 +145,18 @@ def ahead(db: Database, model: str) -> object:
 def in_use(db: Database) -> object:
     with db.read() as session:
         return references.used(session, ["0" * 64, "d" * 52 + "100000000000"])
+
+
+def judged(db: Database) -> object:
+    with db.read() as session:
+        model = find_model(session, OWNER, MODEL)
+        return judge(session, model, find_version(session, model, "latest"))
+
+
+def best(db: Database) -> object:
+    with db.read() as session:
+        version = find_version(session, find_model(session, OWNER, MODEL), "latest")
+        return best_before(session, version, taught(version.manifest))
 
 
 @pytest.fixture(
@@ -228,6 +249,20 @@ def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Data
 
     for db, size in zip(filled, (FEW, MANY), strict=True):
         asyncio.run(asked(db, size))
+
+
+def test_a_summary_reads_few_cells_of_the_matrix_and_each_by_an_index_of_its_own(
+    filled: list[Database],
+) -> None:
+    _, many = filled
+    lines = [
+        line
+        for statement, values in statements(many, READS["matrix"])
+        if statement.startswith("SELECT")
+        for line in plan(many, statement, values)
+    ]
+    for index in ("ix_results_first", "ix_measurements_all_tasks"):
+        assert any(index in line for line in lines), (index, lines)
 
 
 def test_walking_through_a_large_table_is_noticed(filled: list[Database]) -> None:

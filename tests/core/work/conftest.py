@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from core.db import measurements
 from core.db.session import Database
 from core.db.states import State
 from core.db.tables import (
@@ -195,6 +196,13 @@ class Desk:
                 table
             )
             return list(session.execute(query.order_by(getattr(table, key)) if key else query).scalars())
+
+    def manifests(self, model_id: str) -> list[dict[str, Any]]:
+        """Of the model's versions, as answers tell them."""
+        versions = self.all(Version, model_id=model_id)
+        with self.db.read() as session:
+            figures = measurements.of_versions(session, model_id, [v.number for v in versions])
+        return [{**v.manifest, **figures[v.number]} for v in versions]
 
     def aliases(self, model_id: str) -> dict[str, int]:
         return {alias.name: alias.version for alias in self.all(Alias, model_id=model_id)}

@@ -60,8 +60,7 @@ def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> 
 def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
     model = desk.model()
     learn(desk, model)
-    version = desk.all(Version, model_id=model)[1]
-    manifest = version.manifest
+    manifest = desk.manifests(model)[1]
     assert manifest["version"] == 1
     assert manifest["parent"] == 0
     assert manifest["init"] == {"kind": "random", "seed": 0}
@@ -123,7 +122,7 @@ def test_a_retry_after_the_commit_needs_no_result_folder(desk: Any) -> None:
     assert publish(desk.db, desk.store, claim, desk.folder / "gone").number == 1
 
 
-STEPS = ["_measure", "judge", "_version", "_end", "move", "hold"]
+STEPS = ["write_measured", "judge", "_version", "_end", "move", "hold"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -412,7 +411,7 @@ def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: A
     (result / "result.json").write_text(json.dumps(document))
     publish(desk.db, desk.store, desk.claim(), result)
     assert (2, 1) not in {(r.version, r.task) for r in desk.all(Result, model_id=model)}
-    manifest = desk.all(Version, model_id=model)[2].manifest
+    manifest = desk.manifests(model)[2]
     assert list(manifest["changes"]) == list(manifest["knn_probe"]["tasks"]) == ["2"]
 
 
@@ -423,7 +422,7 @@ def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     text = (result / "result.json").read_text().replace('"relative": 0.1', '"relative": NaN')
     (result / "result.json").write_text(text)
     publish(desk.db, desk.store, desk.claim(), result)
-    assert desk.all(Version, model_id=model)[1].manifest["update_norm"]["relative"] is None
+    assert desk.manifests(model)[1]["update_norm"]["relative"] is None
 
 
 @pytest.mark.parametrize("file", ["../../outside", "/etc/hostname", "parts/none"])

@@ -1,0 +1,131 @@
+"""What was measured of a version, as rows: one per figure, and one per task where the figure is told by task.
+
+A job's result and the manifest in an answer tell each figure as one document; `rows` takes it apart and `documents` puts
+it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
+`ROW` holds the figures that follow from the version's own row of the accuracy matrix; it is in no manifest.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from core.db.lists import listed, lists
+from core.db.tables import Measurement
+
+NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
+"""The figures that a manifest tells."""
+ROW = "row"
+"""The figures of a version's row: `{"last", "forgetting"}`."""
+ALL_TASKS = 0
+"""Stands for the task of what is told of all tasks together."""
+_TASKS = {"knn_probe": "tasks", "forecast": "tasks"}
+"""Where in a document the part by task is. All of `changes` is by task; `adp` is told by step and task."""
+_VALUE = {"update_norm": "backbone", "forecast": "predicted"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row; `value` is the figure that is shown first, `detail` what a manifest tells if that is more than a number."""
+
+    name: str
+    task: int
+    value: float | None
+    detail: Any = None
+
+
+def rows(figures: Mapping[str, Any]) -> list[Measured]:
+    """The rows of the documents among `figures`; none of a figure that is null or missing."""
+    found = []
+    for name in NAMES:
+        document = figures.get(name)
+        if document is None:
+            continue
+        rest, by_task = _apart(name, document)
+        detail = rest if isinstance(rest, dict) else None
+        found.append(Measured(name, ALL_TASKS, _number(rest, _VALUE.get(name)), detail))
+        found += [
+            Measured(name, int(task), _number(told, "mean" if name == "adp" else None), told)
+            for task, told in by_task.items()
+        ]
+    return found
+
+
+def documents(found: Iterable[Measured]) -> dict[str, Any]:
+    """The documents that these rows of one version come from, by name."""
+    rest: dict[str, Any] = {}
+    by_task: dict[str, dict[str, Any]] = {}
+    for row in found:
+        if row.task == ALL_TASKS:
+            rest[row.name] = row.value if row.detail is None else row.detail
+        else:
+            by_task.setdefault(row.name, {})[str(row.task)] = row.detail
+    return {name: _together(name, rest[name], by_task.get(name, {})) for name in NAMES if name in rest}
+
+
+def without_figures(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as it is stored beside its rows: null in place of each figure."""
+    return {key: None if key in NAMES else value for key, value in manifest.items()}
+
+
+def add(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:
+    """Write the rows of a version."""
+    of = {"model_id": model_id, "version": version}
+    values = [
+        {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail} for row in found
+    ]
+    if values:
+        session.connection().execute(insert(Measurement), values)
+
+
+def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
+    """The documents of some versions of a model, by number and name."""
+    table = Measurement
+    of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES))
+    found: dict[int, list[Measured]] = {number: [] for number in numbers}
+    of_all = select(table.version, table.name, table.task, table.value, table.detail)
+    for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
+        found[version].append(Measured(*row))
+    by_task = select(table.version, table.name, *listed(table.task, table.detail))
+    by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
+    for version, name, *texts in session.execute(by_task):
+        told = zip(*lists(texts), strict=True)
+        found[version] += [Measured(name, task, None, detail) for task, detail in told]
+    return {number: documents(of_one) for number, of_one in found.items()}
+
+
+def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
+    """What a document tells of all tasks, and of each."""
+    if name == "changes":
+        return {}, document
+    if name == "adp":
+        curve = document["curve"]
+        tasks = dict.fromkeys(document["mean"]) | dict.fromkeys(t for p in curve for t in p["accuracy"])
+        rest = {"curve": [{**point, "accuracy": {}} for point in curve]}
+        return rest, {
+            task: {"mean": document["mean"].get(task), "curve": [p["accuracy"].get(task) for p in curve]}
+            for task in tasks
+        }
+    if name in _TASKS:
+        return {**document, _TASKS[name]: {}}, document[_TASKS[name]]
+    return document, {}
+
+
+def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
+    told = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
+    if name == "changes":
+        return told
+    if name == "adp":
+        curve = [
+            {**point, "accuracy": {t: a for t, of in told.items() if (a := of["curve"][i]) is not None}}
+            for i, point in enumerate(rest["curve"])
+        ]
+        return {"mean": {t: of["mean"] for t, of in told.items() if of["mean"] is not None}, "curve": curve}
+    return {**rest, _TASKS[name]: told} if name in _TASKS else rest
+
+
+def _number(told: Any, key: str | None) -> float | None:
+    value = told.get(key) if isinstance(told, dict) else told
+    return float(value) if isinstance(value, int | float) else None

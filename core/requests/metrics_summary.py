@@ -1,0 +1,206 @@
+"""The figures of one version along its ancestors, as rows that are already there.
+
+Needed are the version's own row of the accuracy matrix, the first cells of each task, and what every version before has
+stored of its own row (`core.matrix_row`): not the matrix, which grows with the square of the versions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import literal_column, select
+from sqlalchemy.orm import Session
+
+from core import matrix
+from core.db.lists import listed, lists
+from core.db.measurements import ALL_TASKS, ROW
+from core.db.tables import Measurement, Model, Result
+from core.line.row import row_of
+from core.matrix_row import Cell, StoredStages
+
+_NUMBERS = ("drift", "adp")
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
+"""Figures that are told of every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
+
+
+class Learned(NamedTuple):
+    """A task that some version learned; `classes` are its labels with counts."""
+
+    name: str | None
+    classes: Mapping[str, int]
+    n_held_out: int | None
+
+
+class Published(NamedTuple):
+    """A version with its status, the bytes of its parts, and the seconds that its job took."""
+
+    row: matrix.Row
+    status: str
+    bytes: int
+    seconds: float | None
+
+
+_Told = Mapping[str, Mapping[int, Any]]
+"""Name of a figure → version → its number or document."""
+AT_ONCE = 500
+"""Versions of one statement: SQLite bounds the number of bound values."""
+
+
+def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
+    """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was ever measured."""
+    query = select(*listed(Result.version, Result.task, Result.correct, Result.total))
+    query = query.where(Result.model_id == model.id, Result.best.is_(None))
+    versions, tasks, correct, totals = lists(session.execute(query).one())
+    return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
+
+
+def summary(
+    session: Session,
+    model: Model,
+    version: int,
+    taught: tuple[int, ...],
+    published: Mapping[int, Published],
+    tasks: Mapping[int, Learned],
+    first: matrix.Cells,
+) -> dict[str, Any]:
+    """The figures of `version` by the names of `matrix.DEFINITIONS`.
+
+    Args:
+        taught: the tasks that the version was taught, in order.
+        published: all versions of the model, by number.
+        tasks: that were learned, by number.
+        first: see `first_cells`.
+
+    Raises:
+        KeyError: an ancestor of the version is not there.
+    """
+    rows = [one.row for one in published.values() if one.row.version != version]
+    rows.append(replace(published[version].row, tasks=taught))
+    row, per_class = _row(session, model, version)
+    told = _told(session, model)
+    stored = {n: (of["last"], of["forgetting"]) for n, of in told[ROW].items()}
+    stages = StoredStages(rows, first, row, stored, version, model.scenario)
+    line = [one.version for one in stages.line]
+    classes = {number: list(task.classes) for number, task in tasks.items()}
+    ever = {task for (_, task), (_, total) in first.items() if total}
+    return {
+        **matrix.figures(stages, per_class),
+        **_of_the_line(told, line[1:]),
+        **_of_the_last(session, model, version, told["knn_probe"].get(version)),
+        "adp_mean": _anytime(session, model, told["adp"], line[1:]),
+        "seconds": [published[number].seconds for number in line[1:]],
+        "bytes": [published[number].bytes for number in line[1:]],
+        "degenerate": matrix.degenerate(stages, classes),
+        "unmeasured_classes": matrix.unmeasured(stages, per_class, classes, ever),
+    }
+
+
+def _row(
+    session: Session, model: Model, version: int
+) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
+    """The version's cells by task, and their counts by class."""
+    query = select(*listed(Result.task, Result.per_class)).where(
+        Result.model_id == model.id, Result.version == version
+    )
+    tasks, per_class = lists(session.execute(query).one())
+    counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
+    return row_of(session, model.id, version), counts
+
+
+def _told(session: Session, model: Model) -> _Told:
+    """What the rows of all tasks together say."""
+    of_all = (
+        Measurement.model_id == model.id,
+        Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+    )
+    found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
+    numbers = select(Measurement.name, Measurement.version, Measurement.value)
+    numbers = numbers.where(*of_all, Measurement.name.in_(_NUMBERS))
+    for name, version, value in session.connection().execute(numbers).all():
+        found[name][version] = value
+    documents = select(Measurement.name, *listed(Measurement.version, Measurement.detail))
+    documents = documents.where(*of_all, Measurement.name.in_(_DOCUMENTS)).group_by(Measurement.name)
+    for name, *texts in session.execute(documents):
+        found[name] = dict(zip(*lists(texts), strict=True))
+    return found
+
+
+def _of_the_line(told: _Told, line: Sequence[int]) -> dict[str, Any]:
+    """Figures that the jobs of these versions measured themselves."""
+
+    def each(name: str, key: str) -> list[float | None]:
+        return [_number(told[name].get(version, {}).get(key)) for version in line]
+
+    return {
+        "fwt_probe": matrix.mean(_forward(told["knn_probe"].get(version, {})) for version in line),
+        "update_norm": each("update_norm", "backbone"),
+        "update_norm_head": each("update_norm", "head"),
+        "update_norm_relative": each("update_norm", "relative"),
+        "drift": [told["drift"].get(version) for version in line],
+        "predicted_loss_rise": each("forecast", "predicted"),
+        "measured_loss_rise": each("forecast", "measured"),
+    }
+
+
+def _of_the_last(
+    session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Figures that are told of the asked version alone, by task."""
+    query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
+        Measurement.model_id == model.id,
+        Measurement.version == version,
+        Measurement.name.in_(("changes", "knn_probe")),
+        Measurement.task > ALL_TASKS,
+    )
+    found = {name: lists(texts) for name, *texts in session.execute(query.group_by(Measurement.name))}
+    by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
+    changes = (counts for _, counts in by_task.get("changes", []))
+    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
+    return {
+        "regression_rate": lost,
+        "improvement_rate": gained,
+        "knn_probe": {
+            "accuracy": _share(probe["all"]),
+            "per_task": [
+                {"task": task, "accuracy": _share(counts)} for task, counts in by_task.get("knn_probe", [])
+            ],
+        }
+        if probe
+        else None,
+    }
+
+
+def _anytime(
+    session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
+) -> list[list[dict[str, Any]] | None]:
+    """Of each of these versions the mean accuracies by task; None where the job did not measure them.
+
+    known: versions whose jobs did.
+    """
+    found: dict[int, list[dict[str, Any]]] = {version: [] for version in line if version in known}
+    query = select(Measurement.version, Measurement.task, Measurement.value).order_by(Measurement.task)
+    query = query.where(
+        Measurement.model_id == model.id, Measurement.name == "adp", Measurement.task > ALL_TASKS
+    )
+    versions = list(found)
+    for start in range(0, len(versions), AT_ONCE):
+        part = query.where(Measurement.version.in_(versions[start : start + AT_ONCE]))
+        for version, task, mean in session.connection().execute(part).all():
+            found[version].append({"task": task, "accuracy": mean})
+    return [found.get(version) for version in line]
+
+
+def _forward(probe: Mapping[str, Any]) -> float | None:
+    """Probe accuracy of a version's parent on the new task, minus that of version 0."""
+    before = probe.get("before") or {}
+    parent, base = _share(before.get("parent")), _share(before.get("base"))
+    return None if parent is None or base is None else parent - base
+
+
+def _share(counts: list[int] | None) -> float | None:
+    return counts[0] / counts[1] if counts and counts[1] else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,65 @@
+"""What a job measured becomes rows: cells of the accuracy matrix, and the figures of the new version."""
+
+from collections.abc import Collection
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from core.db import measurements
+from core.db.tables import Model, Result, Version
+from core.line.line import version_of
+from core.line.row import best_before, keep_figures
+from core.matrix_row import Cell
+from core.work.result import JobResult, Measured
+
+
+def write_measured(
+    session: Session, model: Model, version: Version, found: JobResult, deleted: Collection[int]
+) -> None:
+    """Write what was measured of a new version, and on its task of those before it; a cell that is there stays.
+
+    Args:
+        deleted: tasks whose data was deleted, perhaps while the job ran: nothing new is told of them.
+    """
+    parent = version_of(session, model, version.parent or 0)
+    assert parent is not None, "a job starts from a version of its model"
+    measured = {(cell.version, cell.task): cell for cell in found.measured if cell.task not in deleted}
+    new = [cell for (of, _), cell in measured.items() if of == "new"]
+    best = best_before(session, parent, [cell.task for cell in new])
+    cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new}
+    rows = [_row(model, version.number, cell, best.get(cell.task)) for cell in new]
+    rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values())
+    if rows:
+        session.connection().execute(insert(Result), rows)
+    keep_figures(session, version, cells, model.scenario)
+    told = (row for row in measurements.rows(found.document) if row.task not in deleted)
+    measurements.add(session, model.id, version.number, told)
+
+
+def _older(
+    session: Session, model: Model, numbers: dict[str, int], measured: Collection[Measured]
+) -> list[dict[str, object]]:
+    """Cells of the versions before, without those that are known."""
+    older: dict[tuple[int, int], Measured] = {}
+    for cell in measured:
+        if cell.version in numbers:  # the parent may be the base
+            older.setdefault((numbers[cell.version], cell.task), cell)
+    query = select(Result.version, Result.task).where(
+        Result.model_id == model.id,
+        Result.version.in_({version for version, _ in older}),
+        Result.task.in_({task for _, task in older}),
+    )
+    known = {(version, task) for version, task in session.execute(query)}
+    return [_row(model, key[0], cell, None) for key, cell in older.items() if key not in known]
+
+
+def _row(model: Model, version: int, cell: Measured, best: float | None) -> dict[str, object]:
+    return {
+        "model_id": model.id,
+        "version": version,
+        "task": cell.task,
+        "correct": cell.correct,
+        "total": cell.total,
+        "per_class": cell.per_class,
+        "best": best,
+    }
