@@ -104,7 +104,7 @@ def _transaction(
         number = model.next_version
         model.next_version = number + 1
         found = found.without(_deleted(session, model))
-        _measure(session, model, claim.parent_version, number, found)
+        _measure(session, model, claim.parent, number, found)
         version = _version(session, model, task, job, number, found, stored, now)
         version.gate = judge(session, model, version)
         version.warnings = _lacks(session, model, version)
@@ -256,4 +256,5 @@ def _clean(db: Database, store: Store, claim: Claim) -> None:
     for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
         for info in list(store.list(prefix)):
             store.delete(info.key)
+    assert claim.task_id is not None, "the job learned a task"
     retention.drop_task_blobs(db, Blobs(store, Path()), claim.task_id)
