@@ -27,6 +27,7 @@ from api import problems
 from api.access import Access, is_loopback
 from api.boundary import Boundary
 from api.docs import add_docs
+from api.fair_share import FairShare
 from api.field_errors import fields_of
 from api.guard import guard
 from api.heavy_work import HeavyWork
@@ -72,6 +73,8 @@ from core.store import Blobs, open_store
 
 log = structlog.get_logger(__name__)
 
+SWITCH_S = 0.0005
+"""How long a thread that computes may hold up the event loop each time; Python's own 5 ms add up, hop by hop."""
 ROUTERS = (
     health.router,
     jobs.router,
@@ -107,9 +110,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Perennial",
         version=metadata_version(),
-        docs_url=None,  # `add_docs` serves it
+        docs_url=None,  # `add_docs` serves these
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
     )
@@ -118,6 +121,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.catalogue = Catalogue(settings)
     app.state.shape_work = HeavyWork(settings.shape_helpers)
     app.state.export_work = HeavyWork(settings.export_builds)
+    share = FairShare(settings)
     for router in ROUTERS:
         for route in router.routes:
             if not isinstance(route, APIRoute):
@@ -125,7 +129,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             # The routers' own routes, not copies behind another layer of matching. One process may make
             # several apps, so the guard goes around the handler of a copy.
             own = copy.copy(route)
-            guard(own, lambda: app.state.access, lambda: app.state.rate)
+            guard(own, lambda: app.state.access, lambda: app.state.rate, share)
             app.router.routes.append(own)
     add_docs(app)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -150,6 +154,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _serving(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure("api")
+    sys.setswitchinterval(SWITCH_S)
     open_to_others = await to_thread.run_sync(keep_private, settings.data_dir)
     if open_to_others is not None:
         log.warning("data directory open to others", advice=open_to_others)

@@ -1,32 +1,53 @@
-"""`/docs`: Swagger UI, the one page for browsers, under a policy that lets in just what it needs.
+"""`/openapi.json`, and `/docs`: Swagger UI, the one page for browsers, under a policy that lets in just what it needs.
 
-That is its bundle from the CDN and its one inline script, which is named by digest.
+That is its bundle from the CDN and its one inline script, which is named by digest. Neither needs a key, since neither
+holds anything of anybody's; so the document is made once, beside the event loop, and sent as it is.
 """
 
+import asyncio
 import base64
 import hashlib
+import json
 import re
 
+from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import Response
 
 PATH = "/docs"
+DOCUMENT_PATH = "/openapi.json"
 _CDN = "https://cdn.jsdelivr.net"
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve the page; it needs no key, since it holds nothing but the address of `/openapi.json`."""
+    """Serve the document and the page."""
+    made: dict[str, bytes] = {}
+    making = asyncio.Lock()
+
+    async def document(request: Request) -> Response:
+        root = request.scope.get("root_path", "").rstrip("/")  # of the process, not of the request
+        async with making:
+            if root not in made:
+                made[root] = await to_thread.run_sync(_document, app, root)
+        return Response(made[root], media_type="application/json")
 
     async def docs(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
-        page = get_swagger_ui_html(openapi_url=f"{root}{app.openapi_url}", title=app.title)
+        page = get_swagger_ui_html(openapi_url=f"{root}{DOCUMENT_PATH}", title=app.title)
         page.headers["Content-Security-Policy"] = policy(bytes(page.body).decode())
         return page
 
+    app.add_route(DOCUMENT_PATH, document, include_in_schema=False)
     app.add_route(PATH, docs, include_in_schema=False)
+
+
+def _document(app: FastAPI, root: str) -> bytes:
+    """The OpenAPI document, in which a path before all of the service's is named as its server."""
+    servers = {"servers": [{"url": root}]} if root else {}
+    return json.dumps({**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def policy(page: str) -> str:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.access import Access
 from api.dependencies import Needs
+from api.fair_share import FairShare, Working, pause, resume
 from api.rate import Rate
 from api.strict_json import fit_text, parse
 from core.errors import (
@@ -49,11 +50,14 @@ def hot(endpoint: Any) -> Any:
     return endpoint
 
 
-def guard(route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate | None]) -> None:
+def guard(
+    route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate | None], share: FairShare
+) -> None:
     """Put the guard before a route.
 
     Args:
         rate: counts the requests of an owner, None where they are not limited.
+        share: works for owners in fair shares.
 
     Raises:
         RuntimeError: the route neither names the scope it needs nor is open.
@@ -61,7 +65,7 @@ def guard(route: APIRoute, access: Callable[[], Access], rate: Callable[[], Rate
     need = needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin.")
-    route.app = _Guarded(route, need, access, rate)
+    route.app = _Guarded(route, need, access, rate, share)
 
 
 def needed_scope(route: APIRoute) -> str | None:
@@ -79,11 +83,13 @@ class _Guarded:
         need: str | None,
         access: Callable[[], Access],
         rate: Callable[[], Rate | None],
+        share: FairShare,
     ) -> None:
         self.inner: ASGIApp = route.app
         self.need = need
         self.access = access
         self.rate = rate
+        self.share = share
         self.query = {p.alias for p in route.dependant.query_params}
         for sub in route.dependant.dependencies:
             self.query |= {p.alias for p in sub.query_params}
@@ -97,15 +103,29 @@ class _Guarded:
         self.hot: Hot | None = route.endpoint if getattr(route.endpoint, "hot", False) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        actor: Actor | None = None
-        if self.need is not None:
-            actor = await self.access().actor(scope)
-            rate = self.rate()
-            if rate is not None:
-                await rate.take(actor.owner_id)
-            if not actor.may(self.need):
-                raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
-            scope.setdefault("state", {})["actor"] = actor
+        if self.need is None:
+            await self._serve(None, scope, receive, send)
+            return
+        actor = await self.access().actor(scope)
+        rate = self.rate()
+        if rate is not None:
+            await rate.take(actor.owner_id)
+        if not actor.may(self.need):
+            raise NotAllowed(f"This call needs a key of scope {self.need}; yours is {actor.scope}.")
+        scope.setdefault("state", {})["actor"] = actor
+        working = Working(self.share, actor.owner_id)
+
+        async def sent(message: Message) -> None:
+            working.pause()  # what is left to do is up to the client
+            await send(message)
+
+        try:
+            await working.begin()
+            await self._serve(actor, scope, receive, sent)
+        finally:
+            working.pause()
+
+    async def _serve(self, actor: Actor | None, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path_params"]:
             self._check_path(scope)
         if scope["query_string"]:
@@ -158,7 +178,9 @@ class _Guarded:
         length = declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
             raise BodyTooLarge(f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}.")
+        pause()
         body = await read_body(receive, MAX_JSON_BYTES, length)
+        await resume()
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
+from api.fair_share import pause, resume
 from api.turns import Turns
 
 T = TypeVar("T")
@@ -26,5 +27,8 @@ class HeavyWork:
 
     async def run(self, owner: str, work: Callable[[], T]) -> T:
         """The result of `work`, done in a thread when it is this owner's turn; raises what it raises."""
+        pause()
         async with self._turns.turn(owner):
-            return await to_thread.run_sync(work, limiter=self._threads)
+            done = await to_thread.run_sync(work, limiter=self._threads)
+        await resume()
+        return done

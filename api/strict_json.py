@@ -45,7 +45,12 @@ def parse(data: bytes, what: str = "The body") -> Any:
 
 def fit_text(text: str) -> bool:
     """Whether a string can be kept in UTF-8 and in PostgreSQL."""
-    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+    if "\0" in text:
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 class _Unfit(ValueError):

@@ -20,6 +20,7 @@ from pathlib import Path
 from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
+from api.fair_share import pause
 from api.guard import declared_length
 from api.multipart import MultipartFile
 from api.spool_file import Early, SpoolFile
@@ -163,6 +164,7 @@ async def spooled(
         sink = MultipartFile(file, known.boundary, fields)
         most += MULTIPART_OVERHEAD
     try:
+        pause()  # for the rest of it, too: `slot` limits how many an owner has under way
         await _stream(request, sink, known.length, most, settings)
         body_digest = sink.body_sha256
         if known.digest is not None and known.digest != body_digest:

@@ -55,6 +55,8 @@ class Wrong(NamedTuple):
 
 def wrong_in_name(text: str) -> Wrong | None:
     """The first character that a name may not have, None without one."""
+    if text.isascii() and text.isprintable():  # most names, and ten thousand of them come in one request
+        return None
     for found in _IN_NAMES.finditer(text):
         if not _belongs(text, found.start()):
             return Wrong(found.group(), found.start() + 1)

@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     """How long an answer may wait for a client that takes nothing of it (see `api/delivery.py` before it is less)."""
     send_min_rate: int = Field(512, ge=1)
     """Bytes per second that a client must take in the long run of what waits for it."""
+    owner_requests_shared: int = Field(1, ge=1)
+    """Requests of one owner that an API process works on at once while other owners ask too. One that waits for its
+    client, an upload, a prediction's images, an export or a base is not counted meanwhile."""
+    owner_requests_alone: int = Field(32, ge=1)
+    """The same while nobody else asks; fewer than the process's 40 threads."""
     max_connections: int = Field(1000, ge=1)
     """Connections of one API process; fewer where it may have too few file descriptors (two for each)."""
     max_connections_per_address: int = Field(250, ge=1)

@@ -6,6 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dependencies import BlobStore, Config, Db, Read
+from api.fair_share import pause
 from api.guard import declared_length
 from api.image_form import FIELDS, boundary_of, images_of
 from api.predict_body import HeldResponse, read_body
@@ -136,6 +137,7 @@ async def _images(request: Request, place: Place, boundary: bytes | None, settin
     if boundary is None:
         most = min(most, settings.predict_array_bytes)
     declared = declared_length(request.headers.get("content-length"))
+    pause()  # for the rest of it, too: `place` limits how many an owner has under way
     body = await read_body(request.receive, place, most, declared, settings)
     if boundary is None:
         return Images("arrays", [body])
