@@ -242,7 +242,7 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     at = literal(now - size.rows * SECONDS_APART)
     yield _filled(
         Owner, _series, S.n < size.owners,
-        id=_owner_id(S.n), name=_text("owner-", S.n), created_at=at,
+        id=_owner_id(S.n), name=_text("owner-", S.n), overtook=literal(False), created_at=at,
     )  # fmt: skip
     yield _filled(
         Key, _series, S.n < size.keys,
@@ -300,7 +300,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         id=_id("job", S.n), model_id=_id("mdl", S.model), owner_id=owner, task_id=_id("tsk", S.n),
         task_number=S.number, place=S.number, again=literal(False), warnings=_json([]), state=S.state, revision=case((waits, 1), else_=5),
         recipe_override=_json({}), recipe=_json(RECIPE), gate=_json({}), attempt=case((waits, 0), else_=1),
-        strikes=literal(0), progress=_json({"phase": "publish", "step": 270, "total_steps": 270}),
+        strikes=literal(0), kind=literal("learn"), progress=_json({"phase": "publish", "step": 270, "total_steps": 270}),
         error=case((S.state == "failed", _json({"kind": "code", "code": "job-code", "detail": "boom"}))),
         version=S.version, rung_at=case((waits, S.at)), created_at=S.at, started_at=case((~waits, S.at + 1.0)),
         finished_at=case((~waits, S.at + 20.0)),

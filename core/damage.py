@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Base, Damage, Export, Model, Part, Task, Version
+from core.db.tables import Base, Damage, Export, Job, Model, Part, Task, Version
 from core.errors import StoreCorrupt
 
 log = structlog.get_logger(__name__)
@@ -141,11 +141,19 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
     of_task = or_(Task.archive_key == key, Task.train_sha256 == digest, Task.held_out_sha256 == digest)
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
     if task is None:
-        return error
+        job = session.scalar(select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1))
+        return error if job is None else _of_upload(key, job)
     return StoreCorrupt(
         f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To mend it, put the"
         f" object {key} back from a backup and retry the job, or upload the batch again.",
         extra={"object": key, "task": task},
+    )
+
+
+def _of_upload(key: str, job: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send it again.",
+        extra={"object": key, "job": job},
     )
 
 

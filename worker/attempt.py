@@ -1,6 +1,6 @@
-"""One attempt at one job: validate, prepare, train in a child process, publish; or give the job back.
+"""One attempt at one job: do what its kind says, train in a child process where it asks; or give the job back.
 
-However an attempt ends, exactly one of these is said to the database under the fence: published,
+However an attempt ends, exactly one of these is said to the database under the fence: published, finished,
 rejected, failed, stopped, requeued, released. When the lease is lost nothing is said. An outage of
 database or store is never the job's fault: it does not count as a strike.
 """
@@ -24,21 +24,19 @@ from core.ingest.ingest import Stopped
 from core.kill_points import reached
 from core.settings import Settings
 from core.store import Store
-from core.work import anytime, duration, progress, snapshots
 from core.work import claim as claims
+from core.work import duration, progress, uploads
 from core.work.claim import Claim
-from core.work.prepare import prepare
+from core.work.kinds import KINDS, Done, Work
 from core.work.publish import publish
-from core.work.validate import validate
-from worker.child import Event, Zygote, ZygoteDied
+from worker.child import Zygote, ZygoteDied
 from worker.heartbeat import Heartbeat
 from worker.memory import MemoryWatch
+from worker.recorder import Recorder
 from worker.supervisor import Outcome, Periods, supervise
 
 log = structlog.get_logger(__name__)
 
-KEPT_EVENTS = 5_000
-"""Events kept for the database while it is out; the oldest are dropped."""
 PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 """Between attempts to publish during an outage: the training is done and worth waiting for."""
 SAY_FIRST_S, SAY_LONGEST_S = 0.25, 4.0
@@ -73,6 +71,9 @@ class Attempt:
         self._claim = claim
         self._stop = stop
         self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
+        self._kind = KINDS[claim.kind]
+        self._ends_at = float("inf")
+        self._told_at = 0.0
         self.outage = False
         """Whether database, store or disk, and not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
@@ -93,12 +94,15 @@ class Attempt:
             LeaseLost: another worker owns the job; nothing was written.
             sqlalchemy.exc.SQLAlchemyError: the database is out; the lease will run out.
         """
-        log.info("attempt", number=self._claim.attempt, fence=self._claim.fence, state=str(self._claim.state))
+        claim = self._claim
+        log.info("attempt", kind=claim.kind, number=claim.attempt, fence=claim.fence, state=str(claim.state))
         try:
             with self._beat:
                 try:
                     self._folder.mkdir(parents=True)
                     self._run()
+                except Stopped:
+                    self._stopped_or_late()
                 except WrongState as error:
                     self._wrong_state(error)
                 except Rejected as rejected:
@@ -129,24 +133,36 @@ class Attempt:
                     self._fail("code", detail[:2000])
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if claim.task_id is None:
+            self._forget_upload()
 
     def _run(self) -> None:
+        tools = self._tools
+        self._ends_at = time.monotonic() + self._left_s()
+        work = Work(
+            tools.db,
+            tools.store,
+            tools.settings,
+            self._claim,
+            self._folder,
+            must_stop=lambda: self._must_stop() or self._is_late(),
+            progress=self._progress,
+            train=self._train,
+        )
+        done = self._kind.run(work)
+        if done is not None:
+            self._finish(done)
+
+    def _train(self, spec: Path) -> None:
+        """Run the learning process to its end."""
         tools, claim = self._tools, self._claim
-        if claim.state is State.VALIDATING and not self._validated():
-            self._stopped()
-            return
-        spec = prepare(tools.db, tools.store, claim, tools.settings, self._folder / "job")
-        reached("prepare-done")
-        if self._must_stop():
-            self._stopped()
-            return
         settings = tools.settings
         left_s = self._left_s()
         bound = settings.job_bytes
         child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and _on_cpu(settings) else 0)
         log.info("job process", pid=child.pid)
         periods = Periods(settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s)
-        recorder = _Recorder(tools.db, tools.store, claim)
+        recorder = Recorder(tools.db, tools.store, claim)
         with MemoryWatch(child, bound) as memory:
             outcome = supervise(child, self._beat, recorder, periods, self._stop)
         refused = outcome.event.get("kind") == "memory" and _on_cpu(settings)
@@ -158,42 +174,30 @@ class Attempt:
 
     def _left_s(self) -> float:
         """Seconds that the job may still run."""
-        most, db = self._tools.settings.max_job_s, self._tools.db
+        most, db = self._kind.longest_s(self._tools.settings), self._tools.db
         if not most:
             return float("inf")
         with db.read() as session:
             return most - duration.seconds(session, self._claim.job_id, db.now(session))
 
-    def _validated(self) -> bool:
-        """Decode the archive; False when a stop was asked for meanwhile."""
-        folder = self._folder / "ingest"
-        folder.mkdir()
-        told_at = 0.0
-
-        def told(done: int, total: int) -> None:
-            nonlocal told_at
-            now = time.monotonic()
-            if now - told_at < PROGRESS_S or self._beat.lost:
-                return
-            told_at = now
-            seen = {"phase": "validate", "step": done, "total_steps": total, "images": done}
-            try:
-                progress.record(self._tools.db, self._claim, [{"event": "progress", **seen}])
-            except SQLAlchemyError as error:
-                if not is_outage(error):
-                    raise
-
-        tools = self._tools
+    def _progress(self, phase: str, done: int, total: int) -> None:
+        """Write how far the job is, at most once a second; an outage is passed over."""
+        now = time.monotonic()
+        if now - self._told_at < PROGRESS_S or self._beat.lost:
+            return
+        self._told_at = now
+        seen = {"phase": phase, "step": done, "total_steps": total, "images": done}
         try:
-            validate(tools.db, tools.store, self._claim, tools.settings, folder, told, stop=self._must_stop)
-        except Stopped:
-            return False
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return not self._must_stop()
+            progress.record(self._tools.db, self._claim, [{"event": "progress", **seen}])
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
 
     def _must_stop(self) -> bool:
         return self._beat.lost or self._beat.asked is not None or self._stop()
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._ends_at
 
     def _conclude(self, outcome: Outcome) -> None:
         event = outcome.event
@@ -209,7 +213,7 @@ class Attempt:
                 seconds = self._tools.settings.stall_s
                 self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
             case "overtime":
-                self._fail("time", _overtime(self._tools.settings.max_job_s))
+                self._fail_late()
             case "error":
                 message = str(event.get("message", ""))
                 kind = str(event.get("kind", "code"))
@@ -255,6 +259,27 @@ class Attempt:
         log.info("stopped", state=str(state))
         _ended("stopped", str(state))
 
+    def _stopped_or_late(self) -> None:
+        if self._is_late() and not self._must_stop():
+            self._fail_late()
+        else:
+            self._stopped()
+
+    def _fail_late(self) -> None:
+        self._fail("time", _overtime(self._kind.longest_s(self._tools.settings)))
+
+    def _finish(self, done: Done) -> None:
+        self._say(lambda: claims.finish(self._tools.db, self._claim, done))
+        log.info("finished")
+        _ended("finished")
+
+    def _forget_upload(self) -> None:
+        """The sweep does it where this attempt cannot."""
+        try:
+            uploads.forget(self._tools.db, self._tools.store, self._claim.job_id)
+        except (SQLAlchemyError, PerennialError, OSError) as error:
+            log.warning("upload not deleted yet", error=type(error).__name__)
+
     def _wrong_state(self, error: WrongState) -> None:
         """A pause or cancel arrived between two looks."""
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
@@ -299,64 +324,6 @@ class Attempt:
             ).scalar_one_or_none()
         state = None if row is None else State(row)
         return state if state in LEASED else None
-
-
-class _Recorder:
-    """Writes a child's events under the fence; survives outages by keeping events and skipping states."""
-
-    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
-        self._db = db
-        self._store = store
-        self._claim = claim
-        self._kept: list[Event] = []
-        self._trained: tuple[int, float] | None = None  # images, and when that was heard
-
-    def record(self, events: list[Event]) -> None:
-        self._count(events)
-        self._kept += events
-        try:
-            progress.record(self._db, self._claim, self._kept)
-        except SQLAlchemyError as error:
-            if not is_outage(error):
-                raise
-            log.warning("progress waits for the database", events=len(self._kept))
-            del self._kept[:-KEPT_EVENTS]
-        else:
-            self._kept = []
-
-    def _count(self, events: list[Event]) -> None:
-        """Tell Prometheus how many images were trained on since the last report, and in what time."""
-        now = time.monotonic()
-        for event in events:
-            if event["event"] == "phase":
-                resumed = self._claim.snapshot is not None  # then its first report says where it stands
-                self._trained = (0, now) if event["phase"] == "train" and not resumed else None
-            elif event["event"] == "progress" and event.get("phase") == "train":
-                if self._trained is not None:
-                    telemetry.TRAINING_IMAGES.inc(max(0, event["images"] - self._trained[0]))
-                    telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
-                self._trained = event["images"], now
-
-    def snapshot(self, event: Event) -> None:
-        path = Path(event["path"])
-        self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
-
-    def anytime(self, event: Event) -> bool:
-        path = Path(event["path"])
-        return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
-
-    def _keep(self, path: Path, register: Callable[[], None]) -> bool:
-        """Whether the folder's state was registered, or need not be."""
-        try:
-            register()
-        except (SQLAlchemyError, Unavailable) as error:
-            if isinstance(error, SQLAlchemyError) and not is_outage(error):
-                raise
-            log.warning("state not kept", folder=path.name, error=type(error).__name__)
-            return False
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
-        return True
 
 
 def _ended(outcome: str, cause: str = "") -> None:

@@ -25,6 +25,7 @@ from api.problems import answers
 from api.schemas.common import JobPath, Json
 from api.schemas.jobs import EventPage, JobOut, JobPage, LogPage, PointPage, Retry
 from core.db.hot import EventRow, HotReads, JobRow
+from core.db.kinds import Kind
 from core.db.states import Action, State
 from core.errors import Invalid
 from core.requests import job_answer, jobs, retries
@@ -72,14 +73,14 @@ def list_jobs(
     actor: Read,
     db: Db,
     state: State | None = None,
+    kind: Kind | None = None,
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
     """Your jobs, newest first."""
-    page = jobs.list_jobs(
-        db, actor, state=None if state is None else str(state), model=model, limit=limit, cursor=cursor
-    )
+    found = None if state is None else str(state)
+    page = jobs.list_jobs(db, actor, state=found, kind=kind, model=model, limit=limit, cursor=cursor)
     return json_answer(page)
 
 

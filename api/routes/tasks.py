@@ -1,5 +1,6 @@
 """Routes of tasks: submit a batch as a stream, and the history."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -23,9 +24,10 @@ from api.dependencies import (
 from api.in_flight import InFlight, replayed, same_body
 from api.problems import answers
 from api.routes.models import IdempotencyKey
+from api.schemas.batches import Report
 from api.schemas.common import FreeName, Json, ModelPath
 from api.schemas.jobs import JobOut, Retry
-from api.schemas.tasks import Accepted, Report, Settle, TaskOut, TaskPage
+from api.schemas.tasks import Accepted, Settle, TaskOut, TaskPage
 from api.strict_json import parse
 from api.uploads import Received, head, slot, spooled
 from core.db.session import Database
@@ -36,7 +38,7 @@ from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.recipe.stored import MAX_RECIPE_BYTES
-from core.requests import idempotency, settling, tasks
+from core.requests import idempotency, settling, tasks, validations
 from core.requests.actor import Actor
 from core.requests.admission import Admission
 
@@ -76,8 +78,12 @@ _upload: dict[str, Any] = {
 @router.post(
     "/v1/models/{model}/tasks",
     status_code=202,
-    response_model=Accepted,
-    responses={200: {"model": Report, "description": "`?validate=only`"}, **answers(409, 429)},
+    response_model=Accepted | JobOut,
+    responses={
+        200: {"model": Report, "description": "`?validate=only`"},
+        202: {"description": "The task and its job; with `?validate=full` the job alone"},
+        **answers(409, 429),
+    },
     openapi_extra=_upload,
 )
 async def submit(
@@ -90,7 +96,12 @@ async def submit(
     bell: Bell,
     catalogue: CatalogueOf,
     name: TaskName | None = None,
-    validate: Annotated[Literal["only"] | None, Query(description="Check the batch, submit nothing")] = None,
+    validate: Annotated[
+        Literal["only", "full"] | None,
+        Query(
+            description="Check the batch, submit nothing. `only`: names and sizes, at once; `full`: a job decodes it"
+        ),
+    ] = None,
     duplicates_policy: Annotated[
         DuplicatesPolicy,
         Query(description="Equal images of one class: keep all of them, or drop all but the first"),
@@ -108,13 +119,17 @@ async def submit(
     limits = Limits.of(settings)
     known = head(request, settings, limits.body_bytes, multipart=True)
     override = None if perennial_recipe is None else _recipe(perennial_recipe.encode("latin-1"))
-    key = idempotency.checked(idempotency_key) if validate is None else None
+    key = idempotency.checked(idempotency_key) if validate != "only" else None
 
     def admit() -> None:
-        most = settings.max_owner_bytes if validate is None else 0  # nothing of a mere check stays
+        most = settings.max_owner_bytes if validate != "only" else 0  # nothing of a mere look stays
         tasks.admit(
             db, actor, model, max_open_jobs=settings.max_open_jobs, max_bytes=most, length=known.length
         )
+
+    async def accept(batch: tasks.Batch, repeat: idempotency.Request | None) -> tuple[Json, bool]:
+        use_case = tasks.submit if validate is None else validations.begin
+        return await _accept(use_case, db, store, settings, catalogue, actor, model, batch, repeat)
 
     with slot(request, actor.owner_id, settings.max_uploads):
         if key is None:
@@ -129,7 +144,7 @@ async def submit(
                         tasks.check, db, catalogue(), actor, model, batch, Admission.of(settings)
                     )
                     return json_answer(report)
-                answer, replay = await _submit(db, store, settings, catalogue, actor, model, batch, None)
+                answer, replay = await accept(batch, None)
         else:
             outer = idempotency.fingerprint(model, request.url.query, perennial_recipe)
             async with InFlight(db, actor, ROUTE, key, outer) as mark:
@@ -154,19 +169,19 @@ async def submit(
                             raise idempotency.mismatch()
                         return replayed(mark.replay)
                     batch = await _batch(upload, name, override, limits, duplicates_policy)
-                    answer, replay = await _submit(
-                        db, store, settings, catalogue, actor, model, batch, repeat
-                    )
+                    answer, replay = await accept(batch, repeat)
                     mark.answered = True
+    job = answer["job"] if validate is None else answer
     if not replay:
-        job = answer["job"]
-        log.info("task accepted", model=job["model"], job=job["id"], task=answer["task"]["number"])
+        said = "task accepted" if validate is None else "check accepted"
+        log.info(said, model=job["model"], job=job["id"], task=job["task"])
         bell.ring(job["id"])
-    headers = {"Location": f"/v1/jobs/{answer['job']['id']}", "Retry-After": "1"}
+    headers = {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"}
     return json_answer(answer, 202, headers, replay=replay)
 
 
-async def _submit(
+async def _accept(
+    use_case: Callable[..., tuple[Json, bool]],
     db: Database,
     store: ObjectStore,
     settings: Config,
@@ -179,7 +194,7 @@ async def _submit(
     def work() -> tuple[Json, bool]:
         most = settings.max_owner_bytes
         jobs = settings.max_open_jobs
-        return tasks.submit(
+        return use_case(
             db,
             store,
             catalogue(),

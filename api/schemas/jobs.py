@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from api.schemas.batches import BatchCheck
 from api.schemas.common import Body, Json, Shape
 from api.schemas.models import RecipeIn
 
@@ -27,15 +28,17 @@ class WaitingFor(Shape):
 
 
 class JobOut(Shape):
-    """The work of learning one task.
+    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only checked.
 
+    `task`: null where no task is learned; `report`: what a check found, once the job is over;
     `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
     `warnings`: tasks that its version will lack, and what to do.
     """
 
     id: str
+    kind: str
     model: str
-    task: int
+    task: int | None
     state: str
     is_terminal: bool
     attempt: int
@@ -47,6 +50,7 @@ class JobOut(Shape):
     warnings: list[str]
     recipe: Json
     retry_of: str | None
+    report: BatchCheck | None
     created_at: str
     started_at: str | None
     finished_at: str | None

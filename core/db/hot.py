@@ -25,13 +25,14 @@ _BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last 
 
 _JOB = (
     "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
-    " j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, j.started_at, j.finished_at,"
+    " j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, j.started_at, j.finished_at, j.kind,"
+    " CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
     " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
-    " CASE WHEN j.state = 'queued' AND NOT j.again THEN"
+    " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
     " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END"
     " FROM jobs j WHERE j.id = {mark}"
 )
-_JOB_JSON = (8, 9, 11, 13)  # progress, error, recipe, warnings
+_JOB_JSON = (8, 9, 11, 13, 18)  # progress, error, recipe, warnings, report
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
     "SELECT t.standing, (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"  # noqa: S608 - constants
@@ -56,8 +57,8 @@ class JobRow:
     id: str
     owner_id: str
     model_id: str
-    task_id: str
-    task_number: int
+    task_id: str | None
+    task_number: int | None
     state: str
     revision: int
     attempt: int
@@ -70,6 +71,8 @@ class JobRow:
     created_at: float
     started_at: float | None
     finished_at: float | None
+    kind: str
+    report: dict[str, Any] | None
     outcome: str | None
     stop_task: int | None
 

@@ -25,8 +25,7 @@ def add(session: Session, job_id: str, line: Line, now: float) -> None:
 def accepted(session: Session, job: Job, task: Task, now: float) -> None:
     """The first lines of a job's log: what was submitted, and what was said of it then."""
     named = f" ({task.name})" if task.name else ""
-    images, classes = sum(task.classes.values()), len(task.classes)
-    many = f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
+    many = _many(sum(task.classes.values()), len(task.classes))
     add(
         session,
         job.id,
@@ -35,6 +34,17 @@ def accepted(session: Session, job: Job, task: Task, now: float) -> None:
     )
     for text in task.warnings:
         add(session, job.id, ("warning", str(text)), now)
+
+
+def to_check(session: Session, job: Job, images: int, classes: int, now: float) -> None:
+    """The first line of a job that checks a batch and learns nothing."""
+    many = _many(images, classes)
+    text = f"Accepted to be checked: {many} by their names, {job.archive_bytes:,} bytes; nothing is learned."
+    add(session, job.id, ("info", text), now)
+
+
+def _many(images: int, classes: int) -> str:
+    return f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
 
 
 def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) -> Line | None:
@@ -49,6 +59,8 @@ def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) 
     if state in (State.VALIDATING, State.RUNNING):
         if before is not State.QUEUED:
             return None
+        if job.task_id is None:
+            return "info", f"Attempt {job.attempt} began."
         first = (
             "the archive is decoded first" if state is State.VALIDATING else "the images are decoded already"
         )
@@ -59,8 +71,12 @@ def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) 
         detail = str((data.get("error") or {}).get("detail") or reason)
         return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
     because = f": {reason}" if reason else ""
+    if state is State.PAUSED and job.place is None:
+        return "info", "Paused."
     ended = {
-        State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot.",
+        State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot."
+        if job.task_id is not None
+        else "A pause was asked for: the work stops, and begins anew when it is resumed.",
         State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
         State.CANCELLING: f"A cancel was asked for{because}.",
         State.CANCELLED: f"Cancelled{because}.",

@@ -31,6 +31,7 @@ class Action(StrEnum):
     START = "start"  # claimed with a dataset, or validation done
     REJECT = "reject"
     PUBLISH = "publish"
+    FINISH = "finish"  # the work of a job that makes no version is done
     FAIL = "fail"  # a data or code error, or attempts used up
     REQUEUE = "requeue"  # lease expired or attempt died: try again
     RELEASE = "release"  # orderly shutdown of the worker
@@ -50,12 +51,14 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.QUEUED, A.PAUSE): S.PAUSED,
     (S.VALIDATING, A.START): S.RUNNING,
     (S.VALIDATING, A.REJECT): S.REJECTED,
+    (S.VALIDATING, A.FINISH): S.SUCCEEDED,
     (S.VALIDATING, A.FAIL): S.FAILED,
     (S.VALIDATING, A.REQUEUE): S.QUEUED,
     (S.VALIDATING, A.RELEASE): S.QUEUED,
     (S.VALIDATING, A.CANCEL): S.CANCELLING,
     (S.VALIDATING, A.PAUSE): S.PAUSING,
     (S.RUNNING, A.PUBLISH): S.SUCCEEDED,
+    (S.RUNNING, A.FINISH): S.SUCCEEDED,
     (S.RUNNING, A.FAIL): S.FAILED,
     (S.RUNNING, A.REQUEUE): S.QUEUED,
     (S.RUNNING, A.RELEASE): S.QUEUED,

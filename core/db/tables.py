@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from core.db.kinds import Kind
 from core.db.states import LEASED, UNFINISHED, State
 
 Json = dict[str, Any]
@@ -68,6 +69,7 @@ class Owner(Table):
     usage: Mapped[Json | None]  # rows and bytes, see core.db.usage
     usage_at: Mapped[float | None]  # when a worker last began to measure it
     claimed_at: Mapped[float | None]  # when a worker last claimed one of his jobs, see core.work.turns
+    overtook: Mapped[bool] = mapped_column(default=False)  # that job was claimed before an older one of his
     created_at: Mapped[float]
 
 
@@ -226,17 +228,20 @@ class Task(Table):
 
 
 class Job(Table):
-    """The work of learning one task, and its place in the queue."""
+    """A piece of long work, and its place in the queue. Of the kind `learn`: the work of learning one task.
+
+    A job that has a place in the line of its model waits for its turn there; one without runs beside the line.
+    """
 
     __tablename__ = "jobs"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
-    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), index=True)
-    task_number: Mapped[int]
-    place: Mapped[
-        int
-    ]  # rises with each job and retry of its model: of a task's jobs the newest has the highest
+    kind: Mapped[str] = mapped_column(String(12), default=str(Kind.LEARN))  # see core.work.kinds
+    task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
+    task_number: Mapped[int | None]
+    # Rises with each job and retry of its model: of a task's jobs the newest has the highest. Null: beside the line.
+    place: Mapped[int | None]
     again: Mapped[bool] = mapped_column(
         default=False
     )  # of a task that was settled before: runs before all others
@@ -260,18 +265,22 @@ class Job(Table):
     error: Mapped[Json | None]  # {"kind", "code", "detail"}
     warnings: Mapped[list[Any]] = mapped_column(default=list)  # what its version will lack, and what to do
     version: Mapped[int | None]
+    report: Mapped[Json | None]  # what a job found that makes no version
+    archive_key: Mapped[str | None] = mapped_column(Text)  # an upload that is the job's own, until it is over
+    archive_sha256: Mapped[str | None] = mapped_column(String(64))
+    archive_bytes: Mapped[int | None]
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
     __table_args__ = (
         UniqueConstraint("model_id", "place"),
-        # The belt: whatever the claim query does, no two workers run one model.
+        # The belt: whatever the claim query does, no two workers run the line of one model.
         Index(
             "uq_jobs_model_id_leased",
             "model_id",
             unique=True,
-            sqlite_where=text(_LEASED_SQL),
-            postgresql_where=text(_LEASED_SQL),
+            sqlite_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
+            postgresql_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
         ),
         Index("ix_jobs_state_created_at_id", "state", "created_at", "id"),
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
@@ -280,6 +289,12 @@ class Job(Table):
         _partial("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
         _partial("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
         _partial("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        # Each owner's oldest waiting job of each kind is one step in it.
+        Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
+        Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
+        Index("ix_jobs_kind_id", "kind", "id"),
+        _partial("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        _partial("ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"),
         Index("ix_jobs_model_id_id", "model_id", "id"),
         Index("ix_jobs_model_id_state_id", "model_id", "state", "id"),
     )

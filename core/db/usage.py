@@ -24,7 +24,7 @@ _NO_BYTES = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[str, Any]]:
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
-    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded,
+    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded or checked,
     `datasets` the decoded pixels that are kept, and `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
@@ -49,6 +49,12 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
     for model_id, state, count in rows(jobs, Job.model_id, Job.state):
         answer[model_id]["jobs"][state] = count
 
+    own = select(Job.model_id, func.sum(Job.archive_bytes)).where(
+        Job.model_id.in_(some), Job.archive_key.is_not(None)
+    )
+    for model_id, total in rows(own, Job.model_id):
+        answer[model_id]["bytes"]["archives"] = int(total or 0)
+
     # Each sum of bytes is over an index of its own.
     files: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[bool]]] = {
         "archives": (Task.bytes, Task.archive_key.is_not(None)),
@@ -60,7 +66,7 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
         for model_id, total in rows(of_tasks, Task.model_id):
             size = answer[model_id]["bytes"]
             if kind == "archives":
-                size["archives"] = int(total)
+                size["archives"] += int(total)
             else:
                 size["datasets"] += int(total or 0) * pixels[model_id]
     blobs = (

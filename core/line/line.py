@@ -103,6 +103,8 @@ def _date(model: Model, task: Task, now: float) -> None:
 
 def ended(session: Session, job: Job, now: float) -> None:
     """A job ended without a version, in the state that it has now: its task stands so, or where it stood before."""
+    if job.task_id is None:
+        return
     model = locked(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[State(job.state)]
@@ -249,7 +251,10 @@ def _recount(session: Session, model: Model, head: Version, now: float, lost_as:
 def waiting_job(session: Session, model: Model) -> str | None:
     """A job of the model that may run next, to be rung for; None when none is queued."""
     query = select(Job.id).where(
-        Job.model_id == model.id, is_unfinished(Job.state), Job.state == str(State.QUEUED)
+        Job.model_id == model.id,
+        is_unfinished(Job.state),
+        Job.state == str(State.QUEUED),
+        Job.place.is_not(None),
     )
     return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
 

@@ -43,7 +43,7 @@ ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.
 def open_tasks(session: Session, model_id: str) -> dict[int, State]:
     """Number of each task that has an unfinished job → that job's state."""
     query = select(Job.task_number, Job.state).where(Job.model_id == model_id, is_unfinished(Job.state))
-    return {number: State(state) for number, state in session.execute(query)}
+    return {number: State(state) for number, state in session.execute(query) if number is not None}
 
 
 def standing(task: Task, unfinished: State | None) -> Standing:

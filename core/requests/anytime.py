@@ -102,6 +102,8 @@ def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, dict[str, Any]
                 "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
             )
             raise _none(f"The job has {_PAST[state]}: {what}.", state)
+        if job.task_id is None:
+            raise _none(f"This job is of the kind {job.kind}: it learns nothing.", state)
         if not job.recipe.get("anytime"):
             raise _none(
                 "The recipe of this job has no anytime states: submit with `anytime` true and `validation` "

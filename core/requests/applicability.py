@@ -81,7 +81,11 @@ def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
     """What the next task starts from, or None: version 0, with nothing to keep."""
     last = session.scalars(
         select(Job)
-        .where(Job.model_id == model.id, Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})))
+        .where(
+            Job.model_id == model.id,
+            Job.place.is_not(None),
+            Job.state.in_(sorted(UNFINISHED - {State.CANCELLING})),
+        )
         .order_by(Job.again, Job.task_number.desc())
         .limit(1)
     ).one_or_none()

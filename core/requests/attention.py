@@ -73,7 +73,7 @@ def _versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], 
 def _jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
     """Task id → its newest job."""
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
-    return {job.task_id: job for job in session.scalars(query)}
+    return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
 def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:

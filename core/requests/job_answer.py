@@ -26,9 +26,11 @@ class JobLike(Protocol):
     @property
     def id(self) -> str: ...
     @property
+    def kind(self) -> str: ...
+    @property
     def model_id(self) -> str: ...
     @property
-    def task_number(self) -> int: ...
+    def task_number(self) -> int | None: ...
     @property
     def state(self) -> str: ...
     @property
@@ -47,6 +49,8 @@ class JobLike(Protocol):
     def warnings(self) -> Any: ...
     @property
     def retry_of(self) -> str | None: ...
+    @property
+    def report(self) -> Any: ...
     @property
     def created_at(self) -> float: ...
     @property
@@ -86,6 +90,7 @@ def show(job: JobLike, aside: Aside = Aside()) -> Json:
     progress = job.progress or {}
     return {
         "id": job.id,
+        "kind": job.kind,
         "model": job.model_id,
         "task": job.task_number,
         "state": str(job.state),
@@ -99,6 +104,7 @@ def show(job: JobLike, aside: Aside = Aside()) -> Json:
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
+        "report": job.report if job.state in _TERMINAL else None,
         "created_at": rfc3339(job.created_at),
         "started_at": rfc3339(job.started_at),
         "finished_at": rfc3339(job.finished_at),
@@ -128,7 +134,7 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
     made = [job.id for job in found if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in found if job.state == State.QUEUED and not job.again}
+    waiting = {job.model_id for job in found if _waits_in_line(job)}
     stops: dict[str, Stop] = {}
     if waiting:
         newest = (
@@ -147,10 +153,14 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
     return {
         job.id: Aside(
             outcomes.get(job.id),
-            stops.get(job.model_id) if job.state == State.QUEUED and not job.again else None,
+            stops.get(job.model_id) if _waits_in_line(job) else None,
         )
         for job in found
     }
+
+
+def _waits_in_line(job: Job) -> bool:
+    return job.state == State.QUEUED and job.place is not None and not job.again
 
 
 def _waiting_for(stop: Stop) -> Json:

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.jobs import locked, move
+from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State
 from core.db.tables import Job, Model, Task
@@ -30,7 +31,14 @@ def missing(job_id: str) -> NotFound:
 
 
 def list_jobs(
-    db: Database, actor: Actor, *, state: str | None, model: str | None, limit: int, cursor: str | None
+    db: Database,
+    actor: Actor,
+    *,
+    state: str | None,
+    model: str | None,
+    limit: int,
+    cursor: str | None,
+    kind: Kind | None = None,
 ) -> Json:
     """A page of jobs, newest first.
 
@@ -41,7 +49,7 @@ def list_jobs(
     if state is not None and state not in set(State):
         raise Invalid(f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}])
     with db.read() as session:
-        query = select(Job)
+        query = select(Job) if kind is None else select(Job).where(Job.kind == str(kind))
         if model is not None:
             # Of one model, which the caller sees, there are few: no index of owners or states is to be tempting.
             query = query.where(Job.model_id == find_model(session, actor, model).id)
@@ -84,22 +92,31 @@ def new_job(
     model: Model, task: Task, override: Json, recipe: Json, now: float, *, retry_of: str | None = None
 ) -> Job:
     """A queued job at its task's place in the line of its model; the caller holds the model's row."""
-    place = model.next_place
+    job = beside_the_line(model, Kind.LEARN, override, recipe, now)
+    job.task_id, job.task_number = task.id, task.number
+    job.place, job.again = model.next_place, retry_of is not None
+    job.retry_of = retry_of
     model.next_place += 1
+    return job
+
+
+def beside_the_line(model: Model, kind: str, override: Json, recipe: Json, now: float) -> Job:
+    """A queued job that learns no task and waits for none: `kind` is in `core.work.kinds`."""
     return Job(
         id=new_id("job"),
+        kind=str(kind),
         model_id=model.id,
         owner_id=model.owner_id,
-        task_id=task.id,
-        task_number=task.number,
-        place=place,
-        again=retry_of is not None,
+        task_id=None,
+        task_number=None,
+        place=None,
+        again=False,
         state=str(State.QUEUED),
         revision=1,
         recipe_override=override,
         recipe=recipe,
         gate=model.gate,
-        retry_of=retry_of,
+        retry_of=None,
         attempt=0,
         strikes=0,
         fence=None,
@@ -113,6 +130,10 @@ def new_job(
         progress={},
         error=None,
         version=None,
+        report=None,
+        archive_key=None,
+        archive_sha256=None,
+        archive_bytes=None,
         created_at=now,
         started_at=None,
         finished_at=None,

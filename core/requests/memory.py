@@ -94,7 +94,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     """
     found = find_model(session, actor, model)
     holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
-    query = select(Job).where(Job.model_id == found.id, holding).order_by(Job.id)
+    query = select(Job).where(Job.model_id == found.id, Job.place.is_not(None), holding).order_by(Job.id)
     held = list(session.scalars(query.with_for_update().execution_options(populate_existing=True)))
     row = find_model(session, actor, found.id, lock=True)
     if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in held}:

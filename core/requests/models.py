@@ -229,11 +229,14 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
         return None  # submitted since: hold it too
     now = db.now(session)
     row.deleted_at = now
-    stopped: set[str] = set()
+    stopped: set[str | None] = set()
+    archives, digests = [], set()
     for job in held:
         if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             stopped.add(job.task_id)
-    archives, digests = [], set()
+            if job.archive_key is not None:
+                archives.append(job.archive_key)
+                job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in (task.train_sha256, task.held_out_sha256) if d}
         task.train_deleted_at = task.train_deleted_at or now

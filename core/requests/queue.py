@@ -61,7 +61,8 @@ def figures(db: Database) -> Figures:
         if past is None or time.monotonic() - past.at > REMEMBER_S:
             past = _past[db.url] = _counted(session)
         counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
-        waits_for_a_person = exists().where(Task.model_id == Job.model_id, Task.stops) & ~Job.again
+        stopped = exists().where(Task.model_id == Job.model_id, Task.stops)
+        waits_for_a_person = stopped & ~Job.again & Job.place.is_not(None)
         oldest = session.execute(
             select(func.min(Job.created_at)).where(Job.state == str(State.QUEUED), ~waits_for_a_person)
         ).scalar_one()

@@ -65,6 +65,12 @@ def retry(
         model = line.locked(session, job.model_id)
         if model.deleted_at is not None:
             raise missing(job_id)
+        if job.task_id is None:
+            raise WrongState(
+                f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "
+                "send the request again.",
+                extra={"state": str(job.state)},
+            )
         now = db.now(session)
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)

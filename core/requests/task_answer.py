@@ -21,8 +21,8 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Json
     published: dict[int, int] = {}
     ids = [task.id for task in found]
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
-        newest[job.task_id] = job
-        if job.version is not None:
+        newest[str(job.task_id)] = job
+        if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
     where = standings(session, model.id, found)
     latest = newest_published(session, model.id)

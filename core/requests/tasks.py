@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.db import job_log
@@ -17,7 +16,7 @@ from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Event, Job, Model, Task
-from core.errors import NotFound, PerennialError, WrongState
+from core.errors import NotFound, WrongState
 from core.ids import new_id
 from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import Directory
@@ -30,6 +29,7 @@ from core.requests import batch_report, idempotency, jobs, quota
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
+from core.requests.archive_keeping import kept
 from core.requests.audit import record
 from core.requests.class_names import compare
 from core.requests.job_answer import shown as shown_job
@@ -90,7 +90,7 @@ def check(
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        resolved = _resolved(session, catalogue, row, batch, admission)
+        resolved = resolved_for(session, catalogue, row, batch, admission)
         known = batch_report.known_classes(session, row)
     found = batch.directory
     names = compare(found.classes, known)
@@ -145,47 +145,39 @@ def submit(
     key = f"archives/{task_id}"
     with db.read() as session:  # a first look, so that little is moved in vain
         row = find_model(session, actor, model)
-        _resolved(session, catalogue, row, batch, admission)
+        resolved_for(session, catalogue, row, batch, admission)
         known = batch_report.known_classes(session, row)
     names = compare(batch.directory.classes, known)  # not where the model is locked: it may take a second
     quota.require_room(db, row.owner_id, max_bytes, batch.bytes)
-    store.put_file(key, batch.path, move=True)
-    reached("submit-stored")
-    try:
-        with db.write() as session:
-            now = db.now(session)
-            if repeat is not None:
-                replay = idempotency.replayed(session, actor, repeat, now)
-                if replay is not None:
-                    store.delete(key)
-                    return replay.body or {}, True
-            row = find_model(session, actor, model, lock=True)
-            resolved = _resolved(session, catalogue, row, batch, admission)
-            warnings = [*resolved.warnings, *batch_report.warnings(batch.directory, names)]
-            report = batch_report.report(batch.directory, names, batch.duplicates_policy)
-            task = _task(row, batch, task_id, key, report, warnings, now)
-            session.add(task)
-            session.flush()
-            job = jobs.new_job(row, task, override, resolved.recipe, now)
-            job.warnings = outlook(session, row).missing
-            session.add(job)
-            session.flush()
-            session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
-            job_log.accepted(session, job, task, now)
-            data = {"model": row.id, "number": task.number, "sha256": batch.sha256, "job": job.id}
-            record(session, actor, "task.submit", task.id, data, now=now)
-            answer = {"task": show(row, task, job, Standing.QUEUED), "job": shown_job(session, job)}
-            if repeat is not None:
-                headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
-                idempotency.remember(session, actor, repeat, 202, headers, answer, now)
-            session.flush()
-            quota.take(session, row.owner_id, max_bytes, batch.bytes)
-            quota.take_turn(session, row.owner_id, max_open_jobs)
-    except (SQLAlchemyError, PerennialError):
-        # A commit whose answer was lost may have happened after all: only what nobody names is removed.
-        if not _accepted(db, task_id):
-            store.delete(key)
-        raise
+    with kept(db, store, key, batch.path), db.write() as session:
+        now = db.now(session)
+        if repeat is not None:
+            replay = idempotency.replayed(session, actor, repeat, now)
+            if replay is not None:
+                store.delete(key)
+                return replay.body or {}, True
+        row = find_model(session, actor, model, lock=True)
+        resolved = resolved_for(session, catalogue, row, batch, admission)
+        warnings = [*resolved.warnings, *batch_report.warnings(batch.directory, names)]
+        report = batch_report.report(batch.directory, names, batch.duplicates_policy)
+        task = _task(row, batch, task_id, key, report, warnings, now)
+        session.add(task)
+        session.flush()
+        job = jobs.new_job(row, task, override, resolved.recipe, now)
+        job.warnings = outlook(session, row).missing
+        session.add(job)
+        session.flush()
+        session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+        job_log.accepted(session, job, task, now)
+        data = {"model": row.id, "number": task.number, "sha256": batch.sha256, "job": job.id}
+        record(session, actor, "task.submit", task.id, data, now=now)
+        answer = {"task": show(row, task, job, Standing.QUEUED), "job": shown_job(session, job)}
+        if repeat is not None:
+            headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
+            idempotency.remember(session, actor, repeat, 202, headers, answer, now)
+        session.flush()
+        quota.take(session, row.owner_id, max_bytes, batch.bytes)
+        quota.take_turn(session, row.owner_id, max_open_jobs)
     reached("submit-committed")
     return answer, False
 
@@ -247,7 +239,7 @@ def _erased(
     Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
     """
     found = find_model(session, actor, model)
-    leased = (Job.model_id == found.id, Job.state.in_(sorted(LEASED)))
+    leased = (Job.model_id == found.id, Job.place.is_not(None), Job.state.in_(sorted(LEASED)))
     held = session.scalars(select(Job).where(*leased).with_for_update()).one_or_none()
     row = find_model(session, actor, found.id, lock=True)
     if session.scalar(select(Job.id).where(*leased)) != (held.id if held is not None else None):
@@ -275,10 +267,14 @@ def _erased(
     return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
 
 
-def _resolved(
+def resolved_for(
     session: Session, catalogue: Json, model: Model, batch: Batch, admission: Admission
 ) -> Resolved:
-    """The recipe of a batch, with everything that a person should know about the batch in this model."""
+    """The recipe of a batch, with everything that a person should know about the batch in this model.
+
+    Raises:
+        LabelsInvalid, InvalidRecipe, JobTooLarge: as `submit`.
+    """
     batch_report.check_classes(model, batch.directory)
     resolved = resolve(catalogue, model.scenario, model.recipe, batch.recipe, architecture=model.architecture)
     work = work_of(session, model, model.next_task, batch.directory.n_train)
@@ -344,12 +340,3 @@ def _find(session: Session, model: Model, number: int) -> Task:
     if task is None:
         raise NotFound(f"The model has no task {number}.")
     return task
-
-
-def _accepted(db: Database, task_id: str) -> bool:
-    """Whether the task is there after all; when nobody can say, it is taken to be (the sweep looks again)."""
-    try:
-        with db.read() as session:
-            return session.get(Task, task_id) is not None
-    except SQLAlchemyError:
-        return True

@@ -45,7 +45,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         if known.get("origin") == origin and known["correct"] >= validation["correct"]:
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
-        base, parent = (line.version_of(session, model, n) for n in (0, claim.parent_version))
+        base, parent = (line.version_of(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = with_task(parent.manifest, task.number)
     number = known["number"] + 1 if known.get("fence") == claim.fence else 1

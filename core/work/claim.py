@@ -2,8 +2,9 @@
 
 The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not put off, and
 it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
-Tasks that are learned again (`Job.again`) come before all others and wait for no settling. Whose job is claimed is
-decided first (`core.work.turns`), then the oldest eligible one of that owner. All times come from the database's clock.
+Tasks that are learned again (`Job.again`) come before all others and wait for no settling. A job without a place in the
+line waits for none of that. Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the
+database's clock.
 """
 
 from typing import Any
@@ -22,12 +23,14 @@ from core.line.coverage import lacked, with_task
 from core.line.standing import ENDED
 from core.work import batch_lines, turns
 from core.work.fence import Claim, hold
+from core.work.kinds import KINDS, Done
 
 __all__ = [
     "Claim",
     "claim",
     "eligible",
     "fail",
+    "finish",
     "heartbeat",
     "line_stopped",
     "reap",
@@ -53,13 +56,20 @@ def eligible(now: float) -> ColumnElement[bool]:
         and_(other.again, ~Job.again),
         other.state.in_(_LEASED),
     )
+    its_turn = and_(
+        or_(Job.again, ~line_stopped(Job.model_id)),  # first: SQLite asks in this order, and it costs less
+        ~exists().where(
+            other.model_id == Job.model_id,
+            other.id != Job.id,
+            other.place.is_not(None),
+            is_unfinished(other.state),
+            earlier,
+        ),
+    )
     return and_(
         Job.state == str(State.QUEUED),
         or_(Job.not_before.is_(None), Job.not_before <= now),
-        or_(Job.again, ~line_stopped(Job.model_id)),  # first: SQLite asks in this order, and it costs less
-        ~exists().where(
-            other.model_id == Job.model_id, other.id != Job.id, is_unfinished(other.state), earlier
-        ),
+        or_(Job.place.is_(None), its_turn),
     )
 
 
@@ -86,37 +96,42 @@ _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
 
 
 def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
-    """Claim the oldest eligible job of the owner whose turn it is for `lease_s` seconds; None when there is none.
+    """Claim the next eligible job of the owner whose turn it is for `lease_s` seconds; None when there is none.
 
-    A claim fixes the job's parent: the line head of now. A job that was begun from another one starts anew.
+    A claim of a task's job fixes its parent: the line head of now. A job that was begun from another one starts anew.
+    Jobs of kinds that this code does not know are left to others.
     Workers that claim at the same moment do not see each other's claims: an owner may then get one for each of them.
     """
     missed: set[str] = set()
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            job = _next(session, db.dialect, now, missed)
+            job, overtakes = _next(session, db.dialect, now, missed)
             if job is None:
                 return None
             model = line.locked(session, job.model_id)
             if not _still_eligible(session, job, now):  # something was decided between read and lock
                 missed.add(job.id)
                 continue
-            return _taken(session, model, job, worker, now, lease_s)
+            found = _taken(session, model, job, worker, now, lease_s)
+            served = update(Owner).where(Owner.id == job.owner_id)
+            session.execute(served.values(claimed_at=now, overtook=overtakes))  # last: it locks his row
+            return found
     return None
 
 
-def _next(session: Session, dialect: str, now: float, missed: set[str]) -> Job | None:
-    """The job to claim, its row held; none of those that were `missed`."""
+def _next(session: Session, dialect: str, now: float, missed: set[str]) -> tuple[Job | None, bool]:
+    """The job to claim, its row held, and whether it overtakes an older one; none of those that were `missed`."""
     may_run = and_(eligible(now), Job.id.not_in(missed)) if missed else eligible(now)
-    for owner, oldest in turns.in_order(session, may_run):
-        his = select(Job).where(Job.owner_id == owner, may_run).order_by(Job.id).limit(1)
-        # His next ones are looked at where another worker is just claiming the oldest.
-        for query in (select(Job).where(Job.id == oldest, may_run), his):
+    priorities = {kind.name: kind.priority for kind in KINDS.values()}
+    for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
+        his = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(KINDS)), may_run)
+        # His next ones are looked at where another worker is just claiming that job.
+        for query in (select(Job).where(Job.id == next_, may_run), his.order_by(Job.id).limit(1)):
             job = session.scalars(_HELD[dialect](query)).one_or_none()
             if job is not None:
-                return job
-    return None
+                return job, overtakes and job.id == next_
+    return None, False
 
 
 def _still_eligible(session: Session, job: Job, now: float) -> bool:
@@ -125,9 +140,12 @@ def _still_eligible(session: Session, job: Job, now: float) -> bool:
 
 def _taken(session: Session, model: Model, job: Job, worker: str, now: float, lease_s: float) -> Claim:
     model.fence += 1
-    task = session.get_one(Task, job.task_id)
-    if job.parent_version != model.head:
-        _begin_from(session, model, job, task, now)
+    decoded = job.archive_key is None
+    if job.task_id is not None:
+        task = session.get_one(Task, job.task_id)
+        decoded = task.train_sha256 is not None
+        if job.parent_version != model.head:
+            _begin_from(session, model, job, task, now)
     job.attempt += 1
     job.fence, job.worker, job.lease_until = model.fence, worker, now + lease_s
     job.not_before = None
@@ -136,16 +154,14 @@ def _taken(session: Session, model: Model, job: Job, worker: str, now: float, le
     state = move(
         session,
         job,
-        Action.VALIDATE if task.train_sha256 is None else Action.START,
+        Action.START if decoded else Action.VALIDATE,
         now,
         {"attempt": job.attempt},
     )
     session.flush()
-    session.execute(
-        update(Owner).where(Owner.id == job.owner_id).values(claimed_at=now)
-    )  # last: it locks his row
     return Claim(
         job_id=job.id,
+        kind=job.kind,
         model_id=job.model_id,
         task_id=job.task_id,
         task_number=job.task_number,
@@ -153,7 +169,7 @@ def _taken(session: Session, model: Model, job: Job, worker: str, now: float, le
         worker=worker,
         attempt=job.attempt,
         state=state,
-        parent_version=model.head,
+        parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
     )
@@ -220,6 +236,22 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         return state
 
 
+def finish(db: Database, claim: Claim, done: Done) -> State:
+    """End a job that makes no version, and keep what it found.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+        WrongState: a stop was asked for meanwhile; nothing was changed.
+    """
+    with db.write() as session:
+        job = hold(session, claim)
+        job.report = done.report
+        now = db.now(session)
+        for said in done.lines:
+            job_log.add(session, job.id, said, now)
+        return move(session, job, Action.FINISH, now)
+
+
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
     """End a job as failed: `kind` is data, code, memory, time, non-finite or lost. It may be retried.
 
@@ -231,7 +263,7 @@ def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
 
 
 def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
-    """End a job as rejected: its batch is unusable; the ingest report, if any, goes to the task.
+    """End a job as rejected: its batch is unusable; the ingest report, if any, goes to the task, or to the job's own.
 
     Raises:
         LeaseLost: another worker owns the job by now.
@@ -240,8 +272,12 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         job = hold(session, claim)
         report = problem.extra.get("report")
         if report is not None:
-            session.get_one(Task, job.task_id).report = report
             batch_lines.tell(session, job.id, report, db.now(session))
+        if job.task_id is None:
+            found = {} if report is None else {"checked": report["checked"], "report": report}
+            job.report = {**(job.report or {}), "valid": False, **found}
+        elif report is not None:
+            session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
         return _move(session, job, Action.REJECT, db.now(session), {"error": job.error})
 

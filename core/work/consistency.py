@@ -16,8 +16,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core import damage
+from core.db import archives, references
 from core.db import jobs as job_rows
-from core.db import references
 from core.db.session import Database
 from core.db.states import LEASED
 from core.db.tables import Base, Export, Job, Part, Task, Version
@@ -77,6 +77,10 @@ def named(db: Database) -> Iterator[Named]:
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
             yield Named(str(key), size, sha256, f"archive of task {number} of {model}")
+        own = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
+        uploads = select(*own).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
+        for row in session.execute(uploads):
+            yield Named(str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}")
         for kind in ("snapshot", "anytime"):
             state = getattr(Job, kind)
             states = select(Job.id, state).where(state.is_not(None)).execution_options(yield_per=_ROWS)
@@ -188,7 +192,7 @@ def _is_named(session: Session, wanted: Named) -> bool:
     if area == "blobs":
         return bool(references.used(session, [rest.rpartition("/")[2]]))
     if area == "archives":
-        return session.scalar(select(Task.id).where(Task.archive_key == wanted.key)) is not None
+        return archives.sha256_of(session, wanted.key) is not None
     job = session.get(Job, rest.partition("/")[0])
     if job is None:
         return False
@@ -250,7 +254,7 @@ def _remark(db: Database, store: Store, key: str) -> None:
     with db.read() as session:
         digest = key.rpartition("/")[2]
         if key.startswith("archives/"):
-            digest = session.scalar(select(Task.sha256).where(Task.archive_key == key).limit(1)) or ""
+            digest = archives.sha256_of(session, key) or ""
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_named(session, Named(key, None, digest, "")):

@@ -19,21 +19,29 @@ from core.errors import LeaseLost
 class Claim:
     """What a worker got: one job, for as long as its lease is renewed.
 
-    `state` is validating (the archive is to be decoded first) or running; `attempt` counts starts;
-    `waited_s`: how many seconds a job waited for its first start, None at later ones.
+    `state` is validating (an archive is to be decoded first) or running; `attempt` counts starts;
+    `waited_s`: how many seconds a job waited for its first start, None at later ones. `task_id`,
+    `task_number` and `parent_version` are None where the job learns no task.
     """
 
     job_id: str
+    kind: str
     model_id: str
-    task_id: str
-    task_number: int
+    task_id: str | None
+    task_number: int | None
     fence: int
     worker: str
     attempt: int
     state: State
-    parent_version: int
+    parent_version: int | None
     snapshot: dict[str, Any] | None
     waited_s: float | None = None
+
+    @property
+    def parent(self) -> int:
+        """Number of the version that a job starts from which learns a task."""
+        assert self.parent_version is not None, "the job learns a task"
+        return self.parent_version
 
 
 def hold(session: Session, claim: Claim) -> Job:

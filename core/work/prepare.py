@@ -47,7 +47,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         task = session.get_one(Task, job.task_id)
         if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
             raise Invalid(f"The training part of task {task.number} was deleted; upload the batch again.")
-        base, parent = (line.version_of(session, model, number) for number in (0, claim.parent_version))
+        base, parent = (line.version_of(session, model, number) for number in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {version.id: _parts(session, version) for version in (base, parent)}

@@ -227,4 +227,5 @@ def _clean(db: Database, store: Store, claim: Claim) -> None:
     for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
         for info in list(store.list(prefix)):
             store.delete(info.key)
+    assert claim.task_id is not None, "the job learned a task"
     retention.drop_task_blobs(db, Blobs(store, Path()), claim.task_id)

@@ -18,9 +18,9 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core import damage
-from core.db import references
+from core.db import archives, references
 from core.db.session import Database
-from core.db.tables import Damage, Scrub, Task
+from core.db.tables import Damage, Scrub
 from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -238,11 +238,9 @@ def _is_due(row: Scrub, now: float, period_s: float) -> bool:
 def _next(session: Session, cursor: str) -> list[_Named]:
     """The next objects after the key `cursor`; none: it was the last."""
     if cursor < _BLOBS:
-        query = select(Task.archive_key, Task.sha256).where(Task.archive_key.is_not(None))
-        query = query.where(Task.archive_key > cursor, Task.archive_key.startswith(_ARCHIVES))
-        rows = session.execute(query.distinct().order_by(Task.archive_key).limit(_BATCH)).all()
+        rows = archives.after(session, cursor, _ARCHIVES, _BATCH)
         if rows:
-            return [_Named(str(key), sha256) for key, sha256 in rows]
+            return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [_Named(Blobs.key(digest), digest) for digest in references.after(session, last, _BATCH)]
 
@@ -252,7 +250,7 @@ def _as_named(session: Session, key: str) -> _Named | None:
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
         return _Named(key, digest) if references.used(session, [digest]) else None
-    archive = session.scalar(select(Task.sha256).where(Task.archive_key == key).limit(1))
+    archive = archives.sha256_of(session, key)
     return None if archive is None else _Named(key, archive)
 
 

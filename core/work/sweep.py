@@ -12,14 +12,14 @@ from sqlalchemy import and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from core import spool
+from core.db import archives, references
 from core.db import jobs as job_rows
-from core.db import references
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, State
 from core.db.tables import Alias, Event, Export, Idempotency, Job, Model, Part, Task, Version
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import retention
+from core.work import retention, uploads
 from core.work.claim import eligible
 from core.work.snapshots import order_of
 from core.work.validate import forget_archive
@@ -79,7 +79,8 @@ def steps(
         "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
-        "archive that no task names": lambda: _sweep_archives(db, store, grace_days),
+        "upload of a job that is over": lambda: uploads.forget_old(db, store),
+        "archive that nothing names": lambda: _sweep_archives(db, store, grace_days),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
     }
 
@@ -160,6 +161,8 @@ def _superseded(job: Job, registered: dict[str, Any] | None, keys: list[str]) ->
 def _retriable(db: Database, session: Session, job: Job, days: float) -> bool:
     """Whether the states of a job that is over may still serve: it failed lately, and model and data are there."""
     if State(job.state) != State.FAILED:
+        return False
+    if job.task_id is None:
         return False
     model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
     if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
@@ -336,7 +339,7 @@ def _sweep_archives(db: Database, store: Store, grace_days: float) -> None:
     for start in range(0, len(old), _BATCH):
         batch = old[start : start + _BATCH]
         with db.read() as session:
-            named = set(session.scalars(select(Task.archive_key).where(Task.archive_key.in_(batch))))
+            named = archives.named(session, batch)
         for key in set(batch) - named:
             store.delete(key)
 

@@ -7,7 +7,9 @@ and a crash after it finds the dataset there. The raw archive goes when its data
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -37,6 +39,8 @@ from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
 from core.work.fence import Claim, hold
 
+Progress = Callable[[int, int], None]
+
 
 def validate(
     db: Database,
@@ -44,7 +48,7 @@ def validate(
     claim: Claim,
     settings: Settings,
     folder: Path,
-    progress: Callable[[int, int], None],
+    progress: Progress,
     stop: Callable[[], bool],
 ) -> None:
     """Decode the claimed job's archive and move the job on to running.
@@ -65,30 +69,9 @@ def validate(
         model = session.get_one(Model, claim.model_id)
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
-    allowed = model.classes if model.scenario == "data" else None
-    archive = _local_archive(db, store, task, task.archive_key, folder)
+    archive = Archive(task.archive_key, task.sha256, task.media_type, task.report)
     begin = time.monotonic()
-    try:
-        made = ingest(
-            archive,
-            task.media_type,
-            folder,
-            int(model.image["size"]),
-            int(model.image["channels"]),
-            Limits.of(settings),
-            allowed_classes=allowed,
-            duplicates=task.report.get("duplicates_policy", "keep"),
-            processes=settings.threads,
-            progress=progress,
-            stop=stop,
-        )
-    except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
-        # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
-        raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
-    except Rejected as error:
-        error.extra["report"] = after_decoding(task.report, error.extra["report"])
-        raise
-    reached("ingest-decoded")
+    made = decode(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     train, _ = blobs.put_file(made.train)
     held_out, _ = blobs.put_file(made.held_out)
@@ -111,7 +94,58 @@ def validate(
         size = made.train.stat().st_size + made.held_out.stat().st_size
         stored_bytes.add(session, job.owner_id, size)
     reached("ingest-committed")
-    forget_archive(db, store, claim.task_id, archive_key)
+    forget_archive(db, store, task.id, archive_key)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A stored batch: its key, the sha256 of its bytes, what was sniffed, and the report that names and sizes gave."""
+
+    key: str
+    sha256: str
+    media_type: str
+    report: dict[str, Any]
+
+
+def decode(
+    db: Database,
+    store: Store,
+    settings: Settings,
+    model: Model,
+    archive: Archive,
+    folder: Path,
+    progress: Progress,
+    stop: Callable[[], bool],
+) -> Ingested:
+    """Decode a batch for a model, within the limits of ingest; its report has what only the submit knew, too.
+
+    Raises:
+        StoreCorrupt: the stored archive is damaged.
+        Rejected: the batch is unusable; `extra["report"]` says why, where decoding got so far.
+        Stopped: `stop` said so.
+    """
+    try:
+        made = ingest(
+            _local_archive(db, store, model.id, archive, folder),
+            archive.media_type,
+            folder,
+            int(model.image["size"]),
+            int(model.image["channels"]),
+            Limits.of(settings),
+            allowed_classes=model.classes if model.scenario == "data" else None,
+            duplicates=archive.report.get("duplicates_policy", "keep"),
+            processes=settings.threads,
+            progress=progress,
+            stop=stop,
+        )
+    except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
+        # The batch's own fault, seen only now: task 1 of a data model has fixed the classes meanwhile.
+        raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
+    except Rejected as error:
+        error.extra["report"] = after_decoding(archive.report, error.extra["report"])
+        raise
+    reached("ingest-decoded")
+    return replace(made, report=after_decoding(archive.report, made.report))
 
 
 def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
@@ -142,32 +176,32 @@ def _fill(session: Session, claim: Claim, made: Ingested, train: str, held_out: 
         if unknown:
             raise Rejected(
                 f"This model knows a fixed list of classes; the batch also has {', '.join(unknown[:20])}.",
-                extra={"report": after_decoding(task.report, made.report)},
+                extra={"report": made.report},
             )
     task.classes = dict(made.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
-    task.report = after_decoding(task.report, made.report)
+    task.report = made.report
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
     task.train_sha256, task.held_out_sha256 = train, held_out
     task.train_deleted_at = task.held_out_deleted_at = None
     return task
 
 
-def _local_archive(db: Database, store: Store, task: Task, key: str, folder: Path) -> Path:
+def _local_archive(db: Database, store: Store, model_id: str, archive: Archive, folder: Path) -> Path:
     """The archive as a local file: the folder store's own, or a copy; its bytes are those that were uploaded.
 
     Raises:
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
-    path = folder / "archive"
-    with damage.explaining(db, task.model_id):
+    path, key = folder / "archive", archive.key
+    with damage.explaining(db, model_id):
         try:
             local = store.local_path(key)
             if local is not None:
-                require_digest(store, key, task.sha256)
+                require_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:
-                for chunk in verified(store.read(key), key, task.sha256):
+                for chunk in verified(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except Damaged:
             Marks(db).add(key)

@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.routes import tasks as routes
-from api.schemas.tasks import Report, TaskOut
+from api.schemas.batches import Report
+from api.schemas.tasks import TaskOut
 from api.uploads import FLUSH_BYTES
 from core.settings import Settings
 

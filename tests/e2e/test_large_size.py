@@ -151,6 +151,27 @@ def test_versions_in_the_store_predict_and_a_lost_cache_is_filled_again(
     assert all(cached[part].is_file() for part in parts)
 
 
+def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
+    client: Client, large: LargeSize, archives: list[bytes]
+) -> None:
+    client.create_model("checked", recipe=QUICK)
+    path = "/v1/models/checked/tasks"
+    answer = client.call("POST", path, content=archives[0], params={"validate": "full"})
+    assert (answer.status_code, answer.json()["kind"]) == (202, "validate")
+    done = client.wait(answer.json()["id"])
+    assert (done["state"], done["report"]["valid"], done["report"]["checked"]) == (
+        "succeeded",
+        True,
+        "images",
+    )
+    assert client.items(path) == []
+
+    def left() -> list[int]:
+        return [one["bytes"]["archives"] for one in client.items("/v1/usage") if one["name"] == "checked"]
+
+    large.until(lambda: left() == [0], 20)
+
+
 # The broker.
 
 

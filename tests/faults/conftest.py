@@ -25,7 +25,7 @@ from core.db.states import TERMINAL, Action
 from core.db.tables import Alias, Event, Job, Key, Part, Version
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
-from core.requests import jobs, models, tasks
+from core.requests import jobs, models, tasks, validations
 from core.requests.actor import Actor
 from core.requests.keys import ensure_admin_key
 from core.settings import Settings
@@ -89,20 +89,31 @@ class House:
 
     def submit(self, data: bytes, model: str = "", recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task; the id of its job."""
+        batch = self._batch(data, recipe or {})
+        answer, _ = tasks.submit(
+            self.db, self.store, self.catalogue, self.actor, model or self.model, batch, None
+        )
+        return str(answer["job"]["id"])
+
+    def check(self, data: bytes) -> str:
+        """Have a batch checked whole; the id of its job."""
+        batch = self._batch(data, {})
+        answer, _ = validations.begin(
+            self.db, self.store, self.catalogue, self.actor, self.model, batch, None
+        )
+        return str(answer["id"])
+
+    def _batch(self, data: bytes, recipe: dict[str, Any]) -> tasks.Batch:
         path = self.settings.folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
-        batch = tasks.Batch(
+        return tasks.Batch(
             path=path,
             sha256=hashlib.sha256(data).hexdigest(),
             bytes=len(data),
             directory=inspect(path, "zip", Limits.of(self.settings)),
             name=None,
-            recipe=recipe or {},
+            recipe=recipe,
         )
-        answer, _ = tasks.submit(
-            self.db, self.store, self.catalogue, self.actor, model or self.model, batch, None
-        )
-        return str(answer["job"]["id"])
 
     @contextmanager
     def worker(self, module: str = "worker.loop", **environment: str) -> Iterator[psutil.Popen]:

@@ -94,7 +94,7 @@ def test_a_dry_run_tells_and_a_sweep_removes(place: Place, capsys: pytest.Captur
     assert housekeeping.main(["sweep", "--dry-run"]) == 0
     assert capsys.readouterr().out == "0 in all, 0 bytes.\n"
     assert housekeeping.main(["sweep", "--dry-run", "--grace-hours", "0"]) == 0
-    assert "archive that no task names  5  archives/tsk_never" in capsys.readouterr().out
+    assert "archive that nothing names  5  archives/tsk_never" in capsys.readouterr().out
     assert place.store.stat("archives/tsk_never") is not None
     assert housekeeping.main(["sweep", "--grace-hours", "0"]) == 0
     assert place.store.stat("archives/tsk_never") is None

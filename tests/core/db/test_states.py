@@ -14,6 +14,7 @@ EXPECTED: dict[Action, dict[str, str]] = {
     A.START: {"queued": "running", "validating": "running"},
     A.REJECT: {"validating": "rejected", "cancelling": "cancelled", "pausing": "rejected"},
     A.PUBLISH: {"running": "succeeded"},
+    A.FINISH: {"validating": "succeeded", "running": "succeeded"},
     A.FAIL: {"validating": "failed", "running": "failed", "cancelling": "cancelled", "pausing": "failed"},
     A.REQUEUE: {"validating": "queued", "running": "queued", "cancelling": "cancelled", "pausing": "paused"},
     A.RELEASE: {"validating": "queued", "running": "queued", "cancelling": "cancelled", "pausing": "paused"},

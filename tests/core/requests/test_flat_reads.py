@@ -14,7 +14,8 @@ import pytest
 from sqlalchemy import event, text
 
 from bench.fill import PINNED, STOPPED, Size, fill, id_of
-from core.db import hot, references
+from core.db import archives, hot, references
+from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.usage import measure_old
 from core.line.coverage import taught
@@ -25,20 +26,22 @@ from core.requests import aliases, audit, jobs, keys, metrics, models, queue, ta
 from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 from core.settings import Settings
-from core.work import claim, sweep
+from core.work import claim, sweep, uploads
 
 FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
 LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results", "measurements")
 SMALL_INDEXES = (
     "ix_jobs_unfinished",
     "uq_jobs_model_id_leased",
+    "ix_jobs_archive_key",
+    "ix_jobs_archives",
     "ix_jobs_snapshot",
     "ix_tasks_waiting",
     "ix_tasks_train",
     "ix_tasks_data_deleted",
     "ix_tasks_stops",
 )
-"""Of the few jobs that are not over, batches that are not learned, tasks without data and tasks that stop a line: to read
+"""Of the few jobs that are not over, uploads of such jobs, batches that are not learned, tasks without data and tasks that stop a line: to read
 one whole is no walk."""
 CATALOGUE: Any = {
     "methods": {"der++": {"defaults": {}}},
@@ -67,6 +70,9 @@ Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
     "jobs": lambda db: jobs.list_jobs(db, OWNER, state=None, model=None, limit=20, cursor=None),
     "jobs by state": lambda db: jobs.list_jobs(db, OWNER, state="failed", model=None, limit=5, cursor=None),
+    "jobs by kind": lambda db: listed_by_kind(db, OWNER),
+    "jobs by kind and state": lambda db: listed_by_kind(db, OWNER, "failed"),
+    "all jobs by kind": lambda db: listed_by_kind(db, ADMIN),
     "jobs of a model": lambda db: jobs.list_jobs(
         db, OWNER, state=None, model="model-0", limit=5, cursor=None
     ),
@@ -105,6 +111,8 @@ READS: Reads = {
     "claim": lambda db: claim.stopped(db, claim.claim(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap(db),
     "ring": lambda db: sweep.unrung(db),
+    "uploads to sweep": lambda db: uploads.forget_old(db, EMPTY),
+    "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._sweep_states(db, EMPTY, Settings(), "snapshot", "snapshots/"),
     "memories to sweep": lambda db: sweep._sweep_memories(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
@@ -112,10 +120,22 @@ READS: Reads = {
 }
 
 
+def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
+    """Of a kind that few jobs have."""
+    return jobs.list_jobs(db, actor, state=state, kind=Kind.VALIDATE, model=None, limit=5, cursor=None)
+
+
 def models_read(db: Database, actor: Actor) -> object:
     with db.read() as session:
         row = find_model(session, actor, "model-0")
         return models.aliases_of(session, [row.id])
+
+
+def archives_in_use(db: Database) -> object:
+    with db.read() as session:
+        archives.named(session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)])
+        archives.after(session, "", "archives/", 5)
+        return archives.sha256_of(session, "archives/" + id_of("job", 0))
 
 
 def waiting(db: Database) -> object:
@@ -213,7 +233,7 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(filled:
     for place, (statement, values) in enumerate(asked):
         lines = plan(many, statement, values)
         assert any("ix_tasks_stops" in line for line in lines), lines
-        assert place or any("ix_jobs_owner_id_state_id" in line for line in lines), lines
+        assert place or any("ix_jobs_owner_id_state_kind_id" in line for line in lines), lines
         assert not any("TEMP B-TREE" in line or "Sort Key" in line for line in lines), lines
 
 

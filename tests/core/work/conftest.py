@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from core.db import measurements
+from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import State
 from core.db.tables import (
@@ -28,6 +29,7 @@ from core.db.tables import (
 from core.ids import new_id
 from core.requests import aliases
 from core.requests.actor import Actor
+from core.requests.jobs import beside_the_line
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
@@ -122,6 +124,26 @@ class Desk:
             session.add(task)
             session.flush()
             return self._job(session, model, task, **values)
+
+    def check(self, model_id: str, archive: bytes = b"zip", **values: Any) -> str:
+        """Add a job that checks a batch, beside the line of its model."""
+        with self.db.write() as session:
+            job = beside_the_line(session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0)
+            job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
+            job.archive_sha256 = hashlib.sha256(archive).hexdigest()
+            job.report = {
+                "valid": None,
+                "sha256": job.archive_sha256,
+                "media_type": "zip",
+                "report": {"duplicates_policy": "keep"},
+                "warnings": [],
+            }
+            for name, value in values.items():
+                setattr(job, name, value)
+            self.store.put_bytes(f"archives/{job.id}", archive)
+            session.add(job)
+            session.flush()
+            return job.id
 
     def again(self, job_id: str) -> str:
         """A second job for the same task, as a retry of a held version makes it."""

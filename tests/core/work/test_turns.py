@@ -13,6 +13,7 @@ from core.db.tables import Job, Owner, Task
 from core.ids import new_id
 from core.work import claim as claims
 from core.work import turns
+from core.work.turns import Turn
 
 
 def owner(desk: Any, name: str) -> str:
@@ -147,7 +148,9 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     gone = owner(desk, "gone")
     there = owner(desk, "there")
     (job,) = queue(desk, 1)
-    monkeypatch.setattr(turns, "in_order", lambda *_: [(gone, new_id("job")), (there, job)])
+    monkeypatch.setattr(
+        turns, "in_order", lambda *_: [Turn(gone, new_id("job"), False), Turn(there, job, False)]
+    )
     assert desk.claim().job_id == job
 
 

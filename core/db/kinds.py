@@ -1,0 +1,10 @@
+"""The kinds of jobs that can be asked for. What a kind does, and before which others, is in `core.work.kinds`."""
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """`Job.kind`."""
+
+    LEARN = "learn"  # a task, at its place in the line of its model
+    VALIDATE = "validate"  # decode a batch as a submit would, and report; nothing is learned

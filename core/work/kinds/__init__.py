@@ -1,0 +1,19 @@
+"""The kinds of jobs, one file each. Another kind is a file in this folder and its line here.
+
+The queue is the same for all: claim, lease, fence, strikes, events, pause, cancel. A worker claims only kinds that are
+named here.
+"""
+
+from core.work.kinds.kind import Done, Kind, Work
+from core.work.kinds.learn import LEARN
+from core.work.kinds.validate import VALIDATE
+
+__all__ = ["KINDS", "Done", "Kind", "Work"]
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        LEARN,
+        VALIDATE,
+    )
+}

@@ -1,0 +1,63 @@
+"""What a kind of job is, and what it works with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.db.job_log import Line
+from core.db.session import Database
+from core.settings import Settings
+from core.store import Store
+from core.work.fence import Claim
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt at a claimed job, as its kind sees it.
+
+    Attributes:
+        folder: scratch space of this attempt; the worker deletes it.
+        must_stop: whether to stop now: cancelled, paused, taken away, out of time, or the worker shuts down. Ask often.
+        progress: tell how far it is: (phase, done, in all). Written at most once a second.
+        train: run the learning process on a specification file and publish what it made, or say how else it ended.
+    """
+
+    db: Database
+    store: Store
+    settings: Settings
+    claim: Claim
+    folder: Path
+    must_stop: Callable[[], bool]
+    progress: Callable[[str, int, int], None]
+    train: Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The work is done. report: what was found, as the job's answer shows it; lines: the last ones of its log."""
+
+    report: Json
+    lines: Sequence[Line] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job.
+
+    Attributes:
+        name: `Job.kind`, at most 12 characters.
+        priority: of an owner's jobs those with the lowest number come first (`core.work.turns`).
+        longest_s: seconds that a job may run, over all its attempts; 0: no limit.
+        run: does the work; None: the end of the job is written already.
+            May raise `Stopped` when `must_stop` says so, `Rejected` for what the client sent, and any other error:
+            an outage puts the job off, a damaged object or a lost process counts as a lost attempt, the rest fails it.
+            Another attempt begins it anew.
+    """
+
+    name: str
+    priority: int
+    longest_s: Callable[[Settings], float]
+    run: Callable[[Work], Done | None]

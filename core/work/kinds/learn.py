@@ -1,0 +1,39 @@
+"""Learn a task: decode its archive, fetch what the learning process reads, let it run, publish the version."""
+
+import shutil
+
+from core.db.kinds import Kind as Name
+from core.db.states import State
+from core.ingest.ingest import Stopped
+from core.kill_points import reached
+from core.work.kinds.kind import Kind, Work
+from core.work.prepare import prepare
+from core.work.validate import validate
+
+
+def _run(work: Work) -> None:
+    if work.claim.state is State.VALIDATING:
+        _decode(work)
+    if work.must_stop():
+        raise Stopped
+    spec = prepare(work.db, work.store, work.claim, work.settings, work.folder / "job")
+    reached("prepare-done")
+    if work.must_stop():
+        raise Stopped
+    work.train(spec)
+
+
+def _decode(work: Work) -> None:
+    folder = work.folder / "ingest"
+    folder.mkdir()
+
+    def told(done: int, total: int) -> None:
+        work.progress("validate", done, total)
+
+    try:
+        validate(work.db, work.store, work.claim, work.settings, folder, told, work.must_stop)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+LEARN = Kind(str(Name.LEARN), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)

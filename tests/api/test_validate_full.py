@@ -1,0 +1,285 @@
+"""`?validate=full`: a whole batch is decoded and reported as a submit would report it, and nothing of it stays."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.schemas.jobs import JobOut
+from core.db.session import Database
+from core.settings import Settings
+from worker.loop import Worker
+
+Make = Callable[..., bytes]
+TASKS = "/v1/models/birds/tasks"
+
+
+@pytest.fixture(autouse=True)
+def model(client: TestClient) -> None:
+    made = {"name": "birds", "scenario": "class", "recipe": {"method": "finetune", "epochs": 1}}
+    assert client.post("/v1/models", json=made).status_code == 201
+
+
+@pytest.fixture
+def worker(client: TestClient, settings: Settings) -> Iterator[Worker]:
+    """One whose learning processes could not even start; it does what there is to do in `work`."""
+    found = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
+    yield found
+    found.close()
+
+
+def check(client: TestClient, body: bytes, query: str = "", **headers: str) -> dict[str, Any]:
+    answer = client.post(f"{TASKS}?validate=full{query}", content=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    made: dict[str, Any] = answer.json()
+    JobOut.model_validate(made, strict=True)
+    assert answer.headers["location"] == f"/v1/jobs/{made['id']}"
+    return made
+
+
+def ended(client: TestClient, worker: Worker, job: str) -> dict[str, Any]:
+    worker.work(lambda: False)
+    found: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
+    JobOut.model_validate(found, strict=True)
+    assert found["is_terminal"]
+    return found
+
+
+def archives(settings: Settings) -> list[str]:
+    return [path.name for path in (settings.data_dir / "store" / "archives").glob("*")]
+
+
+def blobs(settings: Settings) -> list[str]:
+    return sorted(path.name for path in (settings.data_dir / "store" / "blobs").glob("*/*"))
+
+
+def with_bad_images(body: bytes, count: int, label: str = "a") -> bytes:
+    out = io.BytesIO(body)
+    with zipfile.ZipFile(out, "a") as file:
+        for number in range(count):
+            file.writestr(f"train/{label}/bad-{number}.png", b"no image")
+    return out.getvalue()
+
+
+def test_a_good_batch_is_reported_as_valid_and_leaves_nothing(
+    client: TestClient, settings: Settings, worker: Worker, archive: Make
+) -> None:
+    before, body = blobs(settings), with_bad_images(archive(a=30, b=30), 1)
+    made = check(client, body)
+    assert (made["kind"], made["task"], made["state"], made["report"]) == ("validate", None, "queued", None)
+    assert len(archives(settings)) == 1
+    job = ended(client, worker, made["id"])
+    assert (job["state"], job["error"], job["version"], job["outcome"]) == ("succeeded", None, None, None)
+    report = job["report"]
+    assert (report["valid"], report["checked"], report["layout"]) == (True, "images", "split")
+    assert report["classes"] == {"a": 30, "b": 30}
+    assert report["n_train"] + report["n_held_out"] == 60 and report["n_held_out"] > 0
+    assert report["report"]["rejected_count"] == 1
+    assert report["report"]["rejected"][0]["path"] == "train/a/bad-0.png"
+    assert report["report"]["classes"] == {"new": ["a", "b"], "known": [], "look_alike": []}
+    assert report["recipe"]["epochs"] == 1
+    assert len(report["not_checked"]) == 1
+    assert archives(settings) == []
+    assert client.get(TASKS).json()["items"] == []
+    assert blobs(settings) == before
+    assert not list(settings.folder("work").rglob("*.safetensors"))
+
+
+def test_the_report_is_that_of_a_submit(
+    client: TestClient, worker: Worker, archive: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.work.kinds import KINDS
+    from core.work.validate import validate
+
+    monkeypatch.setitem(KINDS, "learn", _decoding_only(KINDS["learn"], validate))
+    body = with_bad_images(archive(a=30, b=30, tshirt=2), 2)
+    checked = ended(client, worker, check(client, body)["id"])["report"]
+    assert client.post(TASKS, content=body).status_code == 202
+    worker.work(lambda: False)
+    (task,) = client.get(TASKS).json()["items"]
+    assert task["report"] == checked["report"] and task["report"]["checked"] == "images"
+    for name in ("classes", "n_train", "n_held_out", "sha256", "bytes", "warnings"):
+        assert task[name] == checked[name], name
+
+
+def _decoding_only(learn: Any, validate: Any) -> Any:
+    """The kind learn, ended after its first half: the other one needs torch."""
+    from dataclasses import replace
+
+    from core.errors import Invalid
+
+    def run(work: Any) -> None:
+        folder = work.folder / "ingest"
+        folder.mkdir()
+        validate(work.db, work.store, work.claim, work.settings, folder, lambda *_: None, work.must_stop)
+        raise Invalid("far enough")
+
+    return replace(learn, run=run)
+
+
+def test_an_unusable_batch_is_rejected_with_the_error_and_the_report(
+    client: TestClient, settings: Settings, worker: Worker, archive: Make
+) -> None:
+    job = ended(client, worker, check(client, with_bad_images(archive(a=5, b=5), 4))["id"])
+    assert (job["state"], job["error"]["code"]) == ("rejected", "batch-rejected")
+    assert "could not be decoded" in job["error"]["detail"]
+    assert (job["report"]["valid"], job["report"]["report"]["rejected_count"]) == (False, 4)
+    assert archives(settings) == []
+    assert client.get("/v1/models/birds").json()["attention"] == []
+
+
+def test_what_the_directory_shows_is_refused_at_once_with_no_job(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    assert client.post(f"{TASKS}?validate=full", content=b"no archive").status_code == 415
+    headers = {"Perennial-Recipe": '{"epochs": -1}'}
+    refused = client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=headers)
+    assert refused.status_code == 422
+    assert client.post(f"{TASKS}?validate=all", content=archive(a=2)).status_code == 422
+    assert client.get("/v1/jobs").json()["items"] == [] and archives(settings) == []
+
+
+def test_jobs_are_listed_by_kind(client: TestClient, archive: Make) -> None:
+    made = check(client, archive(a=2, b=2))
+    learn = client.post(TASKS, content=archive(a=2, b=2)).json()["job"]
+    assert (learn["kind"], learn["report"]) == ("learn", None)
+    for query, found in (
+        ("", {made["id"], learn["id"]}),
+        ("?kind=validate", {made["id"]}),
+        ("?kind=learn", {learn["id"]}),
+        ("?kind=validate&model=birds&state=queued", {made["id"]}),
+        ("?kind=validate&state=failed", set()),
+    ):
+        items = client.get(f"/v1/jobs{query}").json()["items"]
+        assert {item["id"] for item in items} == found, query
+    assert client.get(f"/v1/jobs/{made['id']}").json() == made
+    refused = client.get("/v1/jobs?kind=unlearn")
+    assert refused.status_code == 422 and "learn" in refused.text
+
+
+def test_a_check_takes_no_task_number_and_no_place(client: TestClient, archive: Make) -> None:
+    check(client, archive(a=2, b=2))
+    assert client.post(TASKS, content=archive(a=2, b=2)).json()["task"]["number"] == 1
+    body = client.post(f"{TASKS}?validate=only", content=archive(c=2)).json()
+    assert body["report"]["classes"]["new"] == ["c"]
+
+
+def test_an_idempotency_key_makes_one_check_and_belongs_to_it_alone(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    body, key = archive(a=2, b=2), {"Idempotency-Key": "k1"}
+    first = client.post(f"{TASKS}?validate=full", content=body, headers=key)
+    again = client.post(f"{TASKS}?validate=full", content=body, headers=key)
+    assert again.json() == first.json() and again.headers["idempotency-replayed"] == "true"
+    assert again.headers["location"] == first.headers["location"]
+    assert len(archives(settings)) == 1
+    assert client.post(TASKS, content=body, headers=key).status_code == 422
+    assert client.post(f"{TASKS}?validate=full", content=archive(c=2), headers=key).status_code == 422
+
+
+def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(
+    client: TestClient, settings: Settings, worker: Worker, archive: Make
+) -> None:
+    from core.work import uploads
+
+    made = check(client, archive(a=2, b=2))
+    answer = client.post(f"/v1/jobs/{made['id']}/cancel").json()
+    assert answer["state"] == "cancelled"
+    assert (answer["report"]["valid"], answer["report"]["checked"]) == (None, "names and sizes")
+    uploads.forget_old(worker.db, worker.store)
+    assert archives(settings) == []
+
+
+def test_a_check_is_paused_and_goes_on(client: TestClient, worker: Worker, archive: Make) -> None:
+    made = check(client, archive(a=4, b=4))
+    assert client.post(f"/v1/jobs/{made['id']}/pause").json()["state"] == "paused"
+    assert worker.work(lambda: False) == 0
+    assert client.post(f"/v1/jobs/{made['id']}/resume").json()["state"] == "queued"
+    assert ended(client, worker, made["id"])["state"] == "succeeded"
+
+
+def test_a_check_is_not_retried_and_has_no_state_to_download(client: TestClient, archive: Make) -> None:
+    made = check(client, archive(a=2, b=2))
+    client.post(f"/v1/jobs/{made['id']}/cancel")
+    refused = client.post(f"/v1/jobs/{made['id']}/retry")
+    assert refused.status_code == 409
+    assert (refused.json()["state"], "send the request again" in refused.json()["detail"]) == (
+        "cancelled",
+        True,
+    )
+    other = check(client, archive(a=2, b=2))
+    refused = client.get(f"/v1/jobs/{other['id']}/anytime/download")
+    assert refused.status_code == 409 and "learns nothing" in refused.json()["detail"]
+
+
+def test_the_log_and_the_events_of_a_check_tell_it_from_accepted_to_done(
+    client: TestClient, worker: Worker, archive: Make
+) -> None:
+    made = check(client, archive(a=4, b=4))
+    ended(client, worker, made["id"])
+    lines = [line["message"] for line in client.get(f"/v1/jobs/{made['id']}/logs").json()["items"]]
+    assert lines[0].startswith("Accepted to be checked: 8 images of 2 classes by their names, ")
+    assert lines[1] == "Attempt 1 began."
+    assert lines[2].startswith("Decoded 8 images of 2 classes: ")
+    assert lines[-1] == "A submit would take this batch. Nothing of it was kept."
+    events = client.get(f"/v1/jobs/{made['id']}/events?type=state").json()["items"]
+    assert [event["data"]["state"] for event in events] == ["queued", "validating", "succeeded"]
+    stream = client.get(f"/v1/jobs/{made['id']}/events", headers={"Accept": "text/event-stream"})
+    assert '"succeeded"' in stream.text
+
+
+def test_a_check_counts_among_the_open_jobs_and_the_stored_bytes_of_its_owner(
+    client: TestClient, settings: Settings, worker: Worker, archive: Make
+) -> None:
+    body = archive(a=2, b=2)
+    settings.max_open_jobs, settings.max_owner_bytes = 1, len(body) * 3 // 2
+    made = check(client, body)
+    refused = client.post(f"{TASKS}?validate=full", content=body)
+    assert (refused.status_code, refused.json()["type"]) == (429, "/problems/too-many-requests")
+    settings.max_open_jobs = 5
+    refused = client.post(f"{TASKS}?validate=full", content=body)
+    assert (refused.status_code, refused.json()["type"]) == (429, "/problems/storage-full")
+    ended(client, worker, made["id"])
+    _age(worker.db)
+    check(client, body)
+
+
+def _age(db: Database) -> None:
+    """What was measured of owners is old: the next refusal would measure anew."""
+    from sqlalchemy import text
+
+    with db.write() as session:
+        session.execute(text("UPDATE owners SET bytes_at = 0"))
+
+
+def test_another_owner_sees_no_check_and_starts_none(
+    client: TestClient, archive: Make, key_of: Callable[..., dict[str, str]]
+) -> None:
+    made = check(client, archive(a=2, b=2))
+    stranger = key_of("stranger")
+    assert client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=stranger).status_code == 404
+    assert client.get("/v1/jobs?kind=validate", headers=stranger).json()["items"] == []
+    for path, method in (("", "GET"), ("/cancel", "POST"), ("/retry", "POST"), ("/events", "GET")):
+        assert client.request(method, f"/v1/jobs/{made['id']}{path}", headers=stranger).status_code == 404
+    reader = key_of("admin", "read")
+    assert client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=reader).status_code == 403
+
+
+def test_in_the_data_scenario_a_class_that_is_fixed_meanwhile_rejects_the_check(
+    client: TestClient, worker: Worker, archive: Make
+) -> None:
+    from sqlalchemy import update
+
+    from core.db.tables import Model
+
+    client.post("/v1/models", json={"name": "fixed", "scenario": "data", "recipe": {"method": "finetune"}})
+    answer = client.post("/v1/models/fixed/tasks?validate=full", content=archive(a=2, b=2))
+    assert answer.status_code == 202
+    with worker.db.write() as session:
+        session.execute(update(Model).where(Model.name == "fixed").values(classes=["a", "c"]))
+    job = ended(client, worker, answer.json()["id"])
+    assert (job["state"], job["report"]["valid"]) == ("rejected", False)
+    assert "its classes are fixed" in job["error"]["detail"]

@@ -1,0 +1,334 @@
+"""Jobs beside the line of their model: claimed by priority, ended in every way, and never taken for the line's own."""
+
+import time
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core import damage
+from core.db.jobs import locked, move
+from core.db.kinds import Kind
+from core.db.states import Action, State
+from core.db.tables import Job, Model, Owner, Task
+from core.db.usage import per_model
+from core.errors import LeaseLost, Rejected, StoreCorrupt, WrongState
+from core.line import line
+from core.line.standing import open_tasks
+from core.requests import memory, models, queue, tasks
+from core.requests.actor import Actor
+from core.work import claim as claims
+from core.work import consistency, sweep, uploads
+from core.work.kinds import Done
+from core.work.scrub import Scrubber
+
+
+def act(desk: Any, job_id: str, action: Action) -> State:
+    with desk.db.write() as session:
+        job = locked(session, job_id)
+        assert job is not None
+        return move(session, job, action, desk.db.now(session))
+
+
+def order(desk: Any, count: int) -> list[str]:
+    """The next claims of a lone worker; each of its jobs ends before it claims again."""
+    claimed = []
+    for _ in range(count):
+        found = desk.claim()
+        claimed.append(found.job_id)
+        claims.fail(desk.db, found, "code", "done")
+    return claimed
+
+
+def later() -> None:
+    time.sleep(0.002)  # ids of jobs carry milliseconds
+
+
+def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
+    model = desk.model(on_failed="stop")
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    waiting = desk.submit(model)
+    check = desk.check(model)
+    assert desk.claim().job_id == check
+    assert claims.claim(desk.db, "w", 60) is None
+    assert desk.state(waiting) is State.QUEUED
+
+
+def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any) -> None:
+    model = desk.model()
+    first, check = desk.submit(model), desk.check(model)
+    second_check = desk.check(model)
+    assert {desk.claim(f"w{n}").job_id for n in range(3)} == {first, check, second_check}
+    assert claims.claim(desk.db, "w", 60) is None
+    assert {desk.state(job) for job in (check, second_check)} == {State.VALIDATING}
+
+
+def test_a_paused_check_keeps_nothing_waiting(desk: Any) -> None:
+    model = desk.model()
+    check, job = desk.check(model), desk.submit(model)
+    act(desk, check, Action.PAUSE)
+    assert desk.claim().job_id == job
+    act(desk, check, Action.RESUME)
+    assert desk.claim().job_id == check
+
+
+def test_a_check_overtakes_an_older_batch_of_its_owner(desk: Any) -> None:
+    old = desk.submit(desk.model())
+    later()
+    check = desk.check(desk.model())
+    assert order(desk, 2) == [check, old]
+
+
+def test_checks_do_not_overtake_twice_in_a_row(desk: Any) -> None:
+    batches = [desk.submit(desk.model()) for _ in range(3)]
+    later()
+    model = desk.model()
+    checks = []
+    for _ in range(4):
+        checks.append(desk.check(model))
+        later()
+    assert order(desk, 7) == [
+        checks[0], batches[0], checks[1], batches[1], checks[2], batches[2], checks[3],
+    ]  # fmt: skip
+
+
+def test_an_endless_stream_of_checks_leaves_a_batch_every_second_turn(desk: Any) -> None:
+    model = desk.model()
+    batches = [desk.submit(model) for _ in range(5)]
+    learned = 0
+    for _ in range(10):
+        later()
+        desk.check(model)
+        learned += order(desk, 1)[0] in batches
+    assert learned == 5
+
+
+def test_a_check_that_overtakes_nothing_uses_up_no_turn(desk: Any) -> None:
+    first = desk.check(desk.model())
+    assert order(desk, 1) == [first]
+    old = desk.submit(desk.model())
+    later()
+    check = desk.check(desk.model())
+    assert order(desk, 2) == [check, old]
+
+
+def test_the_checks_of_one_owner_do_not_overtake_the_batches_of_another(desk: Any) -> None:
+    one = desk.submit(desk.model())
+    with desk.db.write() as session:
+        desk.owner = "own_other"
+        session.add(Owner(id=desk.owner, name="other", created_at=0.0))
+    later()
+    checks = [desk.check(desk.model()) for _ in range(3)]
+    assert order(desk, 2) == [one, checks[0]]
+
+
+def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> None:
+    desk.check(desk.model(), kind="unlearn")
+    assert claims.claim(desk.db, "w", 60) is None
+
+
+def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
+    check = desk.check(desk.model())
+    done = Done({"valid": True}, [("info", "All is well.")])
+    assert claims.finish(desk.db, desk.claim(), done) is State.SUCCEEDED
+    assert desk.job(check).report == {"valid": True}
+    assert desk.job(check).fence is None
+    from core.db.tables import Event
+
+    last = desk.all(Event, job_id=check)[-2:]
+    assert [event.data for event in last] == [
+        {"level": "info", "message": "All is well."},
+        {"state": "succeeded"},
+    ]
+
+
+def test_a_worker_that_lost_its_lease_finishes_nothing(desk: Any) -> None:
+    check = desk.check(desk.model())
+    stale = desk.claim()
+    desk.expire(stale)
+    claims.reap(desk.db)
+    with pytest.raises(LeaseLost):
+        claims.finish(desk.db, stale, Done({"valid": True}))
+    assert desk.state(check) is State.QUEUED and desk.job(check).strikes == 1
+
+
+def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
+    check = desk.check(desk.model())
+    claim = desk.claim()
+    act(desk, check, Action.CANCEL)
+    with pytest.raises(WrongState):
+        claims.finish(desk.db, claim, Done({"valid": True}))
+    assert claims.stopped(desk.db, claim) is State.CANCELLED
+
+
+def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
+    model = desk.model(on_failed="stop", on_rejected="stop")
+    check = desk.check(model)
+    for _ in range(claims.MAX_STRIKES):
+        desk.expire(desk.claim())
+        assert claims.reap(desk.db) == [check]
+    assert desk.state(check) is State.FAILED
+    assert desk.job(check).error["code"] == "job-lost"
+    job = desk.submit(model)
+    assert desk.claim().job_id == job
+
+
+def test_a_rejected_check_says_why_and_touches_no_task(desk: Any) -> None:
+    model = desk.model(on_rejected="stop")
+    job, check = desk.submit(model), desk.check(model)
+    found = {"checked": "images", "rejected": [{"path": "a.png", "reason": "no"}], "rejected_count": 1}
+    claim = next(c for c in (desk.claim(), desk.claim()) if c.job_id == check)
+    claims.reject(desk.db, claim, Rejected("Not one image could be decoded.", extra={"report": found}))
+    row = desk.job(check)
+    assert (row.state, row.error["code"]) == ("rejected", "batch-rejected")
+    assert (row.report["valid"], row.report["checked"], row.report["report"]) == (False, "images", found)
+    assert desk.task(job).report == {} and not desk.task(job).stops
+
+
+def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_showed(desk: Any) -> None:
+    check = desk.check(desk.model())
+    claims.reject(desk.db, desk.claim(), Rejected("A class that the model does not know."))
+    assert (desk.job(check).report["valid"], desk.job(check).report["media_type"]) == (False, "zip")
+
+
+def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(desk: Any) -> None:
+    over, open_one = desk.check(desk.model()), desk.check(desk.model())
+    act(desk, over, Action.CANCEL)
+    for _ in range(2):
+        uploads.forget_old(desk.db, desk.store)
+        assert desk.keys("archives/") == [f"archives/{open_one}"]
+    assert desk.job(over).archive_key is None
+    uploads.forget(desk.db, desk.store, open_one)
+    assert desk.keys("archives/") == [f"archives/{open_one}"]
+
+
+def test_the_sweep_takes_uploads_of_ended_checks_and_leaves_those_of_open_ones(desk: Any) -> None:
+    over, open_one = desk.check(desk.model()), desk.check(desk.model())
+    desk.store.put_bytes("archives/job_nobody", b"left by a crash")
+    act(desk, over, Action.CANCEL)
+    sweep.sweep(desk.db, desk.store, desk.blobs, desk.settings, grace_days=0)
+    assert desk.keys("archives/") == [f"archives/{open_one}"]
+
+
+def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
+    check = desk.check(desk.model())
+    named = {one.key: one for one in consistency.named(desk.db)}
+    assert named[f"archives/{check}"].by == f"archive of {check}"
+    assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
+    desk.store.put_bytes(f"archives/{check}", b"zap")
+    found = consistency.check(desk.db, desk.store, desk.settings, verify=True)
+    assert [(drift.kind, drift.object) for drift in found] == [("digest", f"archives/{check}")]
+
+
+def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: Any) -> None:
+    model = desk.model()
+    check = desk.check(model)
+    desk.store.put_bytes(f"archives/{check}", b"zap")
+    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).round()
+    with desk.db.read() as session:
+        assert [row.key for row in damage.marked(session, 9)] == [f"archives/{check}"]
+        error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
+        assert "Send it again" in damage.explained(session, model, error).detail
+
+
+def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model, decoded=False, archive=b"12345")
+    check = desk.check(model, b"1234567")
+
+    def counted() -> int:
+        with desk.db.read() as session:
+            return int(per_model(session, Model.id == model)[model]["bytes"]["archives"])
+
+    assert counted() == 12
+    act(desk, check, Action.CANCEL)
+    uploads.forget(desk.db, desk.store, check)
+    assert counted() == 5
+
+
+def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
+    model = desk.model()
+    job, check = desk.submit(model), desk.check(model)
+    other = desk.check(model)
+    claim = next(c for c in (desk.claim(), desk.claim(), desk.claim()) if c.job_id == job)
+    claims.fail(desk.db, claim, "code", "no")
+    desk.set(other, state="running")
+    tasks.delete_data(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model, 1)
+    assert desk.task(job).data_deleted_at is not None
+    assert (desk.state(check), desk.state(other)) == (State.VALIDATING, State.RUNNING)
+
+
+def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
+    from core.db.tables import Part, Version
+
+    model = desk.model()
+    check = desk.check(model)
+    desk.claim()
+    desk.set(check, state="running")
+    with desk.db.write() as session:
+        version = session.scalars(select(Version).where(Version.model_id == model)).one()
+        session.add(
+            Part(version_id=version.id, name="b", position=0, type="buffer", sha256="0" * 64, bytes=1)
+        )
+    memory.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
+    assert desk.state(check) is State.RUNNING
+
+
+def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any) -> None:
+    model = desk.model()
+    running, waiting = desk.check(model), desk.check(model)
+    claim = desk.claim()
+    assert claim.job_id == running
+    models.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
+    assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
+    assert desk.keys("archives/") == [f"archives/{running}"]
+    assert desk.job(waiting).archive_key is None
+    claims.stopped(desk.db, claim)
+    uploads.forget(desk.db, desk.store, running)
+    assert desk.keys("archives/") == []
+
+
+def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
+    model = desk.model(on_failed="stop")
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    desk.check(model)
+    with desk.db.read() as session:
+        row = session.get_one(Model, model)
+        assert open_tasks(session, model) == {}
+        assert line.waiting_job(session, row) is None
+
+
+def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
+    model = desk.model(on_failed="stop")
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    desk.submit(model)
+    assert queue.figures(desk.db).oldest_s == 0.0
+    desk.check(model)
+    assert queue.figures(desk.db).oldest_s > 1000.0
+
+
+def test_an_unrung_check_is_rung_for(desk: Any) -> None:
+    check = desk.check(desk.model())
+    assert sweep.unrung(desk.db) == [check]
+
+
+def test_the_database_lets_two_checks_and_one_job_of_the_line_run_for_a_model(desk: Any) -> None:
+    from sqlalchemy.exc import IntegrityError
+
+    model = desk.model()
+    first, second = desk.submit(model), desk.submit(model)
+    for _ in range(2):
+        desk.set(desk.check(model), state="running", lease_until=9e9)
+    desk.set(first, state="running", lease_until=9e9)
+    with pytest.raises(IntegrityError):
+        desk.set(second, state="running", lease_until=9e9)
+
+
+def test_jobs_of_the_line_are_of_the_kind_learn(desk: Any) -> None:
+    job = desk.submit(desk.model())
+    with desk.db.read() as session:
+        assert session.get_one(Job, job).kind == Kind.LEARN
+        assert session.scalars(select(Task)).one().number == session.get_one(Job, job).task_number

@@ -1,0 +1,80 @@
+"""What a job process says of itself, written down by its worker: progress, snapshots, best states."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from core import telemetry
+from core.db.session import Database, is_outage
+from core.errors import Unavailable
+from core.store import Store
+from core.work import anytime, progress, snapshots
+from core.work.claim import Claim
+from worker.child import Event
+
+log = structlog.get_logger(__name__)
+
+KEPT_EVENTS = 5_000
+"""Events kept for the database while it is out; the oldest are dropped."""
+
+
+class Recorder:
+    """Writes a child's events under the fence; survives outages by keeping events and skipping states."""
+
+    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
+        self._db = db
+        self._store = store
+        self._claim = claim
+        self._kept: list[Event] = []
+        self._trained: tuple[int, float] | None = None  # images, and when that was heard
+
+    def record(self, events: list[Event]) -> None:
+        self._count(events)
+        self._kept += events
+        try:
+            progress.record(self._db, self._claim, self._kept)
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
+            log.warning("progress waits for the database", events=len(self._kept))
+            del self._kept[:-KEPT_EVENTS]
+        else:
+            self._kept = []
+
+    def _count(self, events: list[Event]) -> None:
+        """Tell Prometheus how many images were trained on since the last report, and in what time."""
+        now = time.monotonic()
+        for event in events:
+            if event["event"] == "phase":
+                resumed = self._claim.snapshot is not None  # then its first report says where it stands
+                self._trained = (0, now) if event["phase"] == "train" and not resumed else None
+            elif event["event"] == "progress" and event.get("phase") == "train":
+                if self._trained is not None:
+                    telemetry.TRAINING_IMAGES.inc(max(0, event["images"] - self._trained[0]))
+                    telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
+                self._trained = event["images"], now
+
+    def snapshot(self, event: Event) -> None:
+        path = Path(event["path"])
+        self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
+
+    def anytime(self, event: Event) -> bool:
+        path = Path(event["path"])
+        return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
+
+    def _keep(self, path: Path, register: Callable[[], None]) -> bool:
+        """Whether the folder's state was registered, or need not be."""
+        try:
+            register()
+        except (SQLAlchemyError, Unavailable) as error:
+            if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                raise
+            log.warning("state not kept", folder=path.name, error=type(error).__name__)
+            return False
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+        return True
