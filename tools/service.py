@@ -41,12 +41,15 @@ class Service:
 
 
 @contextmanager
-def running(data_dir: Path, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
+def running(
+    data_dir: Path, environment: Mapping[str, str] | None = None, *, code: Path = ROOT
+) -> Iterator[Service]:
     """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
 
     Args:
         data_dir: where database, store and key are kept.
         environment: settings to add, such as `{"PERENNIAL_THREADS": "1"}`.
+        code: the checkout whose service is started.
 
     Raises:
         NotReady: it did not.
@@ -64,7 +67,7 @@ def running(data_dir: Path, environment: Mapping[str, str] | None = None) -> Ite
     }
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker.launcher"], cwd=ROOT, env=settings, stdout=output, stderr=output
+            [sys.executable, "-m", "worker.launcher"], cwd=code, env=settings, stdout=output, stderr=output
         )
     try:
         url = f"http://127.0.0.1:{port}"

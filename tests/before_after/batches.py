@@ -1,0 +1,56 @@
+"""The uploads of the scenario: zips of 8×8 digits, the same bytes at every call."""
+
+import io
+import zipfile
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+IMAGES = 20
+"""Of each class in a batch, held-out ones included."""
+
+
+def pixels(digit: int, start: int, count: int) -> np.ndarray:
+    """uint8 [count, 8, 8]: images of a digit from its `start`-th on."""
+    images, labels = load_digits(return_X_y=True)
+    rows = np.flatnonzero(labels == digit)[start : start + count]
+    found: np.ndarray = np.rint(images[rows].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    return found
+
+
+def png(image: np.ndarray) -> bytes:
+    """An image as PNG."""
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "PNG")
+    return out.getvalue()
+
+
+def batch(name: str, digits: Sequence[int], start: int = 0) -> tuple[str, bytes]:
+    """A named zip of `IMAGES` images of each digit, from the `start`-th on, in a folder of each digit."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for digit in digits:
+            for number, image in enumerate(pixels(digit, start, IMAGES), start):
+                _add(archive, f"{digit}/{number:03d}.png", png(image))
+    return name, out.getvalue()
+
+
+def pairs() -> list[tuple[str, bytes]]:
+    """Five batches of two new digits each."""
+    return [batch(f"digits-{d}-{d + 1}", (d, d + 1)) for d in range(0, 10, 2)]
+
+
+def unusable() -> tuple[str, bytes]:
+    """A batch none of whose images can be decoded."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for digit in (0, 1):
+            for number in range(IMAGES):
+                _add(archive, f"{digit}/{number:03d}.png", b"\x89PNG\r\n\x1a\n" + bytes([number]) * 40)
+    return "unusable", out.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), content)

@@ -1,0 +1,113 @@
+"""Compares two recordings field by field, and says in words how their OpenAPI documents differ.
+
+    python -m tests.before_after.compare BEFORE AFTER
+
+A field that is missing or has another value is a difference, and so is a part of another digest or a row of a
+memory that is not the same: then the exit status is 1. New fields, and other sizes in bytes, are only listed.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.before_after import openapi_words
+
+Json = dict[str, Any]
+SHOWN = 300
+"""Characters of a value that are shown."""
+_SIZE = re.compile(r"→ (bytes|bytes_new)(\[\d+\]| → \w+)?$")
+
+
+@dataclass
+class Comparison:
+    """What differs between two recordings, in sentences."""
+
+    different: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    sizes: list[str] = field(default_factory=list)
+    openapi: list[str] = field(default_factory=list)
+
+    def value(self, where: str, before: Any, after: Any) -> None:
+        """Compare two JSON values."""
+        if isinstance(before, dict) and isinstance(after, dict):
+            self._fields(where, before, after)
+        elif isinstance(before, list) and isinstance(after, list):
+            self._items(where, before, after)
+        elif type(before) is not type(after) or before != after:
+            sentence = f"{where}: was {_short(before)}, is {_short(after)}"
+            (self.sizes if _is_size(where, before, after) else self.different).append(sentence)
+
+    def _fields(self, where: str, before: Json, after: Json) -> None:
+        for name, value in before.items():
+            if name in after:
+                self.value(f"{where} → {name}", value, after[name])
+            else:
+                self.different.append(f"{where}: {name} is missing, was {_short(value)}")
+        for name in after.keys() - before.keys():
+            self.added.append(f"{where}: {name} = {_short(after[name])}")
+
+    def _items(self, where: str, before: list[Any], after: list[Any]) -> None:
+        if len(before) == len(after):
+            for number, (one, other) in enumerate(zip(before, after, strict=True)):
+                self.value(f"{where}[{number}]", one, other)
+            return
+        gone = [item for item in before if item not in after]
+        new = [item for item in after if item not in before]
+        counts = f"had {len(before)} items, has {len(after)}"
+        self.different.append(f"{where}: {counts}; gone {_short(gone)}, new {_short(new)}")
+
+    def report(self) -> Iterator[str]:
+        """Lines for people."""
+        for title, lines in (
+            ("differences", self.different),
+            ("additions", self.added),
+            ("other sizes in bytes", self.sizes),
+            ("changes of /openapi.json", self.openapi),
+        ):
+            yield f"{len(lines)} {title}"
+            yield from (f"  {line}" for line in lines)
+
+
+def compare(before: Path, after: Path) -> Comparison:
+    """Compare two folders that `record` has written."""
+    found = Comparison()
+    for name in ("answers.json", "parts.json"):
+        found.value(name.removesuffix(".json"), _read(before / name), _read(after / name))
+    found.openapi = openapi_words.difference(_read(before / "openapi.json"), _read(after / "openapi.json"))
+    return found
+
+
+def _is_size(where: str, before: Any, after: Any) -> bool:
+    """Whether it is a number of bytes, or one of several, which another encoding of the memory changes."""
+    return isinstance(before, int) and isinstance(after, int) and _SIZE.search(where) is not None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else text[:SHOWN] + " …"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    given = parser.parse_args()
+    found = compare(given.before, given.after)
+    print("\n".join(found.report()))
+    sys.exit(1 if found.different else 0)
+
+
+if __name__ == "__main__":
+    main()

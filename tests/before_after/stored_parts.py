@@ -1,0 +1,87 @@
+"""What the versions of a data directory are made of: parts by digest, and memories row by row.
+
+A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest of its
+image, label, task and whatever else it has, in the order in which the method holds them. The database and the
+store are read as they lie, without the service.
+"""
+
+import hashlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load
+
+from tests.before_after.answers import MEMORY_TYPES
+
+Json = dict[str, Any]
+Tensors = dict[str, np.ndarray]
+_PARTS = """
+    SELECT models.name, versions.number, parts.name, parts.type, parts.sha256
+    FROM parts JOIN versions ON versions.id = parts.version_id JOIN models ON models.id = versions.model_id
+    WHERE parts.deleted_at IS NULL AND models.deleted_at IS NULL
+    ORDER BY models.name, versions.number, parts.position, parts.name
+"""
+
+
+def stored_parts(data: Path) -> Json:
+    """`{"model v3": {"parts": {name: sha256}, "memory": {type: {"rows": […], "other": {name: digest}}}}}`.
+
+    Args:
+        data: a data directory whose service has stopped.
+    """
+    with sqlite3.connect(data / "perennial.db") as connection:
+        rows = connection.execute(_PARTS).fetchall()
+    found: Json = {}
+    memories: dict[tuple[str, str], dict[str, Tensors]] = {}
+    for model, number, name, kind, sha256 in rows:
+        version = f"{model} v{number}"
+        entry = found.setdefault(version, {"parts": {}, "memory": {}})
+        if kind in MEMORY_TYPES:
+            memories.setdefault((version, kind), {})[name] = load(_blob(data, sha256))
+        else:
+            entry["parts"][name] = sha256
+    for (version, kind), parts in memories.items():
+        found[version]["memory"][kind] = memory(joined(kind, parts))
+    return found
+
+
+def joined(kind: str, parts: dict[str, Tensors]) -> Tensors:
+    """A memory with its images, whichever way they are stored.
+
+    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}` of its own,
+    and `rows` says which image of it an item has.
+    """
+    tensors = dict(parts[kind])
+    rows = tensors.pop("rows", None)
+    if rows is not None:
+        packs = {task: parts[f"{kind}.images.{task}"]["images"] for task in set(tensors["tasks"].tolist())}
+        pairs = zip(tensors["tasks"].tolist(), rows.tolist(), strict=True)
+        tensors["images"] = np.stack([packs[task][row] for task, row in pairs])
+    return tensors
+
+
+def memory(tensors: Tensors) -> Json:
+    """The rows of a memory by digest, and what in it is not of rows, by name."""
+    count = len(tensors["labels"]) if "labels" in tensors else 0
+    columns = {name: tensor for name, tensor in sorted(tensors.items()) if _of_rows(tensor, count)}
+    rows = [_digest({name: tensor[row] for name, tensor in columns.items()}) for row in range(count)]
+    other = {name: _digest({name: t}) for name, t in sorted(tensors.items()) if name not in columns}
+    return {"columns": list(columns), "rows": rows, "other": other}
+
+
+def _of_rows(tensor: np.ndarray, count: int) -> bool:
+    return count > 0 and tensor.ndim > 0 and len(tensor) == count
+
+
+def _digest(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
+        digest.update(np.ascontiguousarray(tensor).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _blob(data: Path, sha256: str) -> bytes:
+    return (data / "store" / "blobs" / sha256[:2] / sha256).read_bytes()

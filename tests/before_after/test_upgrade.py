@@ -1,0 +1,114 @@
+"""A data directory from before the renovation is upgraded, answers as before, and goes on.
+
+`tests/data/make_before_renovation.py` says what `before-renovation.tar.gz` holds and how it was made.
+What the models then learn is compared with the code of before by `record` and `compare`, on one machine.
+"""
+
+import json
+import sqlite3
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.before_after import scenario
+from tests.before_after.compare import Comparison
+from tests.before_after.player import Player
+from tests.before_after.reading import read_all
+from tests.before_after.record import SETTINGS
+from tests.before_after.stored_parts import stored_parts
+from tools import service
+
+BEFORE = Path(__file__).parents[1] / "data" / "before-renovation.tar.gz"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, unpacked, as if it had been made today."""
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(BEFORE) as archive:
+        archive.extractall(folder, filter="data")
+    _as_if_of_today(folder / "data" / "perennial.db")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[service.Service]:
+    """The present service on the old data directory: the launcher migrates it."""
+    with service.running(folder / "data", SETTINGS) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served(running: service.Service) -> Json:
+    """What it answers about everything that it found, before anything is learned."""
+    player = Player(running.url, running.key)
+    read_all(player, "served", whole=None)
+    return player.answers
+
+
+def _as_if_of_today(database: Path) -> None:
+    """Move what is swept after some days."""
+    with sqlite3.connect(database) as connection:
+        ((last,),) = connection.execute("SELECT max(at) FROM events")
+        late = (time.time() - last,)
+        connection.execute("UPDATE events SET at = at + ?", late)
+        connection.execute("UPDATE jobs SET finished_at = finished_at + ?", late)
+        connection.execute("UPDATE tasks SET train_until = train_until + ?", late)
+    connection.close()
+
+
+def recorded(folder: Path, name: str) -> Json:
+    found: Json = json.loads((folder / "recorded" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def without(answers: Json, word: str) -> Json:
+    return {title: answer for title, answer in answers.items() if word not in title}
+
+
+def test_every_answer_has_the_fields_and_values_and_every_download_the_bytes_of_before(
+    folder: Path, served: Json
+) -> None:
+    found = Comparison()
+    found.value("served", without(recorded(folder, "answers"), "/predict"), without(served, "/predict"))
+    assert found.different == []
+
+
+def test_every_version_predicts_as_before(folder: Path, served: Json) -> None:
+    before = {title: answer for title, answer in recorded(folder, "answers").items() if "/predict" in title}
+    assert len(before) > 40
+    found = Comparison()
+    for title, answer in before.items():
+        probabilities = taken(answer), taken(served[title])
+        found.value(title, answer, served[title])
+        for one, other in zip(*probabilities, strict=True):
+            assert other == pytest.approx(one, abs=1e-4), title  # another processor may round otherwise
+    assert found.different == []
+
+
+def taken(answer: Json) -> list[dict[str, float]]:
+    """The probabilities of each image by label, taken out of the answer."""
+    images = [image for image in answer["body"].get("predictions", []) if "error" not in image]
+    for image in images:
+        del image["probability"]
+    return [image.pop("probabilities") for image in images]
+
+
+def test_every_part_has_the_digest_and_every_memory_the_rows_of_before(folder: Path, served: Json) -> None:
+    assert stored_parts(folder / "data") == recorded(folder, "parts")
+
+
+def test_the_paused_job_goes_on_and_every_model_learns_its_next_task(
+    running: service.Service, served: Json
+) -> None:
+    player = Player(running.url, running.key)
+    scenario.resume(player)
+    scenario.next_tasks(player)
+    for model in player.http.get("/v1/models").json()["items"]:
+        job = player.http.get(f"/v1/jobs?model={model['name']}").json()["items"][0]
+        assert (job["state"], job["outcome"]) == ("succeeded", "published"), job

@@ -1,0 +1,48 @@
+"""What a contributor is told is so: files that are named exist, and the hooks are what `make check` runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+DOCUMENTS = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target of the Makefile, as they run in the default environment."""
+    (found,) = re.findall(rf"^{target}:.*\n((?:\t.+\n)+)", MAKEFILE, re.MULTILINE)
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in found.splitlines()]
+
+
+def named(document: str) -> list[str]:
+    """What stands between single backticks."""
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", (ROOT / document).read_text())
+
+
+def test_the_hooks_before_a_commit_are_what_make_check_runs() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert [hook["entry"] for hook in hooks] == recipe("check")
+    assert all(hook["pass_filenames"] is False and hook["language"] == "system" for hook in hooks)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_is_named_exists(document: str) -> None:
+    paths = [name for name in named(document) if ("/" in name and " " not in name) or name.endswith(".md")]
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_target_of_make_that_is_named_exists() -> None:
+    targets = {name.split()[1] for name in named("CONTRIBUTING.md") if name.startswith("make ")}
+    assert targets == {"test", "test-slow", "check", "demo", "serve"}
+    assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
+
+
+def test_every_module_that_a_command_runs_exists() -> None:
+    commands = re.findall(r"python -m ([\w.]+)", (ROOT / "CONTRIBUTING.md").read_text())
+    assert set(commands) == {"tests.before_after.record", "tests.before_after.compare", "tools.house"}
+    assert all((ROOT / command.replace(".", "/")).with_suffix(".py").exists() for command in commands)

@@ -1,0 +1,220 @@
+"""How easy the house is to read, in figures.
+
+    python -m tools.house [DIR]
+
+DIR is a checkout (default: this one). Every figure is counted on the syntax tree.
+`docs/design/house.md` says what each one means.
+"""
+
+import argparse
+import ast
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDERS = ("api", "core", "worker", "tools", "bench", "migrations")
+LAYERS = ("api", "core", "worker")
+FILE_LINES, FUNCTION_LINES = 400, 40
+LINE_LENGTH = 88
+"""Where a project configures none: ruff's own default."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed file: its dotted name, path under the checkout, lines and syntax tree."""
+
+    name: str
+    path: str
+    lines: list[str]
+    tree: ast.Module
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module imports another; `for_types`: only where `TYPE_CHECKING` holds."""
+
+    source: str
+    target: str
+    for_types: bool
+
+
+def modules(checkout: Path) -> list[Module]:
+    """All modules of a checkout but its tests, by path."""
+    paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
+    return [_module(checkout, path) for path in paths]
+
+
+def _module(checkout: Path, path: Path) -> Module:
+    relative = path.relative_to(checkout)
+    parts = relative.with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    text = path.read_text(encoding="utf-8")
+    return Module(name, relative.as_posix(), text.splitlines(), ast.parse(text))
+
+
+def untyped_lines(module: Module) -> list[int]:
+    """Lines that name `dict[str, Any]`, or `Json`, which stands for it."""
+    found = set()
+    for node in ast.walk(module.tree):
+        named = isinstance(node, ast.Name) and node.id == "Json"
+        if named or (isinstance(node, ast.Subscript) and ast.unparse(node) == "dict[str, Any]"):
+            found.add(node.lineno)
+    return sorted(found)
+
+
+def type_only_imports(module: Module) -> list[int]:
+    """Lines of imports under `if TYPE_CHECKING:`."""
+    return sorted(node.lineno for node, for_types in _import_nodes(module.tree) if for_types)
+
+
+def imports(checkout: list[Module]) -> set[Import]:
+    """Imports among these modules, those inside functions too.
+
+    `from package import name` imports the submodule `package.name` where there is one, else the package.
+    """
+    known = {module.name: module for module in checkout}
+    return {
+        Import(module.name, target, for_types)
+        for module in checkout
+        for node, for_types in _import_nodes(module.tree)
+        for target in _targets(module, node, known)
+        if target != module.name
+    }
+
+
+def _import_nodes(
+    tree: ast.AST, for_types: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, for_types
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for inner in node.body:
+                yield from _import_nodes(ast.Module([inner], []), True)
+            yield from _import_nodes(ast.Module(node.orelse, []), for_types)
+        else:
+            yield from _import_nodes(node, for_types)
+
+
+def _targets(module: Module, node: ast.Import | ast.ImportFrom, known: Mapping[str, Module]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+        return
+    base = _base(module, node)
+    for alias in node.names:
+        whole = f"{base}.{alias.name}"
+        yield from (name for name in [whole if whole in known else base] if name in known)
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str:
+    """The absolute name of what stands between `from` and `import`."""
+    package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
+    within = package[: len(package) - node.level] if node.level else []
+    return ".".join([*within, *filter(None, [node.module])])
+
+
+def circles(edges: Iterable[Import]) -> list[list[str]]:
+    """Strongly connected components of two modules or more, the largest first.
+
+    Each module of a component reaches all others of it.
+    """
+    following: dict[str, set[str]] = {}
+    for edge in edges:
+        following.setdefault(edge.source, set()).add(edge.target)
+    reached = {module: _reachable(module, following) for module in following}
+    found = {
+        frozenset(other for other in targets if module in reached.get(other, ()))
+        for module, targets in reached.items()
+        if module in targets
+    }
+    return sorted(
+        (sorted(component) for component in found), key=lambda component: (-len(component), component)
+    )
+
+
+def _reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
+    """Modules that `start` imports, and what these import, and so on; itself only if it is among them."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = following.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def long_functions(module: Module) -> list[tuple[str, int]]:
+    """(name, lines) of functions of more than `FUNCTION_LINES` lines, the docstring included."""
+    found = [(node.name, _length(node)) for node in ast.walk(module.tree) if isinstance(node, Function)]
+    return [(name, lines) for name, lines in found if lines > FUNCTION_LINES]
+
+
+def _length(node: Function) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def undocumented(module: Module) -> list[str]:
+    """Public modules, classes, functions and methods without a docstring.
+
+    A name with a leading underscore is not public, nor is what is inside of a function or of a private class.
+    """
+    found = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
+    return found + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]
+
+
+def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
+    for node in parent.body:
+        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if ast.get_docstring(node) is None:
+            yield within + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from _undocumented(node, f"{within}{node.name}.")
+
+
+def line_length(checkout: Path) -> int:
+    """The length that `pyproject.toml` configures for ruff."""
+    with (checkout / "pyproject.toml").open("rb") as file:
+        content = tomllib.load(file)
+    return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
+
+
+def figures(checkout: Path) -> dict[str, int]:
+    """Each figure by its name, in the order in which they are printed."""
+    found = modules(checkout)
+    layered = [module for module in found if module.name.split(".")[0] in LAYERS]
+    edges = imports(found)
+    every, at_run = circles(edges), circles(edge for edge in edges if not edge.for_types)
+    longest = line_length(checkout)
+    return {
+        f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
+            len(untyped_lines(module)) for module in layered
+        ),
+        "import circles": len(every),
+        "modules in them": sum(map(len, every)),
+        "import circles without type-only imports": len(at_run),
+        "modules in these": sum(map(len, at_run)),
+        "type-only imports": sum(len(type_only_imports(module)) for module in found),
+        f"files of more than {FILE_LINES} lines": sum(len(module.lines) > FILE_LINES for module in found),
+        f"functions of more than {FUNCTION_LINES} lines": sum(
+            len(long_functions(module)) for module in found
+        ),
+        f"lines of more than {longest} characters": sum(
+            len(line) > longest for module in found for line in module.lines
+        ),
+        "public names without a docstring": sum(len(undocumented(module)) for module in found),
+    }
+
+
+def main() -> None:
+    """Print the figures of a checkout."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent)
+    for name, number in figures(parser.parse_args().checkout).items():
+        print(f"{number:6,}  {name}")
+
+
+if __name__ == "__main__":
+    main()
