@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.learn.networks import ImageSpec, expected_base
+from core.learn.networks import ImageSpec, architectures, expected_base
 from core.requests.base_advice import advice, body, query
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
@@ -74,7 +74,9 @@ def _options(
     ignored, wanted = tuple(expected["ignored"]), expected["tensors"]
     found = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
     shapes = {key: entry["shape"] for key, entry in wanted.items() if key in found}
-    fitting = advice(dict(architecture), {"size": image_size, "channels": 3}, found, shapes)
+    family = architectures()[architecture["name"]].family
+    image = {"size": image_size, "channels": 3}
+    fitting = advice(dict(architecture), image, family, found, shapes)
     if fitting is None or fitting.image["channels"] != 3:
         return ""
     chosen = {"image-size": fitting.image["size"]}
