@@ -71,7 +71,8 @@ def fields_of(
 def _paths(route: APIRoute | None) -> list[str]:
     if route is None or route.body_field is None:
         return []
-    return list(_schema_paths(route.body_field.field_info.annotation))
+    annotation: Any = route.body_field.field_info.annotation
+    return list(_schema_paths(annotation))
 
 
 @lru_cache(maxsize=64)

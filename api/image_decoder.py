@@ -138,6 +138,7 @@ class ImageDecoder:
 
     def _hear(self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float) -> None:
         """Take what it says until it has done all, or has to be ended."""
+        assert process.stdout is not None
         if not _readable(process.stdout, end):
             self._end()
             raise Invalid(f"The images cannot be used: {self.late()}; send fewer or smaller ones.")

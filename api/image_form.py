@@ -60,7 +60,7 @@ def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormI
         },
     )
     try:
-        parser.write(body)
+        parser.write(body)  # type: ignore[arg-type]  # a bytearray will do, and is not copied
     except FormParserError as error:
         raise Invalid(f"The multipart body cannot be read: {error}.") from None
     if not form.ended:

@@ -30,7 +30,8 @@ class Client:
 
     def get(self, path: str) -> Json:
         """The JSON answer of a GET."""
-        return self.call("GET", path).json()
+        found: Json = self.call("GET", path).json()
+        return found
 
     def items(self, path: str) -> list[Json]:
         """All items of a list, page by page."""
@@ -46,7 +47,9 @@ class Client:
 
     def create_model(self, name: str, scenario: str = "class", **fields: Any) -> Json:
         """Create a model; `fields` are those of the contract (recipe, architecture, image …)."""
-        return self.call("POST", "/v1/models", json={"name": name, "scenario": scenario, **fields}).json()
+        body = {"name": name, "scenario": scenario, **fields}
+        made: Json = self.call("POST", "/v1/models", json=body).json()
+        return made
 
     def submit(
         self, model: str, archive: bytes | Path, name: str | None = None, recipe: str | None = None
@@ -71,11 +74,13 @@ class Client:
         Raises:
             TimeoutError: it is not terminal in time.
         """
-        deadline, etag, answer = time.monotonic() + timeout_s, "", {}
+        deadline, etag = time.monotonic() + timeout_s, ""
+        answer: Json = {}
         while time.monotonic() < deadline:
             reply = self.call("GET", f"/v1/jobs/{job}", headers={"If-None-Match": etag} if etag else {})
             if reply.status_code != 304:
-                answer, etag = reply.json(), reply.headers["ETag"]
+                answer = reply.json()
+                etag = reply.headers["ETag"]
                 if seen is not None:
                     seen(answer)
                 if answer["is_terminal"]:

@@ -58,8 +58,7 @@ def untyped_lines(module: Module) -> list[int]:
     """Lines that name `dict[str, Any]`, or `Json`, which stands for it."""
     found = set()
     for node in ast.walk(module.tree):
-        named = isinstance(node, ast.Name) and node.id == "Json"
-        if named or (isinstance(node, ast.Subscript) and ast.unparse(node) == "dict[str, Any]"):
+        if isinstance(node, ast.Name | ast.Subscript) and ast.unparse(node) in ("Json", "dict[str, Any]"):
             found.add(node.lineno)
     return sorted(found)
 

@@ -72,8 +72,9 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
     gc.disable()
     gc.freeze()
     _say(server, {"ready": True, "pid": os.getpid()})
+    sources: list[socket.socket | int] = [server, wake_read]
     while True:
-        readable, _, _ = select.select([server, wake_read], [], [])
+        readable, _, _ = select.select(sources, [], [])
         if wake_read in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)

@@ -94,9 +94,9 @@ async def create(
 
     key = idempotency.checked(idempotency_key)
     with slot(request, actor.owner_id, settings.max_uploads):
-        resolved, image, expected = await to_thread.run_sync(wanted)
-        if expected is None:  # an impossible architecture is refused before the upload
-            expected = await work.run(actor.owner_id, expect)
+        resolved, image, known_shapes = await to_thread.run_sync(wanted)
+        # An impossible architecture is refused before the upload.
+        expected = await work.run(actor.owner_id, expect) if known_shapes is None else known_shapes
 
         def admit() -> None:
             quota.require_room(db, actor.owner_id, settings.max_owner_bytes, known.length)

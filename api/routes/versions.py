@@ -72,16 +72,16 @@ async def download_version(
             spool = settings.folder("spool")
             return exports.export(db, blobs, catalogue(), actor, model, version, format=format, spool=spool)
 
-    file = await to_thread.run_sync(stored) or await work.run(actor.owner_id, built)
-
-    def answer() -> Response:  # what is given out is hashed first
+    def answer(file: exports.ExportFile) -> Response:  # what is given out is hashed first
         with files_of(db, actor, model):
             elsewhere = _elsewhere(request, store, blobs, file) if redirect else None
             return elsewhere or download(
                 request, blobs, file.sha256, file.bytes, file.media_type, file.filename
             )
 
-    return await to_thread.run_sync(answer)
+    kept = await to_thread.run_sync(stored)
+    file = await work.run(actor.owner_id, built) if kept is None else kept
+    return await to_thread.run_sync(answer, file)
 
 
 def _elsewhere(

@@ -114,7 +114,7 @@ def unpack_to(fd: int, offset: int, packed: int, size: int, method: int, name: s
         raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared {size} bytes.")
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data` at the descriptor's position."""
     view = memoryview(data)
     while view:
