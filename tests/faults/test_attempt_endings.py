@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
 from core.work import claim as claims
+from core.work.kinds import learn
 from worker import attempt as attempts
 from worker import loop
 from worker.attempt import Attempt, Tools
@@ -37,8 +38,8 @@ def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Ca
         return act
 
     def attempt(ending: Any = None, *, validating: Exception | None = None, stop: bool = False) -> Any:
-        monkeypatch.setattr(attempts, "validate", raise_or(validating, None))
-        monkeypatch.setattr(attempts, "prepare", raise_or(ending, Path("/spec")))
+        monkeypatch.setattr(learn, "validate", raise_or(validating, None))
+        monkeypatch.setattr(learn, "prepare", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)

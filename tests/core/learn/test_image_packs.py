@@ -10,9 +10,10 @@ import torch
 from conformance import SMALL
 from streams import Bench, Learned
 
-from core.learn import image_packs, methods
+from core.learn import image_packs
 from core.learn.control import NoControl
 from core.learn.memory.reservoir import Reservoir
+from core.learn.methods import registry
 from core.learn.state import Section, load_tensors, save_tensors
 
 BEFORE = Path(__file__).parents[2] / "data" / "before-packs.tar.gz"
@@ -171,7 +172,7 @@ def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
 @pytest.mark.parametrize("name", KEEPERS)
 def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> None:
     bench = Bench(tmp_path)
-    if families := methods.get(name).accepts.architectures:
+    if families := registry.get(name).accepts.architectures:
         bench.architecture = SMALL[families[0]]
     known: dict[str, int] = {}
     learned = None

@@ -233,7 +233,8 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(filled:
     for place, (statement, values) in enumerate(asked):
         lines = plan(many, statement, values)
         assert any("ix_tasks_stops" in line for line in lines), lines
-        assert place or any("ix_jobs_owner_id_state_kind_id" in line for line in lines), lines
+        # With or without the kind, as the statistics have it: both give an owner's queue in its order.
+        assert place or any("ix_jobs_owner_id_state_" in line for line in lines), lines
         assert not any("TEMP B-TREE" in line or "Sort Key" in line for line in lines), lines
 
 
