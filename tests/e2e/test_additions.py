@@ -55,10 +55,8 @@ def follow(text: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "ROOT", copy)
-        with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as found:
-            yield Client(found.url, found.key)
+    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy) as found:
+        yield Client(found.url, found.key)
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,8 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(plan
     store = Store(tmp_path)
     stages = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))["stages"]
     parts = {p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()}
-    assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"]
+    images = parts["exemplars.images.2"]
+    assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"] + images
     assert parts["backbone.1"] > 0 and parts["backbone.2"] > 0
 
 
