@@ -6,7 +6,13 @@ TORCH_INDEX ?=
 # Arguments for test-slow, which tests to run: all of them by default.
 TESTS ?=
 BIN := $(VENV)/bin
+# A file stays with one worker, which makes its fixtures once; tests/conftest.py puts the longest files first.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Modules are compiled when they are first imported, and kept: pip would compile, one after the other, the many that
+# nobody imports; and container images often forbid to keep, so that each process would compile all again.
+export PIP_NO_COMPILE := 1
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo serve test test-slow check clean
 .DEFAULT_GOAL := demo
@@ -18,10 +24,10 @@ serve: $(VENV)/.demo
 	$(BIN)/python -m worker.launcher
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 $(BY_FILE)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m slow -n 2 $(BY_FILE) $(TESTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

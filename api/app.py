@@ -34,6 +34,8 @@ from api.heavy_work import HeavyWork
 from api.key_use import KeyUse
 from api.observe import Latency
 from api.openapi import describe
+from api.predict.line import PredictLine
+from api.predict.predictor import Predictor
 from api.rate import Rate
 from api.routes import (
     aliases,
@@ -57,8 +59,8 @@ from api.stopping import Stopping
 from core import spool
 from core.catalogue import Catalogue
 from core.damage import Marks
-from core.db.hot import HotReads
 from core.db.migrate import require_current
+from core.db.polling import PollingReads
 from core.db.session import REQUEST_STATEMENT_S, Database
 from core.db.tables import Owner
 from core.doorbell import Doorbell
@@ -173,12 +175,14 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     app.state.store = store
     app.state.blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
     app.state.doorbell = Doorbell(settings, db)
-    app.state.hot = HotReads(settings.resolved_database_url)
+    app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}
+    app.state.predict_line = PredictLine(settings)
+    app.state.predictor = Predictor(settings)
     await to_thread.run_sync(spool.remove_abandoned, settings.folder("spool"))
-    await app.state.hot.start()
+    await app.state.polling.start()
     anyone = await to_thread.run_sync(_anyone, db) if settings.auth == "off" else None
-    app.state.access = Access(app.state.hot, anyone)
+    app.state.access = Access(app.state.polling, anyone)
     app.state.rate = (
         Rate(settings.max_requests_per_s, settings.resolved_broker_url)
         if settings.max_requests_per_s
@@ -192,13 +196,11 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     async with use:
         yield
     app.state.stopping.set()
-    await app.state.hot.close()
+    await app.state.polling.close()
     if app.state.rate is not None:
         await app.state.rate.close()
     await to_thread.run_sync(app.state.doorbell.close)
-    predictor = getattr(app.state, "predictor", None)
-    if predictor is not None:
-        await to_thread.run_sync(predictor.close)
+    await to_thread.run_sync(app.state.predictor.close)
     await to_thread.run_sync(db.close)
 
 

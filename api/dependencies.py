@@ -4,7 +4,7 @@
 before a byte of the body is read; these dependencies only hand over its result. A route without one of
 them must be in `api.guard.OPEN_PATHS`, or the app does not start.
 
-    @router.post("/v1/things", status_code=201, responses=answers(409))
+    @router.post("/v1/things", status_code=201, responses=responses(409))
     def create(body: ThingIn, actor: Write, db: Db) -> ThingOut: ...
 
 Handlers that take a body as a stream take a bare `Request` and describe the body in `openapi_extra`.
@@ -12,7 +12,7 @@ Handlers that take a body as a stream take a bare `Request` and describe the bod
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request
 
 from api.heavy_work import HeavyWork
 from core.catalogue import Catalogue
@@ -87,3 +87,13 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
 Cursor = Annotated[str | None, Query(max_length=300, description="`next_cursor` of the page before")]
 LIMIT: int = DEFAULT_LIMIT
 """Default of a `Limit` parameter: `limit: Limit = LIMIT`."""
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="The same request with the same key is done once",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+    ),
+]

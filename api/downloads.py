@@ -7,8 +7,9 @@ is a typed error, or cut off before its last bytes: no client gets all of it.
 import base64
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -19,7 +20,7 @@ PRESIGNED_S = 900
 _RANGE = re.compile(r"\s*bytes\s*=\s*(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))\s*", re.IGNORECASE)
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 
-DOWNLOAD_HEADERS: list[dict[str, Any]] = [
+DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
     {"in": "header", "name": name, "required": False, "schema": {"type": "string"}}
     for name in ("Range", "If-Range", "If-None-Match")
 ]
@@ -33,15 +34,15 @@ class Source(Protocol):
         ...
 
 
-def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, Any]]:
+def described(*media_types: str, redirect: bool = False) -> dict[int | str, dict[str, JsonValue]]:
     """For a route's `responses=`."""
-    file = {"schema": {"type": "string", "format": "binary"}}
-    binary = {"content": {media_type: file for media_type in media_types}}
-    answers: dict[int | str, dict[str, Any]] = {
-        200: {"description": "The file", **binary},
-        206: {"description": "The asked range of the file", **binary},
+    file: JsonValue = {"schema": {"type": "string", "format": "binary"}}
+    content: JsonValue = {media_type: file for media_type in media_types}
+    answers: dict[int | str, dict[str, JsonValue]] = {
+        200: {"description": "The file", "content": content},
+        206: {"description": "The asked range of the file", "content": content},
         304: {"description": "The client has this file"},
-        **problems.answers(416),
+        **problems.responses(416),
     }
     if redirect:
         answers[307] = {"description": "At a presigned URL of the object store"}

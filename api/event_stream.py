@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from api.access import Access
 from api.stopping import Stopping
-from core.db.hot import EventRow, HotReads
+from core.db.polling import EventRow, PollingReads
 from core.db.states import TERMINAL
 from core.errors import NotAuthenticated, Unavailable
 from core.requests.times import rfc3339
@@ -38,7 +38,7 @@ def follow(request: Request, job_id: str, after: int, types: tuple[str, ...] | N
 async def _events(
     request: Request, job_id: str, after: int, types: tuple[str, ...] | None
 ) -> AsyncIterator[bytes]:
-    hot: HotReads = request.app.state.hot
+    reads: PollingReads = request.app.state.polling
     stopping: Stopping = request.app.state.stopping
     access: Access = request.app.state.access
     waited, lived = 0.0, 0.0
@@ -47,8 +47,8 @@ async def _events(
         try:
             await access.actor(request.scope)  # remembered: a look at the key every few seconds
             # The job is read first: were it terminal only after the page, its last events could be missed.
-            job = await hot.job(job_id)
-            rows = await hot.events(job_id, after, PAGE, None)
+            job = await reads.job(job_id)
+            rows = await reads.events(job_id, after, PAGE, None)
         except NotAuthenticated:
             return
         except Unavailable:

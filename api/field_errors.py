@@ -18,8 +18,6 @@ from core.plain import found, kind, must_be, must_be_one_of
 MAX_FIELDS = 20
 """Fields that are named in one answer."""
 
-Json = Mapping[str, Any]
-
 _TYPES = {
     "string": "string",
     "int": "integer",
@@ -80,7 +78,7 @@ def _schema_paths(annotation: Any) -> tuple[str, ...]:
     return tuple(paths_of(TypeAdapter(annotation).json_schema()))
 
 
-def _path(error: Json, body: Json) -> str:
+def _path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     """Where the field stands in the request: without the names of types among which there was a choice."""
     place, *parts = error["loc"]
     if place != "body":
@@ -97,7 +95,7 @@ def _path(error: Json, body: Json) -> str:
     return ".".join(kept)
 
 
-def _message(error: Json, path: str, known: Sequence[str]) -> str:
+def _message(error: Mapping[str, Any], path: str, known: Sequence[str]) -> str:
     named, context = str(error["type"]), error.get("ctx") or {}
     if named == "missing":
         return "is missing"

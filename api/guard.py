@@ -37,16 +37,16 @@ JSON_BODY_S = 30.0
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
 
-Hot = Callable[..., Awaitable[Response]]
+Polled = Callable[..., Awaitable[Response]]
 
 
-def hot(endpoint: Any) -> Any:
+def polling(endpoint: Any) -> Any:
     """Mark an async handler that is called without the framework's detour.
 
     It gets `request`, `actor` and its path parameters; its query and header parameters are there for the
     documentation only, and it reads them from the request itself.
     """
-    endpoint.hot = True
+    endpoint.polling = True
     return endpoint
 
 
@@ -100,7 +100,7 @@ class _Guarded:
         self.body_required = self.json_body and bool(
             route.body_field and route.body_field.field_info.is_required()
         )
-        self.hot: Hot | None = route.endpoint if getattr(route.endpoint, "hot", False) else None
+        self.polled: Polled | None = route.endpoint if getattr(route.endpoint, "polling", False) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
@@ -132,8 +132,8 @@ class _Guarded:
             self._check_query(scope["query_string"])
         if self.json_body:
             receive = await self._json(scope, receive)
-        if self.hot is not None and actor is not None:
-            response = await self.hot(
+        if self.polled is not None and actor is not None:
+            response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
             )
             await response(scope, receive, send)

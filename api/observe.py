@@ -14,15 +14,15 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core import telemetry
-from core.requests.queue import Figures
+from core.requests.queue import QueueMetrics
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def page(figures: Figures, version: str) -> bytes:
+def page(metrics: QueueMetrics, version: str) -> bytes:
     """The whole page in Prometheus's text format."""
     gauges = CollectorRegistry()
-    gauges.register(_Gauges(figures, version))
+    gauges.register(_Gauges(metrics, version))
     return generate_latest(gauges) + telemetry.page()
 
 
@@ -51,13 +51,13 @@ class Latency:
 
 
 class _Gauges(Collector):
-    def __init__(self, figures: Figures, version: str) -> None:
-        self._figures = figures
+    def __init__(self, metrics: QueueMetrics, version: str) -> None:
+        self._metrics = metrics
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
         """The database's figures as gauges."""
-        now = self._figures
+        now = self._metrics
         jobs = GaugeMetricFamily("perennial_jobs", "Jobs by state.", labels=["state"])
         for state, count in now.jobs.items():
             jobs.add_metric([state], count)

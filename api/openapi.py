@@ -4,14 +4,15 @@ The guard and the boundary answer for all routes (401, 403, 422, 500, 503, 507 â
 once, and not by each handler.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from api.guard import OPEN_PATHS
-from api.problems import Problem, described
+from api.problems import described
+from core.protocol.error import Problem
 
 DESCRIPTION = """Keeps a deployed image classifier current: labelled batches in, measured versions out.
 
@@ -45,7 +46,16 @@ def describe(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _complete(path: str, operation: dict[str, Any]) -> None:
+class _Operation(TypedDict, total=False):
+    """What a path does by one method, as far as it is completed here."""
+
+    responses: dict[str, JsonValue]
+    security: list[dict[str, list[str]]]
+    parameters: list[dict[str, JsonValue]]
+    requestBody: JsonValue
+
+
+def _complete(path: str, operation: _Operation) -> None:
     answers = operation["responses"]
     statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:

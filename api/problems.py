@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import JsonValue
 
 from core.errors import PerennialError
 from core.logging import hide_keys
@@ -35,27 +35,6 @@ _HTTP_CODES = {
     500: "internal",
     503: "unavailable",
 }
-
-
-class FieldProblem(BaseModel):
-    """One wrong field."""
-
-    field: str
-    message: str
-
-
-class Problem(BaseModel):
-    """What went wrong and what to do (RFC 9457)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(
-        description="Stable path that names the kind of problem", examples=["/problems/not-found"]
-    )
-    title: str
-    status: int
-    detail: str
-    errors: list[FieldProblem] = []
 
 
 def problem(
@@ -103,7 +82,7 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
     return status, headers, problem(code, phrase, status, detail or phrase)
 
 
-def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """For a route's `responses=`: these statuses as problems.
 
     What every route can answer (401, 403, 422, 500, 503, 507, and 404, 400, 413, 415 where there are path
@@ -112,7 +91,7 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: described(status) for status in statuses}
 
 
-def described(status: int) -> dict[str, Any]:
+def described(status: int) -> dict[str, JsonValue]:
     """The OpenAPI response object of a problem."""
     return {
         "description": HTTPStatus(status).phrase,

@@ -11,18 +11,18 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 from core import helper_process
 from core.code_version import code_version
 from core.errors import Unavailable
+from core.protocol.catalogue import Catalogue as Content
 from core.settings import Settings
 
 _ROOT = Path(__file__).parents[1]
 WRITE_TIMEOUT_S = 120.0
 
 
-def load_catalogue(settings: Settings) -> dict[str, Any]:
+def load_catalogue(settings: Settings) -> Content:
     """The catalogue of this code version; written by a subprocess when it is missing (seconds).
 
     Raises:
@@ -37,8 +37,8 @@ def load_catalogue(settings: Settings) -> dict[str, Any]:
         return _read(path)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_bytes())
+def _read(path: Path) -> Content:
+    value: Content = json.loads(path.read_bytes())
     return value
 
 
@@ -70,14 +70,14 @@ class Catalogue:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._value: dict[str, Any] | None = None
+        self._value: Content | None = None
 
     @property
-    def ready(self) -> dict[str, Any] | None:
+    def ready(self) -> Content | None:
         """The catalogue where it has been loaded; None instead of waiting for it."""
         return self._value
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Content:
         """The catalogue.
 
         Raises:

@@ -1,7 +1,6 @@
 """Which learning code this is: one digest over the path and content of every `core/learn/**/*.py`.
 
-It names the catalogue's file, stands in every manifest, and is part of a snapshot's origin: a job goes on from its
-snapshot only where the code that made it is the code that would resume it. Computed without importing that code.
+It names the catalogue's file and stands in every manifest. Computed without importing that code.
 """
 
 import hashlib

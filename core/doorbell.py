@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.db.session import Database
 from core.db.tables import Job
-from core.kill_points import reached
+from core.failpoints import hit
 from core.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ class Doorbell:
         """Ask a worker to look at the queue; call it after the commit that made `job_id` eligible."""
         if self._settings.embedded:
             wake(self._settings.data_dir)
-            reached("ring-sent")
+            hit("ring-sent")
             return
         self.start()
         try:
@@ -115,7 +115,7 @@ class Doorbell:
                 broker.close()
                 return
             if self._look_or_send(broker, job_id):
-                reached("ring-sent")
+                hit("ring-sent")
                 self._note(job_id)
 
     def _look(self, broker: "_Broker") -> None:

@@ -9,7 +9,8 @@ is None, never 0.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from core.protocol.answers.metrics import LineSummary, UnmeasuredClass
 
 Cells = Mapping[tuple[int, int], tuple[int, int]]
 """(version, task) → (correct, total). A missing cell, or a total of 0, is undefined."""
@@ -253,7 +254,7 @@ def unmeasured(
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],
     ever: Collection[int] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[UnmeasuredClass]:
     """Learned classes that have no test image: {"task", "class"}, in order.
 
     Of tasks that the version was measured on, and of those that no version ever was: they had no test image. A task
@@ -289,7 +290,7 @@ def summary(
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
-) -> dict[str, Any]:
+) -> LineSummary:
     """The figures of `version` that follow from R, by the names of `DEFINITIONS`.
 
     Args:
@@ -304,7 +305,7 @@ def figures(
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,
-) -> dict[str, Any]:
+) -> LineSummary:
     """The figures of the last of these stages.
 
     Args:

@@ -1,7 +1,6 @@
-"""How the API, its predict helper and that one's image decoder talk: messages of a length (4 bytes, big endian) and
-that many bytes.
+"""How the API and its helper processes talk: messages of a length (4 bytes, big endian) and that many bytes.
 
-A file of its own, so that the API can speak without loading what the helper needs.
+A file of its own, so that the API can speak without loading what a helper needs.
 """
 
 import struct

@@ -18,6 +18,7 @@ Other rules for all tests: settings of the developer's own service (`PERENNIAL_â
 `PERENNIAL_TEST_â€¦`) do not reach them; torch uses one thread and compiles nothing.
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -31,6 +32,7 @@ import pytest
 for _name in [name for name in os.environ if name.startswith("PERENNIAL_")]:
     if not _name.startswith("PERENNIAL_TEST_"):
         del os.environ[_name]
+gc.disable()  # until all is collected: rewriting and importing every test file makes much, and no garbage
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))
@@ -45,12 +47,43 @@ from core.db.tables import Table  # noqa: E402
 from core.store import open_store  # noqa: E402
 
 T = TypeVar("T")
+TESTS = Path(__file__).parent
 _SERVICE_OF = {
     "postgres_url": "postgresql",
     "redis_url": "redis",
     "redis_server": "redis",
     "s3": "s3",
 }
+LONGEST_FIRST = (
+    "core/work/test_line.py",
+    "core/work/test_protocol.py",
+    "core/learn/test_conformance.py",
+    "faults/test_campaign.py",
+    "faults/test_outages.py",
+    "faults/test_worker_deaths.py",
+    "e2e/test_large_size.py",
+    "e2e/test_lifecycle.py",
+    "e2e/test_dlcft.py",
+    "e2e/test_restore.py",
+    "e2e/test_scale.py",
+    "e2e/test_kills.py",
+    "e2e/test_upgrade.py",
+    "e2e/test_methods.py",
+    "e2e/test_canary.py",
+    "e2e/test_bases_and_cards.py",
+    "e2e/test_what_a_user_sends.py",
+    "security/test_predict_neighbours.py",
+    "security/test_admission.py",
+    "e2e/test_first_words.py",
+    "e2e/test_stream.py",
+    "security/test_small_doors.py",
+    "e2e/test_tenants.py",
+    "worker/test_torch_check.py",
+    "api/routes/test_audit_trail.py",
+    "core/export/test_safetensors_zip.py",
+    "before_after/test_upgrade.py",
+)
+"""Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others are done."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _MISSING = pytest.StashKey[dict[str, str]]()
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
@@ -87,6 +120,8 @@ def _s3_missing() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rank = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
     needed = {item: _needed(item) for item in items}
     for item, names in needed.items():
         if names and item.get_closest_marker("services") is None:
@@ -103,6 +138,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = set(left_out)
         items[:] = [item for item in items if item not in dropped]
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays for the whole run: Python need not look through it for garbage again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -15,6 +15,7 @@ EXEMPT = {Path("tools/import_torchvision.py")}
 """Reads torchvision's own files, in a process of its own, with `weights_only=True`."""
 
 AREAS = (
+    "core.protocol",
     "core.db",
     "core.store",
     "core.ingest",
@@ -30,18 +31,19 @@ AREAS = (
     "tools",
     "bench",
 )
-SMALL = {"core.db", "core.store", "core.ingest", "core.recipe", "core"}
+SMALL = {"core.protocol", "core.db", "core.store", "core.ingest", "core.recipe", "core"}
 """`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
 ARROWS = {
-    "core": {"core", "core.db"},
-    "core.db": {"core", "core.db"},
+    "core.protocol": {"core.protocol"},
+    "core": {"core", "core.protocol", "core.db"},
+    "core.db": {"core", "core.protocol", "core.db"},
     "core.store": {"core", "core.store"},
-    "core.ingest": {"core", "core.ingest"},
-    "core.recipe": {"core", "core.recipe"},
-    "core.export": {"core", "core.export"},
+    "core.ingest": {"core", "core.protocol", "core.ingest"},
+    "core.recipe": {"core", "core.protocol", "core.recipe"},
+    "core.export": {"core", "core.protocol", "core.export"},
     "core.requests": SMALL | {"core.export", "core.requests"},
     "core.work": SMALL | {"core.work", "core.learn"},
-    "core.learn": {"core.learn"},
+    "core.learn": {"core.protocol", "core.learn"},
     "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
     "migrations": {"core", "core.db", "core.store"},  # a first upgrade also makes the bucket

@@ -248,7 +248,7 @@ def test_the_commands_are_those_of_the_documentation(compose: dict[str, Any]) ->
     worker = "celery -A worker.celery_app worker -P solo --without-gossip --without-mingle"
     assert command("migrate") == "alembic upgrade head"
     assert command("api").startswith("uvicorn --factory api.app:create_app --host 0.0.0.0")
-    assert command("api") in (ROOT / "README.md").read_text().splitlines()
+    assert command("api") in (ROOT / "docs" / "howto" / "run-at-the-large-size.md").read_text().splitlines()
     assert command("worker").startswith(worker) and command("worker-gpu").startswith(worker)
 
 

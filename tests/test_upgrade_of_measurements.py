@@ -12,6 +12,7 @@ from sqlalchemy import text, update
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Version
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor
 from core.requests.metrics import model_metrics
 from core.requests.versions import get_version
@@ -54,7 +55,7 @@ def written_before(histories: list[History], db: Database) -> None:
         for history in histories:
             for number, manifest in history.manifests.items():
                 of = (Version.model_id == history.model, Version.number == number)
-                session.execute(update(Version).where(*of).values(manifest=manifest))
+                session.execute(update(Version).where(*of).values(manifest=Manifest.from_json(manifest)))
 
 
 def test_versions_from_before_have_the_same_metrics_and_manifests(desk: Desk) -> None:

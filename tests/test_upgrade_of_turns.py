@@ -7,7 +7,8 @@ import postgresql
 import pytest
 from sqlalchemy import func, select, table, text
 
-from bench.fill import Size, fill
+from bench.service.fill import fill
+from bench.service.series import Size
 from core.db import migrate
 from core.db.session import Database
 from core.work import claim as claims

@@ -34,8 +34,8 @@ from core.requests.times import rfc3339
 from core.settings import Settings
 from core.store import Blobs, Store, open_store
 from core.work import consistency
-from core.work.rehearsal import Removal, rehearse
 from core.work.sweep import sweep
+from core.work.sweep_dry_run import Removal, dry_run
 from tools import backup
 
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
-        found = rehearse(db, store, settings, grace_days=grace_days)
+        found = dry_run(db, store, settings, grace_days=grace_days)
         _print(found, ("reason", "bytes", "object"), options.json)
         return 0
     sweep(db, store, Blobs(store, settings.folder("cache")), settings, grace_days=grace_days, whole=True)

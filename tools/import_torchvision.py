@@ -19,13 +19,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from core.learn.networks import ImageSpec, architectures, expected_base
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.requests.base_advice import advice, body, query
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
@@ -75,12 +76,13 @@ def _options(
     found = {key: list(tensor.shape) for key, tensor in state.items() if not key.startswith(ignored)}
     shapes = {key: entry["shape"] for key, entry in wanted.items() if key in found}
     family = architectures()[architecture["name"]].family
-    image = {"size": image_size, "channels": 3}
-    fitting = advice(dict(architecture), image, family, found, shapes)
+    image: ImageOut = {"size": image_size, "channels": 3}
+    fitting = advice(cast(ArchitectureChoice, architecture), image, family, found, shapes)
     if fitting is None or fitting.image["channels"] != 3:
         return ""
+    hyper: Mapping[str, Any] = fitting.architecture
     chosen = {"image-size": fitting.image["size"]}
-    chosen |= {key: fitting.architecture[key] for key in ("stem", "patch") if fitting.architecture.get(key)}
+    chosen |= {key: hyper[key] for key in ("stem", "patch") if hyper.get(key)}
     return "; it fits with " + " ".join(f"--{key} {value}" for key, value in chosen.items())
 
 
@@ -124,9 +126,10 @@ def main(arguments: list[str]) -> None:
         Path(temporary).unlink(missing_ok=True)
     size = sum(tensor.nbytes for tensor in tensors.values())
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
-    image = {"size": chosen.image_size, "channels": 3}
-    print(f"upload it: POST /v1/bases?{query(architecture, image)}")
-    print(f"a model that fits: {body(architecture, image)}")
+    image: ImageOut = {"size": chosen.image_size, "channels": 3}
+    told = cast(ArchitectureChoice, architecture)
+    print(f"upload it: POST /v1/bases?{query(told, image)}")
+    print(f"a model that fits: {body(told, image)}")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,12 @@ from core.ingest.ingest import ingest
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.learn.dataset import Dataset
-from core.learn.evaluate import answers
+from core.learn.evaluate import correct_on_task
 from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
 from core.learn.networks.families import rebuild
 from core.learn.networks.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
 from core.learn.precision import Inputs, choose_device, place
+from core.protocol.architecture import Normalisation
 
 STEPS = 50
 
@@ -205,7 +206,7 @@ def walk(
     for k in range(STEPS + 1):
         share = k / STEPS
         network.load_state_dict({n: t.lerp(end[n], share) if n in end else t for n, t in start.items()})
-        right = [answers(network, each.data, each.task, Network.forward, inputs) for each in sets]
+        right = [correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets]
         yield Point(k, share, [float(r.double().mean()) for r in right])
 
 
@@ -234,7 +235,7 @@ def main(arguments: list[str]) -> None:
             ]
             device = choose_device("auto")
             place(network, device)
-            inputs = Inputs(new.config["normalise"], image.channels, device)
+            inputs = Inputs(Normalisation.from_json(new.config["normalise"]), image.channels, device)
             _print(sets, walk(network, new.tensors, end, sets, inputs))
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error

@@ -20,8 +20,9 @@ from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
 from core.errors import LeaseLost, PerennialError, Rejected, StoreCorrupt, Unavailable, WrongState
+from core.failpoints import hit
 from core.ingest.ingest import Stopped
-from core.kill_points import reached
+from core.protocol.job_event import DoneEvent, ErrorEvent, ProgressEvent
 from core.settings import Settings
 from core.store import Store
 from core.work import claim as claims
@@ -39,8 +40,8 @@ log = structlog.get_logger(__name__)
 
 PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 """Between attempts to publish during an outage: the training is done and worth waiting for."""
-SAY_FIRST_S, SAY_LONGEST_S = 0.25, 4.0
-"""Between attempts to say how it ended, during an outage of the database."""
+REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
+"""Between attempts to report how it ended, during an outage of the database."""
 PROGRESS_S = 1.0
 SLACK_BYTES = 512 << 20
 """Of addresses that a job process reserves and does not use; measured: 100 to 300 MB."""
@@ -73,7 +74,7 @@ class Attempt:
         self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
         self._kind = KINDS[claim.kind]
         self._ends_at = float("inf")
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self.outage = False
         """Whether database, store or disk, and not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
@@ -83,9 +84,9 @@ class Attempt:
             lease_s=lease_s,
         )
 
-    def hurry(self) -> None:
+    def wake(self) -> None:
         """Look at the job's state now: somebody rang."""
-        self._beat.hurry()
+        self._beat.wake()
 
     def run(self) -> None:
         """Do it all.
@@ -165,7 +166,8 @@ class Attempt:
         recorder = Recorder(tools.db, tools.store, claim)
         with MemoryWatch(child, bound) as memory:
             outcome = supervise(child, self._beat, recorder, periods, self._stop)
-        refused = outcome.event.get("kind") == "memory" and _on_cpu(settings)
+        error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
+        refused = error is not None and error.kind == "memory" and _on_cpu(settings)
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
             self._fail("memory", _outgrown(bound))
@@ -183,12 +185,12 @@ class Attempt:
     def _progress(self, phase: str, done: int, total: int) -> None:
         """Write how far the job is, at most once a second; an outage is passed over."""
         now = time.monotonic()
-        if now - self._told_at < PROGRESS_S or self._beat.lost:
+        if now - self._reported_at < PROGRESS_S or self._beat.lost:
             return
-        self._told_at = now
-        seen = {"phase": phase, "step": done, "total_steps": total, "images": done}
+        self._reported_at = now
+        seen = ProgressEvent(phase=phase, step=done, total_steps=total, images=done)
         try:
-            progress.record(self._tools.db, self._claim, [{"event": "progress", **seen}])
+            progress.record(self._tools.db, self._claim, [seen])
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -200,11 +202,15 @@ class Attempt:
         return time.monotonic() > self._ends_at
 
     def _conclude(self, outcome: Outcome) -> None:
-        event = outcome.event
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
+        match outcome.event:
+            case DoneEvent() if outcome.ending == "done":
+                self._publish(outcome.event.path)
+                return
+            case ErrorEvent() if outcome.ending == "error":
+                self._conclude_error(outcome.event)
+                return
         match outcome.ending:
-            case "done":
-                self._publish(Path(event["path"]))
             case "stopped" | "cancelled":
                 self._stopped()
             case "lost":
@@ -214,18 +220,17 @@ class Attempt:
                 self._requeue("stalled", f"The job process made no progress for {seconds:g} s.", counts=True)
             case "overtime":
                 self._fail_late()
-            case "error":
-                message = str(event.get("message", ""))
-                kind = str(event.get("kind", "code"))
-                log.warning("job process failed", kind=kind, message=message, trace=event.get("traceback"))
-                if kind in FATAL:
-                    self._fail(kind, message)
-                elif kind == "disk":
-                    self._give_back("disk", f"The worker's disk is full: {message}")
-                else:
-                    self._requeue("memory", f"Out of memory: {message}", counts=True)
-            case "died":
+            case _:
                 self._requeue("died", _death(outcome.status), counts=True)
+
+    def _conclude_error(self, error: ErrorEvent) -> None:
+        log.warning("job process failed", kind=error.kind, message=error.message, trace=error.traceback)
+        if error.kind in FATAL:
+            self._fail(error.kind, error.message)
+        elif error.kind == "disk":
+            self._give_back("disk", f"The worker's disk is full: {error.message}")
+        else:
+            self._requeue("memory", f"Out of memory: {error.message}", counts=True)
 
     def _publish(self, result: Path) -> None:
         """Publish, waiting out an outage as long as the lease holds and nobody wants a stop."""
@@ -254,8 +259,8 @@ class Attempt:
         """Say that the work has stopped: as asked by a person, or because this worker shuts down."""
         if self._beat.lost:
             raise LeaseLost(f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost.")
-        reached("release-asked")
-        state = self._say(lambda: claims.stopped(self._tools.db, self._claim))
+        hit("release-asked")
+        state = self._report_outcome(lambda: claims.stopped(self._tools.db, self._claim))
         log.info("stopped", state=str(state))
         _ended("stopped", str(state))
 
@@ -269,7 +274,7 @@ class Attempt:
         self._fail("time", _overtime(self._kind.longest_s(self._tools.settings)))
 
     def _finish(self, done: Done) -> None:
-        self._say(lambda: claims.finish(self._tools.db, self._claim, done))
+        self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
         log.info("finished")
         _ended("finished")
 
@@ -287,7 +292,9 @@ class Attempt:
         self._stopped()
 
     def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
-        state = self._say(lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts))
+        state = self._report_outcome(
+            lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts)
+        )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _ended("failed" if state is State.FAILED else "requeued", cause)
 
@@ -297,25 +304,25 @@ class Attempt:
         self._requeue(cause, error, counts=False)
 
     def _fail(self, kind: str, error: str) -> None:
-        self._say(lambda: claims.fail(self._tools.db, self._claim, kind, error))
+        self._report_outcome(lambda: claims.fail(self._tools.db, self._claim, kind, error))
         _ended("failed", kind)
 
     def _reject(self, reason: Rejected) -> None:
-        self._say(lambda: claims.reject(self._tools.db, self._claim, reason))
+        self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
         _ended("rejected", reason.code)
 
-    def _say(self, word: Callable[[], State]) -> State:
-        """The attempt's last word, repeated while the database is out: unsaid, it would count as a strike."""
-        pause = SAY_FIRST_S
+    def _report_outcome(self, report: Callable[[], State]) -> State:
+        """Write how the attempt ended; repeated while the database is out, or it would count as lost."""
+        pause = REPORT_FIRST_S
         while True:
             try:
-                return word()
+                return report()
             except SQLAlchemyError as error:
                 if not is_outage(error) or self._stop():
                     raise
-                log.warning("cannot say how the attempt ended yet", error=type(error).__name__)
+                log.warning("cannot report the outcome yet", error=type(error).__name__)
             time.sleep(pause)
-            pause = min(2 * pause, SAY_LONGEST_S)
+            pause = min(2 * pause, REPORT_LONGEST_S)
 
     def _look(self) -> State | None:
         with self._tools.db.read() as session:

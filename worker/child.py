@@ -15,15 +15,24 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import structlog
 
 from core import helper_process
+from core.protocol.control_request import ControlRequest
+from core.protocol.job_event import JobEvent, event_of
 
 log = structlog.get_logger(__name__)
 
-Event = dict[str, Any]
+
+class ZygoteMessage(TypedDict, total=False):
+    """A line of the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`."""
+
+    ready: bool
+    pid: int
+    status: int
+
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,7 +78,6 @@ class Zygote:
             )
         self._socket = ours
         self._buffer = b""
-        self._messages: list[Event] = []
         self._statuses: dict[int, int] = {}
         self._ready = False
 
@@ -141,7 +149,7 @@ class Zygote:
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
-    def _message(self, deadline: float) -> Event:
+    def _message(self, deadline: float) -> ZygoteMessage:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._socket], [], [], left)[0]:
@@ -154,7 +162,7 @@ class Zygote:
                 raise ZygoteDied("The zygote ended.")
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
-        message: Event = json.loads(line)
+        message: ZygoteMessage = json.loads(line)
         if "status" in message:
             self._statuses[int(message["pid"])] = int(message["status"])
         return message
@@ -180,7 +188,7 @@ class Child:
         """The event pipe, for `select`."""
         return self._event_fd
 
-    def events(self, timeout_s: float) -> list[Event]:
+    def events(self, timeout_s: float) -> list[JobEvent]:
         """The events that arrive within `timeout_s` seconds; sets `ended` at the end of the pipe."""
         if self.ended or not select.select([self._event_fd], [], [], timeout_s)[0]:
             return []
@@ -196,15 +204,15 @@ class Child:
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the next step; training goes on."""
-        self._control(b"s")
+        self._control(ControlRequest.SNAPSHOT)
 
     def anytime(self) -> None:
         """Ask for the best validated state at the next step; training goes on."""
-        self._control(b"a")
+        self._control(ControlRequest.ANYTIME)
 
     def stop(self) -> None:
         """Ask for a snapshot at the next step and an orderly end."""
-        self._control(b"p")
+        self._control(ControlRequest.STOP)
 
     def kill(self) -> None:
         """End it at once."""
@@ -230,10 +238,10 @@ class Child:
             self._pidfd = None
         return status
 
-    def _control(self, byte: bytes) -> None:
+    def _control(self, request: ControlRequest) -> None:
         if self._control_fd is not None:
             with contextlib.suppress(BrokenPipeError):  # it has just ended: the event pipe tells how
-                os.write(self._control_fd, byte)
+                os.write(self._control_fd, request.value.encode())
 
     def _close_control(self) -> None:
         if self._control_fd is not None:
@@ -241,15 +249,12 @@ class Child:
             self._control_fd = None
 
 
-def _parsed(line: bytes) -> Event | None:
+def _parsed(line: bytes) -> JobEvent | None:
     try:
-        event = json.loads(line)
+        return event_of(line)
     except ValueError:
-        event = None
-    if isinstance(event, dict) and isinstance(event.get("event"), str):
-        return event
-    log.warning("not an event", line=line[:200].decode(errors="replace"))
-    return None
+        log.warning("not an event", line=line[:200].decode(errors="replace"))
+        return None
 
 
 def _has_fileno(stream: Any) -> bool:

@@ -40,7 +40,7 @@ class Heartbeat:
         self._every_s = lease_s / BEATS_PER_LEASE
         self._look_s = min(LOOK_S, self._every_s)
         self._end = threading.Event()
-        self._hurry = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._state: State | None = State.RUNNING
         self._failing = False
@@ -56,7 +56,7 @@ class Heartbeat:
         trace: TracebackType | None,
     ) -> None:
         self._end.set()
-        self._hurry.set()
+        self._wake.set()
         self._thread.join()
 
     @property
@@ -74,9 +74,9 @@ class Heartbeat:
         """CANCELLING or PAUSING when somebody asked for it, else None."""
         return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
 
-    def hurry(self) -> None:
+    def wake(self) -> None:
         """Look now: somebody rang."""
-        self._hurry.set()
+        self._wake.set()
 
     def _run(self) -> None:
         next_beat = time.monotonic()  # the first at once: preparing may already have taken a while
@@ -87,9 +87,9 @@ class Heartbeat:
                 self._ask(self._beat)
             else:
                 self._ask(self._look)
-            self._hurry.wait(min(self._look_s, max(0.0, next_beat - time.monotonic())))
+            self._wake.wait(min(self._look_s, max(0.0, next_beat - time.monotonic())))
             if not self._end.is_set():
-                self._hurry.clear()
+                self._wake.clear()
 
     def _ask(self, question: Callable[[], State | None]) -> None:
         try:

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+
+from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
 API_GRACE_S = 5
@@ -144,7 +145,7 @@ class Launcher:
         return 0 if clean else 1
 
 
-def parts(told: dict[str, Any], port: int) -> list[Part]:
+def parts(told: Prepared, port: int) -> list[Part]:
     """The API and the worker that fit the settings `told` by `worker.setup`."""
     environment = {
         **os.environ,
@@ -194,14 +195,14 @@ def _parent_death_signal() -> Callable[[], None] | None:
     return die_with_us
 
 
-def _prepare() -> dict[str, Any] | None:
+def _prepare() -> Prepared | None:
     """Run `worker.setup`; None when it refused (it has said why)."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0:
         return None
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    told: Prepared = json.loads(done.stdout.splitlines()[-1])
     return told
 
 

@@ -26,7 +26,7 @@ from core.db import usage
 from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
-from core.kill_points import reached
+from core.failpoints import hit
 from core.logging import configure
 from core.private import keep_private
 from core.settings import Settings
@@ -156,7 +156,7 @@ class Worker:
             if claim is None:
                 return claimed
             claimed += 1
-            reached("claim-committed")
+            hit("claim-committed")
             if claim.waited_s is not None:
                 telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
@@ -189,17 +189,17 @@ class Worker:
         found = self._reaper.reap()
         if found:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(found))
-            reached("reap-committed")
+            hit("reap-committed")
         return found
 
     def _scrubbed(self) -> None:
         Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
 
-    def rung(self) -> None:
+    def notified(self) -> None:
         """Somebody rang: a running attempt looks at its job's state now."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.hurry()
+            attempt.wake()
 
     def close(self) -> None:
         """End chores, zygote and connections."""
@@ -282,7 +282,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close)
         listener = stack.enter_context(doorbell.listening(settings.data_dir))
-        bell = _Bell(listener, worker.rung)
+        bell = _Bell(listener, worker.notified)
         freeze_imports()
         worker.start_chores()
         log.info("worker ready", worker=worker.name)

@@ -11,10 +11,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import telemetry
 from core.db.session import Database, is_outage
 from core.errors import Unavailable
+from core.protocol.job_event import AnytimeEvent, JobEvent, PhaseEvent, ProgressEvent, SnapshotEvent
 from core.store import Store
 from core.work import anytime, progress, snapshots
 from core.work.claim import Claim
-from worker.child import Event
 
 log = structlog.get_logger(__name__)
 
@@ -29,10 +29,10 @@ class Recorder:
         self._db = db
         self._store = store
         self._claim = claim
-        self._kept: list[Event] = []
+        self._kept: list[JobEvent] = []
         self._trained: tuple[int, float] | None = None  # images, and when that was heard
 
-    def record(self, events: list[Event]) -> None:
+    def record(self, events: list[JobEvent]) -> None:
         self._count(events)
         self._kept += events
         try:
@@ -45,25 +45,25 @@ class Recorder:
         else:
             self._kept = []
 
-    def _count(self, events: list[Event]) -> None:
+    def _count(self, events: list[JobEvent]) -> None:
         """Tell Prometheus how many images were trained on since the last report, and in what time."""
         now = time.monotonic()
         for event in events:
-            if event["event"] == "phase":
+            if isinstance(event, PhaseEvent):
                 resumed = self._claim.snapshot is not None  # then its first report says where it stands
-                self._trained = (0, now) if event["phase"] == "train" and not resumed else None
-            elif event["event"] == "progress" and event.get("phase") == "train":
+                self._trained = (0, now) if event.phase == "train" and not resumed else None
+            elif isinstance(event, ProgressEvent) and event.phase == "train":
                 if self._trained is not None:
-                    telemetry.TRAINING_IMAGES.inc(max(0, event["images"] - self._trained[0]))
+                    telemetry.TRAINING_IMAGES.inc(max(0, event.images - self._trained[0]))
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
-                self._trained = event["images"], now
+                self._trained = event.images, now
 
-    def snapshot(self, event: Event) -> None:
-        path = Path(event["path"])
+    def snapshot(self, event: SnapshotEvent) -> None:
+        path = event.path
         self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
 
-    def anytime(self, event: Event) -> bool:
-        path = Path(event["path"])
+    def anytime(self, event: AnytimeEvent) -> bool:
+        path = event.path
         return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
 
     def _keep(self, path: Path, register: Callable[[], None]) -> bool:

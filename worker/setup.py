@@ -6,7 +6,6 @@ given back when it ends. Prints one JSON line: what the launcher needs to know.
 
 import json
 import sys
-from typing import Any
 
 from core.catalogue import load_catalogue
 from core.db.migrate import upgrade
@@ -17,15 +16,12 @@ from core.private import keep_private
 from core.requests.keys import ensure_admin_key
 from core.settings import Settings
 from core.store import open_store
+from worker.prepared import Prepared
 from worker.torch_check import torch_checked
 
 
-def prepare(settings: Settings) -> dict[str, Any]:
+def prepare(settings: Settings) -> Prepared:
     """Bring database, store, key and catalogue up to date; safe to repeat.
-
-    Returns:
-        `host`, `port`, `embedded`, `grace_s`, `data_dir`, and `admin_key`: the secret on the first
-        start, otherwise None.
 
     Raises:
         PerennialError: torch cannot be imported, or database or store do not answer.

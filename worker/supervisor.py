@@ -9,14 +9,23 @@ Knows no database: what to do with events is given to it.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import structlog
 
 from core.db.states import State
 from core.errors import LeaseLost
-from worker.child import Child, Event
+from core.protocol.job_event import (
+    AnytimeEvent,
+    BestEvent,
+    JobEvent,
+    LastEvent,
+    PhaseEvent,
+    ProgressEvent,
+    SnapshotEvent,
+)
+from worker.child import Child
 
 log = structlog.get_logger(__name__)
 
@@ -30,13 +39,13 @@ Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancell
 class Recorder(Protocol):
     """Where events go. All methods raise `LeaseLost`; an outage is theirs to survive."""
 
-    def record(self, events: list[Event]) -> None:
+    def record(self, events: list[JobEvent]) -> None:
         """Keep progress, metrics, logs and phases."""
 
-    def snapshot(self, event: Event) -> None:
+    def snapshot(self, event: SnapshotEvent) -> None:
         """Keep a complete snapshot folder; it is the recorder's to delete."""
 
-    def anytime(self, event: Event) -> bool:
+    def anytime(self, event: AnytimeEvent) -> bool:
         """Keep the folder of a state that is the best so far; it is the recorder's to delete.
 
         False: it could not be kept now, and is wanted again.
@@ -67,12 +76,12 @@ class Periods:
 class Outcome:
     """How a child ended.
 
-    `event` is its last word (done, error or stopped) if there was one; `status` its exit code, negative
+    `event` is the last that it sent (done, error or stopped), if any; `status` its exit code, negative
     for a signal, None when unknown.
     """
 
     ending: Ending
-    event: Event = field(default_factory=dict)
+    event: LastEvent | None = None
     status: int | None = None
 
 
@@ -104,10 +113,10 @@ class _Watch:
         self._anytime_at = now + periods.anytime_s
         self._better = False  # a best state was heard of and not asked for yet
         self._stop_by: float | None = None
-        self._waiting: list[Event] = []
+        self._waiting: list[JobEvent] = []
         self._news = False
         self._phase_new = True
-        self._last: Event = {}
+        self._last: LastEvent | None = None
         self._forced: Ending | None = None
 
     def run(self) -> Outcome:
@@ -127,30 +136,30 @@ class _Watch:
         if self._forced is not None:
             return Outcome(self._forced, self._last, status)
         if not self._last:
-            return Outcome("died", {}, status)
-        return Outcome(self._last["event"], self._last, status)
+            return Outcome("died", None, status)
+        return Outcome(self._last.event, self._last, status)
 
-    def _hear(self, events: list[Event]) -> None:
+    def _hear(self, events: list[JobEvent]) -> None:
         for event in events:
-            kind = event["event"]
-            if kind == "snapshot":
+            if isinstance(event, SnapshotEvent):
                 self._flush(force=True)
                 if not self._beat.lost:
                     self._recorder.snapshot(event)
                 self._snapshot_at = time.monotonic() + self._periods.snapshot_s
-            elif kind == "best":
+            elif isinstance(event, BestEvent):
                 self._better = True
-            elif kind == "anytime":
+            elif isinstance(event, AnytimeEvent):
                 # Whatever was heard of before is in it.
                 self._better = not self._beat.lost and not self._recorder.anytime(event)
                 self._anytime_at = time.monotonic() + self._periods.anytime_s
-            elif kind in ("done", "error", "stopped"):
+            elif isinstance(event, LastEvent):
                 self._last = event
             else:
                 self._waiting.append(event)
                 # A new phase, and the first progress of it, is what a waiting person looks for.
-                self._news = self._news or kind == "phase" or (kind == "progress" and self._phase_new)
-                self._phase_new = kind == "phase" or (self._phase_new and kind != "progress")
+                phase, progress = isinstance(event, PhaseEvent), isinstance(event, ProgressEvent)
+                self._news = self._news or phase or (progress and self._phase_new)
+                self._phase_new = phase or (self._phase_new and not progress)
         if events:
             self._heard_at = time.monotonic()  # now: keeping a state takes time that is not the child's
 

@@ -23,9 +23,10 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from core.kill_points import reached
+from core.failpoints import hit
+from core.protocol.job_event import JobEvent, PhaseEvent
 
 ChildMain = Callable[[str, int, int], int]
 """`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
@@ -35,7 +36,7 @@ REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's badness, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
-KILL_POINTS = {
+FAILPOINTS = {
     "train": "job-train",
     "snapshot": "job-snapshot",
     "consolidate": "job-consolidate",
@@ -43,6 +44,13 @@ KILL_POINTS = {
     "done": "job-done",
 }
 """Phase or event of a job to the point that it reaches just before it tells so."""
+
+
+class Request(TypedDict):
+    """Run the job of a specification file; data_bytes: that it may allocate, 0: no limit."""
+
+    spec: str
+    data_bytes: int
 
 
 def preload() -> ChildMain:
@@ -54,11 +62,11 @@ def preload() -> ChildMain:
     return partial(job.main, before=_die_if_armed)
 
 
-def _die_if_armed(event: dict[str, Any]) -> None:
-    """The learning code knows no kill points: its events are told at the same places."""
-    point = KILL_POINTS.get(event["phase"] if event["event"] == "phase" else event["event"])
+def _die_if_armed(event: JobEvent) -> None:
+    """The learning code knows no failpoints: its events are told at the same places."""
+    point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
     if point is not None:
-        reached(point)
+        hit(point)
 
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:
@@ -97,7 +105,7 @@ def serve(server: socket.socket, child_main: ChildMain) -> None:
             _say(server, {"pid": pid})
 
 
-def _child(server: socket.socket, child_main: ChildMain, request: dict[str, Any], fds: list[int]) -> None:
+def _child(server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]) -> None:
     """Run one job in the forked process and leave without the parent's clean-up."""
     status = CHILD_CRASHED
     try:
@@ -106,10 +114,10 @@ def _child(server: socket.socket, child_main: ChildMain, request: dict[str, Any]
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-        _bound(int(request.get("data_bytes") or 0))
+        _bound(request["data_bytes"])
         gc.enable()
         out_fd, control_fd = fds
-        status = child_main(str(request["spec"]), out_fd, control_fd)
+        status = child_main(request["spec"], out_fd, control_fd)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:

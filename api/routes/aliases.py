@@ -4,15 +4,16 @@ from fastapi import APIRouter, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Bell, Cursor, Db, Limit, Read, Write
-from api.problems import answers
-from api.schemas.common import Json, ModelPath
-from api.schemas.versions import AliasHistory, AliasIn, AliasOut, AliasPath, RollbackIn
+from api.problems import responses
+from api.schemas.common import ModelPath
+from api.schemas.versions import AliasIn, AliasPath, RollbackIn
+from core.protocol.answers.alias import AliasHistory, AliasOut
 from core.requests import aliases
 
 router = APIRouter(tags=["aliases"])
 
 
-@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=answers(409))
+@router.put("/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=responses(409))
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
 ) -> Response:
@@ -29,7 +30,7 @@ def history(
     return json_answer(aliases.history(db, actor, model, alias, limit=limit, cursor=cursor))
 
 
-@router.post("/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=answers(409))
+@router.post("/v1/models/{model}/aliases/{alias}/rollback", response_model=AliasOut, responses=responses(409))
 def rollback(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell, body: RollbackIn | None = None
 ) -> Response:
@@ -45,7 +46,7 @@ def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell)
     return _moved(aliases.follow(db, actor, model, alias), bell)
 
 
-def _moved(found: tuple[Json, str | None], bell: Bell) -> Response:
+def _moved(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
     answer, job = found
     if job is not None:
         bell.ring(job)  # it may be its turn now

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
-from api.schemas.admin import AuditPage
+from core.protocol.answers.audit import AuditPage
 from core.requests.audit import list_audit
 
 router = APIRouter(tags=["audit"])

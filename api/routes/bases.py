@@ -1,29 +1,36 @@
 """Routes of bases: weights that models may start from."""
 
-from pathlib import Path as File
-from typing import Annotated, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import JsonValue
 
 from api.answers import json_answer
 from api.dependencies import BlobStore, CatalogueOf, Config, Db, Read, ShapeWork, Write
-from api.in_flight import InFlight, replayed, same_body
-from api.problems import answers
-from api.routes.models import IdempotencyKey
-from api.schemas.admin import BaseOut
-from api.uploads import Head, head, slot, spooled
-from core.errors import BaseInvalid, UnsupportedType
+from api.problems import responses
+from api.uploads.body import Received
+from api.uploads.head import Terms
+from api.uploads.upload import Upload, upload_by
+from core.errors import BaseInvalid
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.base import BaseOut
+from core.protocol.base import ExpectedBase
 from core.requests import bases, idempotency, quota
 from core.requests.admission import Admission
 
 router = APIRouter(tags=["bases"])
 
-ROUTE = "POST /v1/bases"
 MAX_BYTES = 8 << 30
-_TYPES = {"application/safetensors", "application/octet-stream", None}
-_binary = {"schema": {"type": "string", "format": "binary"}}
-_upload: dict[str, Any] = {
+WEIGHTS = Terms(
+    "POST /v1/bases",
+    media_types=frozenset({"application/safetensors", "application/octet-stream", None}),
+    not_taken="Send a base as application/safetensors.",
+)
+_binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
+_upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
         "description": "A backbone's state dict as a safetensors file.",
@@ -32,11 +39,16 @@ _upload: dict[str, Any] = {
 }
 
 
-@router.post(
-    "/v1/bases", status_code=201, response_model=BaseOut, responses=answers(409, 429), openapi_extra=_upload
-)
-async def create(
-    request: Request,
+@dataclass(frozen=True)
+class Asked:
+    """What a request says of its base: architecture (a name or JSON), pixels a side, channels."""
+
+    architecture: str
+    image_size: int | None
+    channels: int | None
+
+
+async def _asked(
     architecture: Annotated[
         str,
         Query(
@@ -46,81 +58,77 @@ async def create(
             max_length=4000,
         ),
     ],
-    actor: Write,
-    db: Db,
-    blobs: BlobStore,
-    settings: Config,
-    catalogue: CatalogueOf,
-    work: ShapeWork,
     image_size: Annotated[int | None, Query(ge=8, le=1024, description="Pixels a side; default 32")] = None,
     channels: Annotated[int | None, Query(ge=1, le=3, description="1 or 3; default 3")] = None,
-    idempotency_key: IdempotencyKey = None,
-    content_digest: Annotated[
-        str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
-    ] = None,
+) -> Asked:
+    return Asked(architecture, image_size, channels)
+
+
+@router.post(
+    "/v1/bases", status_code=201, response_model=BaseOut, responses=responses(409, 429), openapi_extra=_upload
+)
+async def create(
+    asked: Annotated[Asked, Depends(_asked)],
+    actor: Write,
+    upload: Annotated[Upload, Depends(upload_by(WEIGHTS))],
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+    work: ShapeWork,
 ) -> Response:
     """Upload a base; its header is checked before anything else.
 
     A file that differs from the architecture in its stem, patches or channels alone is refused with `fits`: the query,
     architecture and image that it fits.
     """
-    del content_digest  # read with the rest of the head
-    limit = min(MAX_BYTES, settings.max_body_bytes)
-    known = _head(request, settings, limit)
+    db, settings = upload.db, upload.settings
+    head = upload.head(min(MAX_BYTES, settings.max_body_bytes))
 
-    def wanted() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
-        resolved, image = bases.parse_architecture(catalogue(), architecture, image_size, channels)
-        Admission.of(settings).check_network(resolved, image)
-        if known.length == 0:
-            raise BaseInvalid("The body is empty; a base is a safetensors file.")
-        return resolved, image, bases.known_base(settings, resolved, image)
+    def precheck(length: int | None) -> None:
+        quota.require_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    def expect() -> dict[str, Any]:
-        return bases.expected_base(settings, resolved, image)
-
-    def keep(path: File, repeat: idempotency.Request | None) -> dict[str, Any]:
-        return bases.create(
-            db,
-            blobs,
-            settings,
-            actor,
-            architecture=resolved,
-            image=image,
-            family=catalogue()["architectures"][resolved["name"]]["family"],
-            expected=expected,
-            path=path,
-            repeat=repeat,
-        )
-
-    key = idempotency.checked(idempotency_key)
-    with slot(request, actor.owner_id, settings.max_uploads):
-        resolved, image, known_shapes = await to_thread.run_sync(wanted)
+    with upload.place():
         # An impossible architecture is refused before the upload.
-        expected = await work.run(actor.owner_id, expect) if known_shapes is None else known_shapes
+        want = await to_thread.run_sync(_wanted, asked, head.length, catalogue, settings)
+        expected = await _expected(want, settings, work, actor.owner_id)
 
-        def admit() -> None:
-            quota.require_room(db, actor.owner_id, settings.max_owner_bytes, known.length)
+        async def commit(file: Received, repeat: idempotency.Request | None) -> Response:
+            keep = partial(bases.create, db, blobs, settings, actor, **vars(want), expected=expected)
+            answer = await to_thread.run_sync(partial(keep, path=file.path, repeat=repeat))
+            return json_answer(answer, 201, {"Location": f"/v1/bases/{answer['id']}"})
 
-        if key is None:
-            await to_thread.run_sync(admit)
-            async with spooled(request, known, settings, limit) as upload:
-                return _created(await to_thread.run_sync(keep, upload.path, None))
-        outer = idempotency.fingerprint(request.url.query)
-        async with InFlight(db, actor, ROUTE, key, outer) as mark:
-            if mark.replay is not None and same_body(mark.replay, outer, known):
-                return replayed(mark.replay)
-            if mark.replay is None:
-                await to_thread.run_sync(admit)
-            async with spooled(request, known, settings, limit) as upload:
-                whole = idempotency.fingerprint(outer, upload.sha256)
-                repeat = idempotency.Request(ROUTE, key, whole, outer, upload.body_sha256, mark.token)
-                if mark.replay is not None:
-                    if mark.replay.fingerprint != repeat.fingerprint:
-                        raise idempotency.mismatch()
-                    return replayed(mark.replay)
-                answer = await to_thread.run_sync(keep, upload.path, repeat)
-                mark.answered = True
-                return _created(answer)
+        return await upload.answer(head, precheck, commit)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The complete architecture and image that a base is for, and the architecture's family."""
+
+    architecture: ArchitectureChoice
+    image: ImageOut
+    family: str
+
+
+def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config) -> _Wanted:
+    """What the base is to be; the first use of the catalogue may take seconds.
+
+    Raises:
+        Invalid, JobTooLarge: there is no such architecture, or it is too large.
+        BaseInvalid: the body has no bytes.
+    """
+    known = catalogue()
+    resolved, image = bases.parse_architecture(known, asked.architecture, asked.image_size, asked.channels)
+    Admission.of(settings).check_network(resolved, image)
+    if length == 0:
+        raise BaseInvalid("The body is empty; a base is a safetensors file.")
+    return _Wanted(resolved, image, known["architectures"][resolved["name"]]["family"])
+
+
+async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
+    """The tensors that the base must hold: those of networks that were asked for before are known at once."""
+    known = await to_thread.run_sync(bases.known_base, settings, want.architecture, want.image)
+    if known is not None:
+        return known
+    return await work.run(owner_id, lambda: bases.expected_base(settings, want.architecture, want.image))
 
 
 @router.get("/v1/bases/{base}", response_model=BaseOut)
@@ -129,14 +137,3 @@ def read(
 ) -> Response:
     """One base."""
     return json_answer(bases.get(db, actor, base))
-
-
-def _head(request: Request, settings: Config, limit: int) -> Head:
-    known = head(request, settings, limit, multipart=False)
-    if known.media_type not in _TYPES:
-        raise UnsupportedType("Send a base as application/safetensors.")
-    return known
-
-
-def _created(answer: dict[str, Any]) -> Response:
-    return json_answer(answer, 201, {"Location": f"/v1/bases/{answer['id']}"})

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Path, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, CatalogueOf, Cursor, Limit, Read
-from api.schemas.catalogue import ArchitectureList, MethodList
-from api.schemas.common import Json
 from core.errors import NotFound
+from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
 from core.requests.pages import page_of
 
 router = APIRouter(tags=["catalogue"])
@@ -21,25 +20,29 @@ def list_methods(
     """All methods, with the JSON Schemas of their hyper-parameters and of the recipe around them."""
     del actor
     known = catalogue()
-    items = [{"name": name, **entry} for name, entry in sorted(known["methods"].items())]
-    return json_answer(
-        {
-            **page_of(items, "name", limit, cursor),
-            "recipe": known["recipe"],
-            "optimizers": known["optimizers"],
-            "presets": known["presets"],
-        }
-    )
+    items: dict[str, MethodOut] = {
+        name: {"name": name, **entry} for name, entry in sorted(known["methods"].items())
+    }
+    found = page_of(items, limit, cursor)
+    answer: MethodList = {
+        "items": list(found.rows),
+        "next_cursor": found.next_cursor,
+        "recipe": known["recipe"],
+        "optimizers": known["optimizers"],
+        "presets": known["presets"],
+    }
+    return json_answer(answer)
 
 
-@router.get("/v1/methods/{name}", response_model=Json)
+@router.get("/v1/methods/{name}", response_model=MethodOut)
 def read_method(name: Annotated[str, Path(max_length=63)], actor: Read, catalogue: CatalogueOf) -> Response:
     """One method."""
     del actor
     entry = catalogue()["methods"].get(name)
     if entry is None:
         raise NotFound(f"There is no method {name!r}.")
-    return json_answer({"name": name, **entry})
+    method: MethodOut = {"name": name, **entry}
+    return json_answer(method)
 
 
 @router.get("/v1/architectures", response_model=ArchitectureList)
@@ -49,5 +52,9 @@ def list_architectures(
     """All architectures, with the JSON Schemas of their hyper-parameters."""
     del actor
     known = catalogue()["architectures"]
-    items = [{"name": name, **entry} for name, entry in sorted(known.items())]
-    return json_answer(page_of(items, "name", limit, cursor))
+    items: dict[str, ArchitectureOut] = {
+        name: {"name": name, **entry} for name, entry in sorted(known.items())
+    }
+    found = page_of(items, limit, cursor)
+    answer: ArchitectureList = {"items": list(found.rows), "next_cursor": found.next_cursor}
+    return json_answer(answer)

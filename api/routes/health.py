@@ -9,9 +9,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import json_answer
 from api.dependencies import Bell, Db, ObjectStore
-from api.schemas.health import Alive, Ready
 from core.db.session import Database
 from core.errors import NoSpace, PerennialError
+from core.protocol.answers.health import Alive, Ready
 from core.store import Store
 
 router = APIRouter(tags=["health"])

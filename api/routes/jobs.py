@@ -1,8 +1,9 @@
 """Routes of jobs. A job and its events are what clients poll: those reads take the short way."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import JsonValue
 
 from api.answers import json_answer, matches, queued
 from api.dependencies import (
@@ -20,14 +21,27 @@ from api.dependencies import (
 )
 from api.downloads import DOWNLOAD_HEADERS, described, download
 from api.event_stream import EVENT_STREAM, follow
-from api.guard import hot
-from api.problems import answers
-from api.schemas.common import JobPath, Json
-from api.schemas.jobs import EventPage, JobOut, JobPage, LogPage, PointPage, Retry
-from core.db.hot import EventRow, HotReads, JobRow
+from api.guard import polling
+from api.problems import responses
+from api.schemas.common import JobPath
+from api.schemas.jobs import Retry
 from core.db.kinds import Kind
+from core.db.polling import EventRow, JobRow, PollingReads
 from core.db.states import Action, State
 from core.errors import Invalid
+from core.protocol.answers.event import (
+    EventOut,
+    EventPage,
+    EventType,
+    LogData,
+    LogLine,
+    LogPage,
+    MetricData,
+    Point,
+    PointPage,
+    ProgressData,
+)
+from core.protocol.answers.job import JobOut, JobPage
 from core.requests import job_answer, jobs, retries
 from core.requests.actor import Actor
 from core.requests.admission import Admission
@@ -38,12 +52,12 @@ from core.requests.times import rfc3339
 router = APIRouter(tags=["jobs"])
 
 ZIP = "application/zip"
-EVENT_TYPES = ("state", "progress", "metric", "log", "snapshot")
+EVENT_TYPES = get_args(EventType)
 _TYPES = rf"^({'|'.join(EVENT_TYPES)})(,({'|'.join(EVENT_TYPES)}))*$"
 RETRY_AFTER = {"Retry-After": "1"}
 RESULT = "result"
 """The metric in which a job counts the right answers of one version on one task."""
-_not_modified: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified since that ETag"}}
+_not_modified: dict[int | str, dict[str, JsonValue]] = {304: {"description": "Not modified since that ETag"}}
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
@@ -55,7 +69,7 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="G
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@hot
+@polling
 async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None) -> Response:
     """One job; poll it with `If-None-Match`."""
     row = await _job(request, actor, job)
@@ -68,7 +82,7 @@ async def read(request: Request, actor: Read, job: JobPath, if_none_match: IfNon
     return Response(job_answer.encoded(row, aside), 200, headers, "application/json")
 
 
-@router.get("/v1/jobs", response_model=JobPage, responses=answers(404))
+@router.get("/v1/jobs", response_model=JobPage, responses=responses(404))
 def list_jobs(
     actor: Read,
     db: Db,
@@ -106,12 +120,12 @@ for _action in _DOCS:
         _act(_action),
         methods=["POST"],
         response_model=JobOut,
-        responses=answers(409),
+        responses=responses(409),
         name=str(_action),
     )
 
 
-@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=answers(409, 429))
+@router.post("/v1/jobs/{job}/retry", status_code=202, response_model=JobOut, responses=responses(409, 429))
 def retry(
     job: JobPath,
     actor: Write,
@@ -144,7 +158,7 @@ def retry(
         **_not_modified,
     },
 )
-@hot
+@polling
 async def events(
     request: Request,
     actor: Read,
@@ -168,9 +182,9 @@ async def events(
         return follow(request, row.id, max(after, _event_id(sent)), types)
     most = _limit(query.get("limit"))
     row = await _job(request, actor, job)
-    rows = await _hot(request).events(row.id, after, most + 1, types)
-    page = {
-        "items": [show_event(e) for e in rows[:most]],
+    rows = await _reads(request).events(row.id, after, most + 1, types)
+    page: EventPage = {
+        "items": [to_json(e) for e in rows[:most]],
         "next_cursor": encode_cursor(rows[most - 1].id) if len(rows) > most else None,
     }
     last = rows[-1].id if rows else after
@@ -186,16 +200,13 @@ async def logs(
 ) -> Response:
     """What the job said, oldest first."""
     rows, after = await _page(request, actor, job, limit, cursor, ("log",))
-    items = [
-        {
-            "id": e.id,
-            "at": rfc3339(e.at),
-            "level": str(e.data.get("level", "info")),
-            "message": str(e.data.get("message", "")),
-        }
-        for e in rows
+    lines = [(event, cast(LogData, event.data)) for event in rows]
+    items: list[LogLine] = [
+        {"id": event.id, "at": rfc3339(event.at), "level": line["level"], "message": line["message"]}
+        for event, line in lines
     ]
-    return json_answer({"items": items, "next_cursor": after})
+    answer: LogPage = {"items": items, "next_cursor": after}
+    return json_answer(answer)
 
 
 @router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
@@ -204,15 +215,16 @@ async def metrics(
 ) -> Response:
     """What was measured while learning, oldest first: loss, accuracy, ADP, and what the method reports."""
     row = await _job(request, actor, job)
-    points: list[Json] = []
+    points: list[Point] = []
     after, more = _after(cursor), True
     while more and len(points) <= limit:  # an event may hold no measurement: read on until the page is full
-        rows = await _hot(request).events(row.id, after, MAX_LIMIT, ("metric", "progress"))
+        rows = await _reads(request).events(row.id, after, MAX_LIMIT, ("metric", "progress"))
         points += [point for point in map(_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
     following = encode_cursor(points[limit - 1]["id"]) if len(points) > limit else None
-    return json_answer({"items": points[:limit], "next_cursor": following})
+    answer: PointPage = {"items": points[:limit], "next_cursor": following}
+    return json_answer(answer)
 
 
 async def download_anytime(
@@ -234,41 +246,36 @@ async def download_anytime(
 router.get(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**described(ZIP), **answers(409)},
+    responses={**described(ZIP), **responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_anytime)
 router.head(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**described(ZIP), **answers(409)},
+    responses={**described(ZIP), **responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
     operation_id="head_download_anytime",
 )(download_anytime)
 
 
-def _point(event: EventRow) -> Json | None:
+def _point(event: EventRow) -> Point | None:
     """A measurement; None for progress without a loss (decoding, a change of phase)."""
-    content = event.data
-    name, value, data = "loss", content.get("loss"), None
     if event.type == "metric":
-        name, value, data = str(content.get("name", "")), content.get("value"), content.get("data")
-        if name == RESULT and isinstance(data, dict):
+        metric = cast(MetricData, event.data)
+        step, name, value, data = metric.get("step"), metric["name"], metric.get("value"), metric.get("data")
+        if name == RESULT and data is not None:
             name = "accuracy"
             value = data["correct"] / data["total"] if data.get("total") else None
-    elif value is None:
-        return None
-    step = content.get("step")
-    return {
-        "id": event.id,
-        "at": rfc3339(event.at),
-        "name": name,
-        "step": step,
-        "value": value,
-        "data": data,
-    }
+    else:
+        progress = cast(ProgressData, event.data)
+        step, name, value, data = progress.get("step"), "loss", progress.get("loss"), None
+        if value is None:
+            return None
+    at = rfc3339(event.at)
+    return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def show_event(event: EventRow) -> dict[str, Any]:
+def to_json(event: EventRow) -> EventOut:
     """An event in the contract's shape."""
     return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
 
@@ -277,28 +284,28 @@ async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
     if row.stop_task is None:
         return job_answer.Aside(row.outcome)
-    found = await _hot(request).stop(row.model_id, row.stop_task)
+    found = await _reads(request).stop(row.model_id, row.stop_task)
     stop = None if found is None else job_answer.Stop(row.stop_task, *found)
     return job_answer.Aside(row.outcome, stop)
 
 
 async def _job(request: Request, actor: Actor, job_id: str) -> JobRow:
-    row = await _hot(request).job(job_id)
+    row = await _reads(request).job(job_id)
     if row is None or not actor.sees(row.owner_id):
         raise jobs.missing(job_id)
     return row
 
 
-def _hot(request: Request) -> HotReads:
-    hot_reads: HotReads = request.app.state.hot
-    return hot_reads
+def _reads(request: Request) -> PollingReads:
+    reads: PollingReads = request.app.state.polling
+    return reads
 
 
 async def _page(
     request: Request, actor: Actor, job: str, limit: int, cursor: str | None, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
     row = await _job(request, actor, job)
-    rows = await _hot(request).events(row.id, _after(cursor), limit + 1, types)
+    rows = await _reads(request).events(row.id, _after(cursor), limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Path, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
-from api.problems import answers
-from api.schemas.admin import KeyIn, KeyPage, NewKey
+from api.problems import responses
+from api.schemas.admin import KeyIn
+from core.protocol.answers.key import KeyPage, NewKey
 from core.requests import keys
 
 router = APIRouter(tags=["keys"])
@@ -30,7 +31,7 @@ def list_keys(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None)
     return json_answer(keys.list_keys(db, actor, limit=limit, cursor=cursor))
 
 
-@router.delete("/v1/keys/{key}", status_code=204, responses=answers(409))
+@router.delete("/v1/keys/{key}", status_code=204, responses=responses(409))
 def revoke(
     key: Annotated[str, Path(description="Id of the key", max_length=40)], actor: Admin, db: Db
 ) -> Response:

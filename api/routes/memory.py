@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from api.answers import json_answer
 from api.dependencies import BlobStore, Db, ObjectStore, Read, Write
 from api.schemas.common import ModelPath
-from api.schemas.memory import MemoryOut
+from core.protocol.answers.memory import MemoryOut
 from core.requests import memory
 
 router = APIRouter(tags=["models"])

@@ -1,22 +1,23 @@
 """The accuracy matrix of a model."""
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from api.answers import matches
 from api.dependencies import Db, Read
 from api.schemas.common import ModelPath
-from api.schemas.versions import MetricsOut
+from core.protocol.answers.metrics import MetricsOut
 from core.requests import metrics
 from core.requests.metrics import Window
 
 router = APIRouter(tags=["metrics"])
 
 _MOST = 2**31 - 1
-_responses: dict[int | str, dict[str, Any]] = {
+_responses: dict[int | str, dict[str, JsonValue]] = {
     200: {"headers": {"ETag": {"schema": {"type": "string"}, "description": "Strong: of this very answer"}}},
     304: {"description": "Not modified since that ETag"},
 }

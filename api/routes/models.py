@@ -1,8 +1,8 @@
 """Routes of models."""
 
-from typing import Annotated
+from typing import cast
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Response
 
 from api.answers import json_answer
 from api.dependencies import (
@@ -12,32 +12,24 @@ from api.dependencies import (
     Config,
     Cursor,
     Db,
+    IdempotencyKey,
     Limit,
     ObjectStore,
     Read,
     Write,
 )
-from api.problems import answers
-from api.schemas.common import Json, ModelPath
-from api.schemas.models import ModelIn, ModelOut, ModelPage, ModelPatch
+from api.problems import responses
+from api.schemas.common import ModelPath
+from api.schemas.models import ModelIn, ModelPatch
+from core.protocol.answers.model import ModelOut, ModelPage
+from core.protocol.answers.model_change import ModelChange, NewModel
 from core.requests import idempotency, models
 from core.requests.admission import Admission
 
 router = APIRouter(tags=["models"])
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="The same request with the same key is done once",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-    ),
-]
 
-
-@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=answers(404, 409))
+@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=responses(404, 409))
 def create(
     body: ModelIn,
     actor: Write,
@@ -48,7 +40,9 @@ def create(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Create a model: a named lineage of versions."""
-    given = body.model_dump(exclude_unset=True)  # what the request says: `create` tells of a default
+    given = cast(
+        NewModel, body.model_dump(exclude_unset=True)
+    )  # what the request says: `create` tells of a default
     repeat = None
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
@@ -76,7 +70,7 @@ def change(
     model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf, settings: Config
 ) -> Response:
     """Change recipe or gate for later tasks."""
-    patch: Json = body.model_dump(exclude_unset=True)
+    patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.of(settings)))
 
 

@@ -1,33 +1,36 @@
 """Prediction with any version: images in, labels and probabilities out."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import JsonValue
 
 from api.dependencies import BlobStore, Config, Db, Read
-from api.fair_share import pause
-from api.guard import declared_length
-from api.image_form import FIELDS, boundary_of, images_of
-from api.predict_body import HeldResponse, read_body
-from api.predict_line import Place, PredictLine
-from api.predictor import Images, Predictor, Question
-from api.problems import answers
+from api.predict.answer import HeldResponse
+from api.predict.form import FIELDS
+from api.predict.images import form_boundary, read_images
+from api.predict.line import PredictLine
+from api.predict.predictor import Predictor, Question
+from api.problems import responses
 from api.schemas.common import ModelPath
-from api.schemas.predict import PredictOut
 from api.schemas.versions import VersionPath
-from core.errors import Invalid, StoreCorrupt, UnsupportedType
+from core.errors import Invalid, StoreCorrupt
 from core.ingest.limits import PREDICT_IMAGES
+from core.protocol.answers.predict import PredictOut
 from core.requests.predictions import explained, predictable
-from core.settings import Settings
 
 router = APIRouter(tags=["predict"])
 
 TOP_K = 10
-_files = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
-_numbers = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
-_pixels = {"type": "array", "items": {"anyOf": [_numbers, {"type": "array", "items": _numbers}]}}
-_body: dict[str, Any] = {
+TaskNumber = Annotated[int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")]
+TopK = Annotated[
+    int, Query(ge=1, lt=2**31, description="How many of the most probable labels each image gets")
+]
+_files: JsonValue = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
+_numbers: JsonValue = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
+_pixels: JsonValue = {"type": "array", "items": {"anyOf": [_numbers, {"type": "array", "items": _numbers}]}}
+_body: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
         "description": f"At most {PREDICT_IMAGES} images: files in a form, or N×H×W[×C] values from 0 to 255.",
@@ -64,7 +67,7 @@ _body: dict[str, Any] = {
 @router.post(
     "/v1/models/{model}/versions/{version}/predict",
     response_model=PredictOut,
-    responses=answers(409),
+    responses=responses(409),
     openapi_extra=_body,
 )
 async def predict(
@@ -75,12 +78,8 @@ async def predict(
     db: Db,
     blobs: BlobStore,
     settings: Config,
-    task: Annotated[
-        int | None, Query(ge=1, lt=2**31, description="Task scenario: whose head answers")
-    ] = None,
-    top_k: Annotated[
-        int, Query(ge=1, lt=2**31, description="How many of the most probable labels each image gets")
-    ] = TOP_K,
+    task: TaskNumber = None,
+    top_k: TopK = TOP_K,
 ) -> Response:
     """Labels and probabilities for images, in the order sent; decoded as for training.
 
@@ -89,36 +88,16 @@ async def predict(
     """
     # First, since nobody is to learn from another answer that a version is there.
     found = await to_thread.run_sync(predictable, db, actor, model, version, task)
-    if top_k > settings.predict_max_top_k:
-        raise Invalid(
-            f"top_k is {top_k}, and an image may have {settings.predict_max_top_k} labels:"
-            f" send ?top_k={settings.predict_max_top_k} or less.",
-            fields=[{"field": "top_k", "message": f"at most {settings.predict_max_top_k}"}],
-        )
-    content_type = request.headers.get("content-type", "")
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type not in ("multipart/form-data", "application/json"):
-        raise UnsupportedType("Send images as multipart/form-data, or nested arrays as application/json.")
-    boundary = boundary_of(content_type) if media_type == "multipart/form-data" else None
-    line, helper = _line(request, settings)
+    _check(top_k, settings.predict_max_top_k)
+    boundary = form_boundary(request)
+    line: PredictLine = request.app.state.predict_line
+    helper: Predictor = request.app.state.predictor
     place = line.place(actor.owner_id)
     try:
-        images = await _images(request, place, boundary, settings)
-
-        def question() -> Question:
-            return Question(
-                version_id=found.id,
-                version=found.number,
-                manifest=found.manifest,
-                parts=found.paths(blobs),
-                task=task,
-                classes=found.classes(task),
-                top_k=top_k,
-            )
-
+        images = await read_images(request, place, boundary, settings)
         try:
             # Not in the helper's turn: a store that is out would hold up versions whose parts are here.
-            asked = await to_thread.run_sync(question)
+            asked = await to_thread.run_sync(Question.to, found, blobs, task, top_k)
             answer = await helper.predict(actor.owner_id, asked, images)
         except StoreCorrupt as error:  # perhaps deleted since its row was read: then it is not found by now
             await to_thread.run_sync(predictable, db, actor, model, version, task)
@@ -131,25 +110,10 @@ async def predict(
         raise
 
 
-async def _images(request: Request, place: Place, boundary: bytes | None, settings: Settings) -> Images:
-    """The images of a request, read and counted at its place. Raises as `read_body` and `images_of`."""
-    most = min(settings.predict_body_bytes, settings.predict_owner_bytes)
-    if boundary is None:
-        most = min(most, settings.predict_array_bytes)
-    declared = declared_length(request.headers.get("content-length"))
-    pause()  # for the rest of it, too: `place` limits how many an owner has under way
-    body = await read_body(request.receive, place, most, declared, settings)
-    if boundary is None:
-        return Images("arrays", [body])
-    sent = await to_thread.run_sync(images_of, body, boundary, PREDICT_IMAGES)
-    return Images("files", [image.data for image in sent], [image.name for image in sent])
-
-
-def _line(request: Request, settings: Settings) -> tuple[PredictLine, Predictor]:
-    """The app's one line and its helpers; others cannot come about, since nothing is awaited here."""
-    state = request.app.state
-    if getattr(state, "predictor", None) is None:
-        state.predictor = Predictor(settings)
-    if getattr(state, "predict_line", None) is None:
-        state.predict_line = PredictLine(settings)
-    return state.predict_line, state.predictor
+def _check(top_k: int, most: int) -> None:
+    """Raises Invalid for more labels than an image may have."""
+    if top_k > most:
+        raise Invalid(
+            f"top_k is {top_k}, and an image may have {most} labels: send ?top_k={most} or less.",
+            fields=[{"field": "top_k", "message": f"at most {most}"}],
+        )

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.dependencies import Db, Scrape
 from api.observe import page
-from core.requests.queue import figures
+from core.requests.queue import queue_metrics
 from core.telemetry import CONTENT_TYPE
 
 router = APIRouter(tags=["operation"])
@@ -18,4 +18,4 @@ router = APIRouter(tags=["operation"])
 def metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """Queue, jobs and versions from the database; latencies and failures of the API's processes."""
     del actor
-    return Response(page(figures(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})
+    return Response(page(queue_metrics(db), request.app.version), headers={"Content-Type": CONTENT_TYPE})

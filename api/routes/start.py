@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from api.answers import json_answer
-from api.schemas.health import Start
+from core.protocol.answers.health import Start
 
 router = APIRouter(tags=["health"])
 

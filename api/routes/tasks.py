@@ -1,11 +1,12 @@
 """Routes of tasks: submit a batch as a stream, and the history."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import structlog
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from pydantic import JsonValue
 
 from api.answers import json_answer, queued
 from api.dependencies import (
@@ -21,38 +22,41 @@ from api.dependencies import (
     Read,
     Write,
 )
-from api.in_flight import InFlight, replayed, same_body
-from api.problems import answers
-from api.routes.models import IdempotencyKey
-from api.schemas.batches import Report
-from api.schemas.common import FreeName, Json, ModelPath
-from api.schemas.jobs import JobOut, Retry
-from api.schemas.tasks import Accepted, Settle, TaskOut, TaskPage
+from api.problems import responses
+from api.schemas.common import FreeName, ModelPath
+from api.schemas.jobs import Retry
+from api.schemas.tasks import Settle
 from api.strict_json import parse
-from api.uploads import Received, head, slot, spooled
-from core.db.session import Database
+from api.uploads.body import Received
+from api.uploads.head import Terms
+from api.uploads.upload import Upload, upload_by
 from core.errors import InvalidRecipe
-from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
-from core.ingest.sniff import SNIFF_BYTES, sniff
+from core.ingest.sniff import sniff
+from core.protocol.answers.job import JobOut
+from core.protocol.answers.task import Accepted, TaskOut, TaskPage
+from core.protocol.patch import RecipePatch
+from core.protocol.report import DuplicatesPolicy, Report
 from core.recipe.stored import MAX_RECIPE_BYTES
-from core.requests import idempotency, settling, tasks, validations
-from core.requests.actor import Actor
+from core.requests import idempotency, settling, submission, tasks, validations
 from core.requests.admission import Admission
+from core.requests.submission import Batch, Submission
 
 router = APIRouter(tags=["tasks"])
 log = structlog.get_logger(__name__)
 
-ROUTE = "POST /v1/models/{model}/tasks"
+ARCHIVE = Terms(
+    "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=sniff
+)
 _inspections = CapacityLimiter(2)
 """Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
 
 Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the task")]
 TaskName = Annotated[FreeName, Query(description="Name of the batch")]
-_binary = {"schema": {"type": "string", "format": "binary"}}
-_upload: dict[str, Any] = {
+_binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
+_upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
         "description": "The archive: as the whole body, or as the one `file` of a form.",
@@ -75,26 +79,19 @@ _upload: dict[str, Any] = {
 }
 
 
-@router.post(
-    "/v1/models/{model}/tasks",
-    status_code=202,
-    response_model=Accepted | JobOut,
-    responses={
-        200: {"model": Report, "description": "`?validate=only`"},
-        202: {"description": "The task and its job; with `?validate=full` the job alone"},
-        **answers(409, 429),
-    },
-    openapi_extra=_upload,
-)
-async def submit(
-    request: Request,
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for its batch. recipe: the override in the header, as JSON."""
+
+    model: str
+    name: str | None
+    validate: Literal["only", "full"] | None
+    duplicates_policy: DuplicatesPolicy
+    recipe: str | None
+
+
+async def _asked(
     model: ModelPath,
-    actor: Write,
-    db: Db,
-    store: ObjectStore,
-    settings: Config,
-    bell: Bell,
-    catalogue: CatalogueOf,
     name: TaskName | None = None,
     validate: Annotated[
         Literal["only", "full"] | None,
@@ -106,140 +103,93 @@ async def submit(
         DuplicatesPolicy,
         Query(description="Equal images of one class: keep all of them, or drop all but the first"),
     ] = "keep",
-    idempotency_key: IdempotencyKey = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
-    content_digest: Annotated[
-        str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
-    ] = None,
+) -> Asked:
+    return Asked(model, name, validate, duplicates_policy, perennial_recipe)
+
+
+@router.post(
+    "/v1/models/{model}/tasks",
+    status_code=202,
+    response_model=Accepted | JobOut,
+    responses={
+        200: {"model": Report, "description": "`?validate=only`"},
+        202: {"description": "The task and its job; with `?validate=full` the job alone"},
+        **responses(409, 429),
+    },
+    openapi_extra=_upload,
+)
+async def submit(
+    asked: Annotated[Asked, Depends(_asked)],
+    actor: Write,
+    upload: Annotated[Upload, Depends(upload_by(ARCHIVE))],
+    store: ObjectStore,
+    bell: Bell,
+    catalogue: CatalogueOf,
 ) -> Response:
     """Submit a batch: it becomes the model's next task."""
-    del content_digest  # read with the rest of the head
-    limits = Limits.of(settings)
-    known = head(request, settings, limits.body_bytes, multipart=True)
-    override = None if perennial_recipe is None else _recipe(perennial_recipe.encode("latin-1"))
-    key = idempotency.checked(idempotency_key) if validate != "only" else None
+    db, settings = upload.db, upload.settings
+    head = upload.head(Limits.of(settings).body_bytes)
+    override = None if asked.recipe is None else _recipe(asked.recipe.encode("latin-1"))
+    is_look = asked.validate == "only"
+    if is_look:
+        upload = replace(upload, key=None)  # it changes nothing, so it is done again
 
-    def admit() -> None:
-        most = settings.max_owner_bytes if validate != "only" else 0  # nothing of a mere look stays
-        tasks.admit(
-            db, actor, model, max_open_jobs=settings.max_open_jobs, max_bytes=most, length=known.length
-        )
-
-    async def accept(batch: tasks.Batch, repeat: idempotency.Request | None) -> tuple[Json, bool]:
-        use_case = tasks.submit if validate is None else validations.begin
-        return await _accept(use_case, db, store, settings, catalogue, actor, model, batch, repeat)
-
-    with slot(request, actor.owner_id, settings.max_uploads):
-        if key is None:
-            await to_thread.run_sync(admit)
-            received = spooled(
-                request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
-            )
-            async with received as upload:
-                batch = await _batch(upload, name, override, limits, duplicates_policy)
-                if validate == "only":
-                    report = await to_thread.run_sync(
-                        tasks.check, db, catalogue(), actor, model, batch, Admission.of(settings)
-                    )
-                    return json_answer(report)
-                answer, replay = await accept(batch, None)
-        else:
-            outer = idempotency.fingerprint(model, request.url.query, perennial_recipe)
-            async with InFlight(db, actor, ROUTE, key, outer) as mark:
-                if mark.replay is not None and same_body(mark.replay, outer, known):
-                    return replayed(mark.replay)
-                if mark.replay is None:  # an answer that was given already needs no room
-                    await to_thread.run_sync(admit)
-                received = spooled(
-                    request, known, settings, limits.body_bytes, fields=("recipe",), early=_sniffed
-                )
-                async with received as upload:
-                    repeat = idempotency.Request(
-                        ROUTE,
-                        key,
-                        idempotency.fingerprint(outer, upload.fields.get("recipe"), upload.sha256),
-                        outer,
-                        upload.body_sha256,
-                        mark.token,
-                    )
-                    if mark.replay is not None:
-                        if mark.replay.fingerprint != repeat.fingerprint:
-                            raise idempotency.mismatch()
-                        return replayed(mark.replay)
-                    batch = await _batch(upload, name, override, limits, duplicates_policy)
-                    answer, replay = await accept(batch, repeat)
-                    mark.answered = True
-    job = answer["job"] if validate is None else answer
-    if not replay:
-        said = "task accepted" if validate is None else "check accepted"
-        log.info(said, model=job["model"], job=job["id"], task=job["task"])
-        bell.ring(job["id"])
-    headers = {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"}
-    return json_answer(answer, 202, headers, replay=replay)
-
-
-async def _accept(
-    use_case: Callable[..., tuple[Json, bool]],
-    db: Database,
-    store: ObjectStore,
-    settings: Config,
-    catalogue: CatalogueOf,
-    actor: Actor,
-    model: str,
-    batch: tasks.Batch,
-    repeat: idempotency.Request | None,
-) -> tuple[Json, bool]:
-    def work() -> tuple[Json, bool]:
-        most = settings.max_owner_bytes
+    def precheck(length: int | None) -> None:
+        room = 0 if is_look else settings.max_owner_bytes  # nothing of a mere look stays
         jobs = settings.max_open_jobs
-        return use_case(
-            db,
-            store,
-            catalogue(),
-            actor,
-            model,
-            batch,
-            repeat,
-            max_bytes=most,
-            max_open_jobs=jobs,
-            admission=Admission.of(settings),
-        )
+        submission.admit(db, actor, asked.model, max_open_jobs=jobs, max_bytes=room, length=length)
 
-    # Shielded by running to its end in a thread: a client that leaves now has submitted its batch.
-    return await to_thread.run_sync(work)
+    async def commit(file: Received, repeat: idempotency.Request | None) -> Response:
+        batch = await _batch(file, asked, override, Limits.of(settings))
+        known = await to_thread.run_sync(catalogue)
+        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
+        sent = Submission(db, store, known, actor, asked.model, batch, repeat, *bounds)
+        # Each runs to its end in a thread: a client that leaves now has submitted its batch.
+        if is_look:
+            return json_answer(await to_thread.run_sync(sent.preview))
+        if asked.validate == "full":
+            check, replay = await to_thread.run_sync(validations.begin, sent)
+            return _accepted(check, check, replay, bell)
+        answer, replay = await to_thread.run_sync(sent.submit)
+        return _accepted(answer, answer["job"], replay, bell)
+
+    with upload.place():
+        return await upload.answer(head, precheck, commit)
 
 
-async def _batch(
-    upload: Received,
-    name: str | None,
-    override: Json | None,
-    limits: Limits,
-    duplicates: DuplicatesPolicy,
-) -> tasks.Batch:
-    field = upload.fields.get("recipe")
+async def _batch(file: Received, asked: Asked, override: RecipePatch | None, limits: Limits) -> Batch:
+    """The batch in a received file.
+
+    Raises:
+        InvalidRecipe: it comes twice, or is none.
+        ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see `core.ingest.inspect`.
+    """
+    field = file.fields.get("recipe")
     if field is not None:
         if override is not None:
             raise InvalidRecipe(
                 "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
             )
         override = _recipe(field.encode())
-    media_type = await to_thread.run_sync(_media_type, upload)
-    directory = await to_thread.run_sync(inspect, upload.path, media_type, limits, limiter=_inspections)
-    return tasks.Batch(upload.path, upload.sha256, upload.size, directory, name, override or {}, duplicates)
+    found = await to_thread.run_sync(inspect, file.path, file.kind, limits, limiter=_inspections)
+    return Batch(
+        file.path, file.sha256, file.size, found, asked.name, override or {}, asked.duplicates_policy
+    )
 
 
-def _media_type(upload: Received) -> str:
-    with upload.path.open("rb") as file:
-        return sniff(file.read(SNIFF_BYTES), upload.media_type)
+def _accepted(answer: Accepted | JobOut, job: JobOut, replay: bool, bell: Bell) -> Response:
+    """202 with the task and its job, or with the job of a check alone; a new job wakes a worker."""
+    if not replay:
+        said = "check accepted" if job is answer else "task accepted"
+        log.info(said, model=job["model"], job=job["id"], task=job["task"])
+        bell.ring(job["id"])
+    return json_answer(answer, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"}, replay=replay)
 
 
-def _sniffed(first: bytes, declared: str | None) -> None:
-    sniff(first, declared)
-
-
-def _recipe(text: bytes) -> Json:
+def _recipe(text: bytes) -> RecipePatch:
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
     value = parse(text, "The recipe")
@@ -262,7 +212,7 @@ def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     return json_answer(tasks.read(db, actor, model, n))
 
 
-@router.post("/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=answers(409))
+@router.post("/v1/models/{model}/tasks/{n}/continue", response_model=TaskOut, responses=responses(409))
 def go_on(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
@@ -270,7 +220,7 @@ def go_on(
     return _settled(settling.go_on(db, actor, model, n, None if body is None else body.reason), bell)
 
 
-@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=answers(409))
+@router.post("/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=responses(409))
 def discard(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
@@ -282,7 +232,7 @@ def discard(
     "/v1/models/{model}/tasks/{n}/relearn",
     status_code=202,
     response_model=JobOut,
-    responses=answers(409, 429),
+    responses=responses(409, 429),
 )
 def relearn(
     model: ModelPath,
@@ -305,14 +255,14 @@ def relearn(
     return queued(answer)
 
 
-def _settled(found: tuple[Json, str | None], bell: Bell) -> Response:
+def _settled(found: tuple[TaskOut, str | None], bell: Bell) -> Response:
     answer, job = found
     if job is not None:
         bell.ring(job)  # it may be its turn now
     return json_answer(answer)
 
 
-@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=answers(409))
+@router.delete("/v1/models/{model}/tasks/{n}/data", status_code=204, responses=responses(409))
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
-from api.schemas.admin import UsagePage
+from core.protocol.answers.usage import UsagePage
 from core.requests import usage
 
 router = APIRouter(tags=["usage"])

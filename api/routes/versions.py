@@ -20,8 +20,9 @@ from api.dependencies import (
 )
 from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
 from api.schemas.common import ModelPath
-from api.schemas.versions import FileList, VersionOut, VersionPage, VersionPath
+from api.schemas.versions import VersionPath
 from core.export.registry import FORMATS
+from core.protocol.answers.version import FileList, VersionOut, VersionPage
 from core.requests import exports, versions
 from core.requests.actor import files_of
 

@@ -1,13 +1,11 @@
-"""What all shapes share: strict bodies, lists, and path parameters."""
+"""What all bodies share, and path parameters."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from core import characters
-
-Json = dict[str, Any]
 
 ModelPath = Annotated[str, Path(description="Id or name of the model", max_length=63)]
 JobPath = Annotated[str, Path(description="Id of the job", max_length=40)]
@@ -29,9 +27,3 @@ class Body(BaseModel):
     """A request's body: unknown fields and coerced types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Shape(BaseModel):
-    """An answer."""
-
-    model_config = ConfigDict(extra="allow")

@@ -1,1 +1,1 @@
-"""Experiments: data sets × scenarios × methods × depths × orders × seeds, from a plan to tables and figures."""
+"""Data sets × scenarios × methods × depths × orders × seeds, from a plan to tables and figures."""

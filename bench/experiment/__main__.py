@@ -2,14 +2,15 @@
 
     python -m bench.experiment PLAN.toml --data DIR [--out DIR] [--jobs N] [--device cpu|cuda]
 
-PLAN is a file, or the name of one in `bench/plans`. DIR holds the data sets that the plan names. Results go to
-`--out` (default `experiments/<plan>`), one JSON file per run: the same command goes on after an interruption,
-and does nothing but the report when all runs are done. Runs are products of the learning code's version: an
-edit there starts them anew. Runs that find too little memory are tried again with half as many at once. A run
-that failed in itself is tried again when its file in `runs` is deleted. Needs `pip install -e ".[bench]"`.
+PLAN is a file, or the name of one in `bench/experiment/plans`. DIR holds the data sets that the plan names.
+Results go to `--out` (default `experiments/<plan>`), one JSON file per run: the same command goes on after an
+interruption, and does nothing but the report when all runs are done. Runs are products of the learning code's
+version: an edit there starts them anew. Runs that find too little memory are tried again with half as many at
+once. A run that failed in itself is tried again when its file in `runs` is deleted. Needs `pip install -e
+".[bench]"`.
 
-Writes summary.md for people, results.csv (a row per run and protocol), accuracies.csv (a row per accuracy that
-was measured) and figures/.
+Writes summary.md for people, results.csv (a row per run and protocol), accuracies.csv (a row per accuracy
+that was measured) and figures/.
 """
 
 import argparse
@@ -19,13 +20,13 @@ from pathlib import Path
 from bench.experiment.plan import read
 from bench.experiment.program import run
 
-PLANS = Path(__file__).parents[1] / "plans"
+PLANS = Path(__file__).parent / "plans"
 
 
 def main() -> int:
     """The exit status: 0, or 1 when runs failed. Raises PlanError for a plan that cannot be run."""
     parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
-    parser.add_argument("plan", help="a TOML file, or a name in bench/plans")
+    parser.add_argument("plan", help="a TOML file, or a name in bench/experiment/plans")
     parser.add_argument(
         "--data", type=Path, required=True, help="folder that the plan's paths are relative to"
     )

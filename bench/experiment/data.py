@@ -33,7 +33,8 @@ _IDX_TYPES = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 @dataclass(frozen=True)
 class Source:
-    """A decoded source: `names` of all classes, and `<part>.safetensors` in `folder`; labels index `names`."""
+    """A decoded source: `names` of all classes, and `<part>.safetensors` in `folder`; labels index
+    `names`."""
 
     folder: Path
     names: tuple[str, ...]
@@ -70,7 +71,8 @@ class Files:
     ) -> Path:
         """A dataset of `classes` (numbers in the source); labels index them in the order given.
 
-        split: (i, n, order): the i-th of n near-equal shares of each class's images, which are shuffled by `order`.
+        split: (i, n, order): the i-th of n near-equal shares of each class's images, which are shuffled by
+        `order`.
         """
         source = self.source(images)
         limit = images.train_per_class if part == "train" else images.test_per_class
@@ -198,7 +200,8 @@ def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int6
 
 
 def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
-    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is left for it."""
+    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is left for
+    it."""
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
     found = np.sort(np.array_split(shuffled, n)[i])
     if not len(found):

@@ -1,8 +1,8 @@
-"""What changes with the depth that may move: the three questions of Iordache and Burceanu 2026 (arXiv 2604.21927).
+"""What changes with the depth: the three questions of Iordache and Burceanu 2026 (arXiv 2604.21927).
 
-Are methods ranked alike at every depth? Do updates grow with depth? Is forgetting tied more closely to the size
-of updates when more may move? References (plain fine-tuning, joint) take no part. Update size is a run's mean
-over its tasks, forgetting its figure after the last task; a point is one run.
+Are methods ranked alike at every depth? Do updates grow with depth? Is forgetting tied more closely to the
+size of updates when more may move? References (plain fine-tuning, joint) take no part. Update size is a run's
+mean over its tasks, forgetting its figure after the last task; a point is one run.
 """
 
 import math
@@ -30,8 +30,8 @@ Coefficient = Callable[[Array, Array], Array]
 class DepthStudy:
     """Outcomes of one data set, scenario and protocol.
 
-    `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is NaN. Depths
-    are named by their index in `depths`.
+    `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is NaN.
+    Depths are named by their index in `depths`.
     """
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
@@ -149,9 +149,11 @@ def _ranking(study: DepthStudy) -> str:
     else:
         verdict = "no" if turned else "no change is shown beyond what orders and seeds do"
     return (
-        f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of mean ACC is 1 for "
+        f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of mean ACC is "
+        "1 for "
         f"{same} of {len(taus)} pairs of depths; lowest at depths {study.depths[lowest[0]]} and "
-        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one way at some depth and "
+        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one way at some "
+        "depth and "
         f"the other way at another: {'; '.join(turned) or 'none'}."
     )
 
@@ -172,8 +174,8 @@ def _growth(study: DepthStudy) -> str:
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
         f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth {study.depths[0]} to "
-        f"{study.depths[-1]}: {show(whole)}. Surely larger in {more} and smaller in {less} of {len(steps)} steps: "
-        + "; ".join(f"{step}: {show(figure)}" for step, figure in steps.items())
+        f"{study.depths[-1]}: {show(whole)}. Surely larger in {more} and smaller in {less} of {len(steps)} "
+        "steps: " + "; ".join(f"{step}: {show(figure)}" for step, figure in steps.items())
     )
 
 

@@ -1,4 +1,4 @@
-"""The results as pictures: accuracy matrices, accuracy over tasks, forgetting against updates, rank agreement."""
+"""The results as pictures: accuracy matrices, accuracy over tasks, forgetting against updates, ranks."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
 """From a plan to the list of its runs, each with everything that decides it and a key that names that.
 
-The key is a hash over recipe, network, data, tasks, seed, device, versions of the learning code, of this runner
-and of torch: a run whose key has a result need not be run again.
+The key is a hash over recipe, network, data, tasks, seed, device, versions of the learning code, of this
+runner and of torch: a run whose key has a result need not be run again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"{self.data} {self.scenario} {self.method} depth {self.depth} order {self.order} seed {self.seed}"
+        place = f"depth {self.depth} order {self.order} seed {self.seed}"
+        return f"{self.data} {self.scenario} {self.method} {place}"
 
 
 def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
@@ -160,8 +161,8 @@ def class_tasks(
 ) -> list[list[int]]:
     """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 + k).
 
-    first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises PlanError when the
-    tasks do not come out even.
+    first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises PlanError
+    when the tasks do not come out even.
     """
     first = per_task if first is None else first
     if len(classes) < first or (len(classes) - first) % per_task:
@@ -253,8 +254,8 @@ def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool
 def _splits(data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool) -> list[Stage]:
     """Tasks of the data scenario: the same classes and test images, other training images each time.
 
-    A joint run has the last stage alone, with all images: with few images in each of many tasks, training anew on
-    all so far at every stage would take longer than everything else.
+    A joint run has the last stage alone, with all images: with few images in each of many tasks, training
+    anew on all so far at every stage would take longer than everything else.
     """
     classes, count = tasks[0], len(tasks)
     names = [files.source(data).names[c] for c in classes]

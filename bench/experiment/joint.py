@@ -38,11 +38,11 @@ class JointHeads(Finetune):
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         logits = self.forward(ctx.network, batch.x, batch.task).float()
-        group = ctx.derived.get("group")
+        group = ctx.cache.get("group")
         if group is None:
             number = {name: i for i, names in enumerate(self.hyper.groups) for name in names}
             group = tensor([number[name] for name in ctx.network.classes], device=ctx.device)
-            ctx.derived["group"] = group
+            ctx.cache["group"] = group
         others = group[batch.y][:, None] != group
         return {"task": functional.cross_entropy(logits.masked_fill(others, -float("inf")), batch.y)}
 

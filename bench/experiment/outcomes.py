@@ -14,9 +14,10 @@ from core.matrix import Row, Stages, mean
 class Outcome:
     """One finished run under one protocol.
 
-    Accuracies are shares; `matrix` has a row per stage and a column per task, None above the diagonal. `moved`:
-    the norm of each update over what may move. `source`: accuracy on the base's classes after each stage.
-    `gap`: joint accuracy minus this run's, on the same order, seed and depth; None without a joint run.
+    Accuracies are shares; `matrix` has a row per stage and a column per task, None above the diagonal.
+    `moved`: the norm of each update over what may move. `source`: accuracy on the base's classes after each
+    stage. `gap`: joint accuracy minus this run's, on the same order, seed and depth; None without a joint
+    run.
     """
 
     run: Run

@@ -39,8 +39,8 @@ class Normalise(Strict):
 class Images(Strict):
     """Where images come from and which of them are used.
 
-    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders. `size` and
-    `channels` are what archives and folders are decoded to; idx files are as they are. `classes` picks by
+    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders. `size`
+    and `channels` are what archives and folders are decoded to; idx files are as they are. `classes` picks by
     number in the order of the source, "0-4,7"; `train_per_class` and `test_per_class` pick that many images
     at random (always the same); `pad` adds rows and columns of zeros on every side.
     """
@@ -78,10 +78,11 @@ class Images(Strict):
 
 
 class DataSet(Images):
-    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of `first_task`.
+    """A stream: the picked classes, in an order, cut into tasks of `classes_per_task`, the first of
+    `first_task`.
 
-    In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes, with
-    one common test set. `seeds`: some of the plan's, all by default.
+    In the data scenario: each class's training images, in an order, cut into `splits` tasks of all classes,
+    with one common test set. `seeds`: some of the plan's, all by default.
     """
 
     name: Label
@@ -108,10 +109,10 @@ class Base(Strict):
 class Method(Strict):
     """A row of the tables: a recipe under a label.
 
-    `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds` are some of the
-    plan's, all by default. `joint` trains from the first weights on the
-    union of all data so far: the upper bound, at every stage or, "last", at the last one alone. A `reference` takes
-    no part in rankings and correlations; the first one is what the others are compared with.
+    `data`, `task` and `class` are patched over `recipe` in that scenario; `scenarios` and `seeds` are some of
+    the plan's, all by default. `joint` trains from the first weights on the union of all data so far: the
+    upper bound, at every stage or, "last", at the last one alone. A `reference` takes no part in rankings and
+    correlations; the first one is what the others are compared with.
     """
 
     name: Label
@@ -150,8 +151,8 @@ class Published(Strict):
 class Plan(Strict):
     """One experiment.
 
-    `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the network of methods
-    without a base.
+    `orders` n: class orders 0 … n-1, where order 0 is the source's own. `architecture` is the network of
+    methods without a base.
     """
 
     name: Label
@@ -182,7 +183,8 @@ class Plan(Strict):
         for data in self.data:
             if not any(data.suits(scenario) for scenario in self.scenarios):
                 raise ValueError(
-                    f"data: {data.name} says neither classes_per_task (for scenarios task and class) nor splits (for "
+                    f"data: {data.name} says neither classes_per_task (for scenarios task and class) nor "
+                    "splits (for "
                     "data) for a scenario of the plan"
                 )
         for scenario in self.scenarios:

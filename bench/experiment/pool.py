@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process forked from this one, which has imported torch and run no operation.
+"""Several runs at once, each in a process forked from this one, which has imported torch and run nothing.
 
 Each child gets the read end of a pipe whose only write end is here: when this process is gone, however it
 went, the pipe closes and the child ends.
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """`do(control_fd)` runs in a child; `ended(reason)` here, after it: None, or what ended the child early."""
+    """`do(control_fd)` runs in a child; `ended(reason)` here, after it: None, or what ended the child
+    early."""
 
     do: Callable[[int], None]
     ended: Callable[[str | None], None]

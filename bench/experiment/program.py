@@ -1,4 +1,4 @@
-"""How a program that conducts experiments starts and ends: the environment first, sentences for what goes wrong."""
+"""How a program that conducts experiments starts and ends: the environment first, errors as sentences."""
 
 import os
 import sys

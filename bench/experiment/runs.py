@@ -1,8 +1,8 @@
 """One run: the tasks of a stream learned one after the other by the product's job, and read out after each.
 
-Nothing but the files of a version passes from task to task, as in the service. A run's folder is its own and is
-removed with it; what stays is one JSON file, which appears whole or not at all. A run that was killed goes on from
-its last snapshot.
+Nothing but the files of a version passes from task to task, as in the service. A run's folder is its own and
+is removed with it; what stays is one JSON file, which appears whole or not at all. A run that was killed goes
+on from its last snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.experiment import joint
 from bench.experiment.grid import BaseRun, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, write_json
-from core.learn import job
+from bench.job_run import run_job
 from core.learn.control import PipeControl
 from core.learn.failures import kind_of
 from core.learn.loop import Control
@@ -36,7 +36,8 @@ KEPT = ("update_norm", "trainable", "parameters", "steps", "images", "warnings",
 
 
 class Store:
-    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have not ended."""
+    """Results below `out`: runs/<key>.json, bases/<key>/, and unfinished/<key>/ of runs that have not
+    ended."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -104,7 +105,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
-    """The record of a run that ends; `stages` grows with each task. Raises as `job.run`."""
+    """The record of a run that ends; `stages` grows with each task. Raises as `core.learn.job.run`."""
     base = store.base(run.base.key) if run.base else None
     first = _first(run.config, base)
     old = Old(base / "parts" / "head.safetensors", run.base.stage.test) if run.base and base else None
@@ -156,8 +157,8 @@ def learn(
 ) -> dict[str, Any]:
     """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
 
-    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have, `new_state_bytes`
-    of those among them that are not the network's.
+    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have,
+    `new_state_bytes` of those among them that are not the network's.
     """
     rows: list[dict[str, Any]] = []
     seconds = 0.0
@@ -172,7 +173,7 @@ def learn(
 
     out = Path(spec["out"])
     stage = Stage(out)
-    job.run({**spec, "snapshot": stage.snapshot}, stage.emit, Regular(control), judge)
+    run_job({**spec, "snapshot": stage.snapshot}, stage.emit, Regular(control), judge)
     took = stage.seconds
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())

@@ -81,8 +81,8 @@ def bootstrapped(n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], se
     Args:
         statistic: values [draws] for repetitions [draws, n], as numbers from 0.
 
-    The interval is None for fewer than two repetitions, or when half of the draws or more are undefined; fewer
-    undefined draws are left out.
+    The interval is None for fewer than two repetitions, or when half of the draws or more are undefined;
+    fewer undefined draws are left out.
     """
     value = float(statistic(np.arange(n)[None])[0]) if n else math.nan
     if n < 2 or math.isnan(value):

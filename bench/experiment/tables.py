@@ -173,7 +173,8 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
 
 
 def ordered(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes 0, else "≥"."""
+    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes 0, else
+    "≥"."""
     known = {name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()}
     means = {name: stdlib.fmean(found) for name in methods if (found := values(methods[name], figure))}
     names = sorted(means, key=lambda name: -means[name])
@@ -223,12 +224,14 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
     ]
     lines += ["", *_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs), ""]
     lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and seeds]. "
-              "n: runs correlated. Intervals of correlations and tau: bootstrap over orders and seeds.", ""]  # fmt: skip
+              "n: runs correlated. Intervals of correlations and tau: bootstrap over orders and seeds.",
+              ""]  # fmt: skip
     return lines
 
 
 def _published(plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None) -> list[str]:
-    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has a row too."""
+    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has a row
+    too."""
     assert plan.published is not None
     theirs = {(value.scenario, value.method): value for value in plan.published.values}
     rows, gaps = [], []

@@ -1,6 +1,7 @@
 """A run that has not ended, on disk: the stages that are done, and the last snapshot of the one at hand.
 
-A run that was killed goes on from there and ends as it would have; what it took is counted up to that snapshot.
+A run that was killed goes on from there and ends as it would have; what it took is counted up to that
+snapshot.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.learn.loop import Control
+from core.protocol.control_request import ControlRequest
 
 SNAPSHOT_S = 60.0
 """Between two snapshots."""
@@ -72,11 +74,11 @@ class Regular:
     def pending(self) -> bool:
         return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take(self) -> str | None:
+    def take(self) -> ControlRequest | None:
         asked = self._other.take()
         if asked is None:
             self._last = time.monotonic()
-            return "s"
+            return ControlRequest.SNAPSHOT
         return asked
 
 

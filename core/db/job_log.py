@@ -4,13 +4,13 @@ Every line is written in the transaction of what it tells, so none is missing an
 job's state say is here; what decoding and learning say is in `core.work`.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from core.db.states import Action, State
 from core.db.tables import Event, Job, Task
+from core.protocol.answers.event import StateData
 
 Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
@@ -47,7 +47,7 @@ def _many(images: int, classes: int) -> str:
     return f"{images:,} image{'' if images == 1 else 's'} of {classes:,} class{'' if classes == 1 else 'es'}"
 
 
-def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) -> Line | None:
+def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
     """What a change of state says; None where the one who makes it says more (decoded, published).
 
     Args:
@@ -68,7 +68,8 @@ def of_change(job: Job, before: State, action: Action, data: Mapping[str, Any]) 
     if state is State.QUEUED:
         return _queued(action, reason, int(data.get("strikes", 0)))
     if state in (State.REJECTED, State.FAILED):
-        detail = str((data.get("error") or {}).get("detail") or reason)
+        error = data.get("error")
+        detail = (error["detail"] if error else "") or reason
         return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
     because = f": {reason}" if reason else ""
     if state is State.PAUSED and job.place is None:

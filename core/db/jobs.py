@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from core.db import job_log
 from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
 from core.db.tables import Event, Job
+from core.protocol.answers.event import StateData
 
 
 def is_unfinished(state: Any) -> ColumnElement[bool]:
@@ -31,7 +32,7 @@ def locked(session: Session, job_id: str) -> Job | None:
     ).scalar_one_or_none()
 
 
-def move(session: Session, job: Job, action: Action, now: float, data: dict[str, Any] | None = None) -> State:
+def move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
     """Apply `action` to a held job and record the event and its log line; return the state that follows.
 
     A state that stays as it is writes nothing. `data` is added to the event. The line comes first: whoever follows
@@ -55,5 +56,5 @@ def move(session: Session, job: Job, action: Action, now: float, data: dict[str,
     line = job_log.of_change(job, before, action, data or {})
     if line is not None:
         job_log.add(session, job.id, line, now)
-    session.add(Event(job_id=job.id, type="state", data={"state": job.state, **(data or {})}, at=now))
+    session.add(Event(job_id=job.id, type="state", data={**(data or {}), "state": job.state}, at=now))
     return state

@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 
 from core.db.lists import listed, lists
 from core.db.tables import Measurement
+from core.protocol.figures import Figures
+from core.protocol.manifest import Manifest
 
 NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
 """The figures that a manifest tells."""
@@ -36,11 +38,12 @@ class Measured:
     detail: Any = None
 
 
-def rows(figures: Mapping[str, Any]) -> list[Measured]:
-    """The rows of the documents among `figures`; none of a figure that is null or missing."""
+def rows(figures: Figures) -> list[Measured]:
+    """The rows of these figures; none of one that is null or missing."""
     found = []
+    told_of = figures.to_json()
     for name in NAMES:
-        document = figures.get(name)
+        document = told_of.get(name)
         if document is None:
             continue
         rest, by_task = _apart(name, document)
@@ -65,9 +68,9 @@ def documents(found: Iterable[Measured]) -> dict[str, Any]:
     return {name: _together(name, rest[name], by_task.get(name, {})) for name in NAMES if name in rest}
 
 
-def without_figures(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def without_figures(manifest: Manifest) -> Manifest:
     """A manifest as it is stored beside its rows: null in place of each figure."""
-    return {key: None if key in NAMES else value for key, value in manifest.items()}
+    return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
 
 def add(session: Session, model_id: str, version: int, found: Iterable[Measured]) -> None:

@@ -51,4 +51,5 @@ def measured(db: Database, owner_id: str) -> int:
 
 
 def _sum(session: Session, owner_id: str) -> int:
-    return sum(usage.of_owner(session, owner_id)["bytes"].values())
+    found = usage.of_owner(session, owner_id)["bytes"]
+    return found["versions"] + found["archives"] + found["datasets"] + found["exports"] + found["bases"]

@@ -22,10 +22,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from core.db.documents import DocumentColumn
 from core.db.kinds import Kind
 from core.db.states import LEASED, UNFINISHED, State
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.event import EventData
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.base import ModelBase, UploadedFor
+from core.protocol.document import JsonObject
+from core.protocol.error import JobError
+from core.protocol.gate import GateOut, Verdict
+from core.protocol.manifest import Manifest
+from core.protocol.patch import RecipePatch
+from core.protocol.report import BatchCheck, BatchReport
+from core.protocol.snapshot import StoredAnytime, StoredSnapshot
+from core.protocol.usage import OwnerMeasured
 
-Json = dict[str, Any]
+_JSON = JSON(none_as_null=True)
+"""A missing value is SQL NULL, so that queries can ask for it."""
 # SQLite gives rising ids only to INTEGER keys.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
@@ -49,10 +64,7 @@ class Table(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    # none_as_null: a missing value is SQL NULL, so that queries can ask for it.
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        Json: JSON(none_as_null=True),
-        list[Any]: JSON(none_as_null=True),
         float: Float(53),
         int: BigInteger,
     }
@@ -66,7 +78,7 @@ class Owner(Table):
     name: Mapped[str] = mapped_column(String(63), unique=True)
     bytes: Mapped[int | None]  # in the store, see core.db.stored_bytes
     bytes_at: Mapped[float | None]  # when they were measured
-    usage: Mapped[Json | None]  # rows and bytes, see core.db.usage
+    usage: Mapped[OwnerMeasured | None] = mapped_column(_JSON)  # rows and bytes, see core.db.usage
     usage_at: Mapped[float | None]  # when a worker last began to measure it
     claimed_at: Mapped[float | None]  # when a worker last claimed one of his jobs, see core.work.turns
     overtook: Mapped[bool] = mapped_column(default=False)  # that job was claimed before an older one of his
@@ -95,7 +107,7 @@ class Base(Table):
     __tablename__ = "bases"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
-    architecture: Mapped[Json]
+    architecture: Mapped[UploadedFor] = mapped_column(_JSON)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float]
@@ -109,12 +121,12 @@ class Model(Table):
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     name: Mapped[str] = mapped_column(String(63))
     scenario: Mapped[str] = mapped_column(String(8))
-    architecture: Mapped[Json]
-    image: Mapped[Json]  # {"size", "channels"}
-    base: Mapped[Any] = mapped_column(JSON)  # "random", "bas_…" or {"model", "version"}
-    classes: Mapped[list[Any] | None]  # data scenario: fixed at creation or by task 1
-    recipe: Mapped[Json]  # as given; resolved per job
-    gate: Mapped[Json]
+    architecture: Mapped[ArchitectureChoice] = mapped_column(_JSON)
+    image: Mapped[ImageOut] = mapped_column(_JSON)
+    base: Mapped[ModelBase] = mapped_column(JSON)
+    classes: Mapped[list[str] | None] = mapped_column(_JSON)  # data scenario: fixed at creation or by task 1
+    recipe: Mapped[RecipePatch] = mapped_column(_JSON)  # as given; resolved per job
+    gate: Mapped[GateOut] = mapped_column(_JSON)
     keep_training_data: Mapped[bool]
     training_data_days: Mapped[float] = mapped_column(default=7.0)  # after a task's version is published
     held_out: Mapped[str] = mapped_column(String(8))  # keep, counts
@@ -125,7 +137,7 @@ class Model(Table):
     allow_lost_classes: Mapped[bool] = mapped_column(default=False)  # the gate's check lost_tasks is off
     head: Mapped[int] = mapped_column(default=0)  # the version that the next task starts from, see core.line
     production_follows: Mapped[bool] = mapped_column(default=True)  # then production names the head
-    warnings: Mapped[list[Any]]
+    warnings: Mapped[list[str]] = mapped_column(_JSON)
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim of one of its jobs
     next_task: Mapped[int] = mapped_column(default=1)
     next_place: Mapped[int] = mapped_column(default=1)
@@ -161,10 +173,12 @@ class Task(Table):
     bytes: Mapped[int]  # of the raw archive
     archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
     media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
-    classes: Mapped[Json]  # {label: images found}; after decoding: images kept
+    classes: Mapped[dict[str, int]] = mapped_column(
+        _JSON
+    )  # {label: images found}; after decoding: images kept
     n_train: Mapped[int | None]
     n_held_out: Mapped[int | None]
-    report: Mapped[Json]
+    report: Mapped[BatchReport] = mapped_column(_JSON)
     train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
     held_out_sha256: Mapped[str | None] = mapped_column(String(64))
     train_until: Mapped[
@@ -180,7 +194,7 @@ class Task(Table):
     stops: Mapped[bool] = mapped_column(
         default=False
     )  # later jobs of the model wait until a person settles it
-    warnings: Mapped[list[Any]]
+    warnings: Mapped[list[str]] = mapped_column(_JSON)
     created_at: Mapped[float]
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
@@ -247,9 +261,11 @@ class Job(Table):
     )  # of a task that was settled before: runs before all others
     state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
     revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
-    recipe_override: Mapped[Json]
-    recipe: Mapped[Json]  # resolved at submit (or retry)
-    gate: Mapped[Json | None]  # the model's at submit (or retry); null in rows from before 0002
+    recipe_override: Mapped[RecipePatch] = mapped_column(_JSON)
+    recipe: Mapped[RecipeOut] = mapped_column(_JSON)  # resolved at submit (or retry)
+    gate: Mapped[GateOut | None] = mapped_column(
+        _JSON
+    )  # the model's at submit (or retry); null in rows from before 0002
     retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
     attempt: Mapped[int] = mapped_column(default=0)  # starts so far
     strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
@@ -259,13 +275,16 @@ class Job(Table):
     rung_at: Mapped[float | None]
     not_before: Mapped[float | None]
     parent_version: Mapped[int | None]  # fixed at the first claim
-    snapshot: Mapped[Json | None]  # {"key": store prefix, "files": {name: sha256}, …}
-    anytime: Mapped[Json | None]  # the best validated state so far: {"key", "files", "step", …}
-    progress: Mapped[Json]
-    error: Mapped[Json | None]  # {"kind", "code", "detail"}
-    warnings: Mapped[list[Any]] = mapped_column(default=list)  # what its version will lack, and what to do
+    snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
+    # The best validated state so far.
+    anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
+    progress: Mapped[JsonObject] = mapped_column(_JSON)  # see core.protocol.progress
+    error: Mapped[JobError | None] = mapped_column(_JSON)
+    warnings: Mapped[list[str]] = mapped_column(
+        _JSON, default=list
+    )  # what its version will lack, and what to do
     version: Mapped[int | None]
-    report: Mapped[Json | None]  # what a job found that makes no version
+    report: Mapped[BatchCheck | None] = mapped_column(_JSON)  # what a job found that makes no version
     archive_key: Mapped[str | None] = mapped_column(Text)  # an upload that is the job's own, until it is over
     archive_sha256: Mapped[str | None] = mapped_column(String(64))
     archive_bytes: Mapped[int | None]
@@ -307,7 +326,7 @@ class Event(Table):
     id: Mapped[int] = mapped_column(_Serial, primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     type: Mapped[str] = mapped_column(String(16))
-    data: Mapped[Json]
+    data: Mapped[EventData] = mapped_column(_JSON)
     at: Mapped[float] = mapped_column(index=True)
     __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
 
@@ -323,9 +342,9 @@ class Version(Table):
     task_number: Mapped[int | None]
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
     status: Mapped[str] = mapped_column(String(12))  # published, held
-    gate: Mapped[Json]  # {"passed", "checks": […]}, and "overruled" where a person promoted it
-    warnings: Mapped[list[Any]] = mapped_column(default=list)  # which tasks it was not taught, and why
-    manifest: Mapped[Json]
+    gate: Mapped[Verdict] = mapped_column(_JSON)
+    warnings: Mapped[list[str]] = mapped_column(_JSON, default=list)  # which tasks it was not taught, and why
+    manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]
@@ -427,7 +446,7 @@ class Result(Table):
     task: Mapped[int] = mapped_column(primary_key=True)
     correct: Mapped[int]
     total: Mapped[int]
-    per_class: Mapped[Json]  # {label: [correct, total]}
+    per_class: Mapped[dict[str, list[int]]] = mapped_column(_JSON)  # {label: [correct, total]}
     best: Mapped[float | None]  # of the version's ancestors since they learned the task; null where none has
     # Of each task what was measured before it was learned, and when: a few cells of a large matrix.
     __table_args__ = (
@@ -461,8 +480,8 @@ class Idempotency(Table):
     fingerprint: Mapped[str] = mapped_column(String(64))
     content_sha256: Mapped[str | None] = mapped_column(String(64))
     status: Mapped[int | None]
-    headers: Mapped[Json]
-    body: Mapped[Json | None]
+    headers: Mapped[dict[str, str]] = mapped_column(_JSON)
+    body: Mapped[Any] = mapped_column(_JSON, nullable=True)  # an answer of whatever route it is
     created_at: Mapped[float] = mapped_column(index=True)
 
 
@@ -476,5 +495,5 @@ class Audit(Table):
     actor: Mapped[str | None] = mapped_column(String(40))  # key id; null: a worker
     action: Mapped[str] = mapped_column(String(40))  # such as model.create, alias.set
     object: Mapped[str] = mapped_column(String(120))
-    data: Mapped[Json]
+    data: Mapped[AuditData] = mapped_column(_JSON)
     __table_args__ = ({"sqlite_autoincrement": True},)

@@ -13,25 +13,26 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.session import Database
 from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
+from core.protocol.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
 
 FRESH_S = 60.0
 """Figures of an owner that are older are measured anew."""
 BUDGET_S = 2.0
 """A round of measuring begins no other owner after so long."""
-_NO_BYTES = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
+_NO_BYTES: ModelBytes = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
 
 
-def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[str, Any]]:
+def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
     Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded or checked,
     `datasets` the decoded pixels that are kept, and `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
-    answer: dict[str, dict[str, Any]] = {}
+    answer: dict[str, ModelCounts] = {}
     pixels: dict[str, int] = {}
     for model_id, image in session.execute(select(Model.id, Model.image).where(which)):
-        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": dict(_NO_BYTES)}
+        answer[model_id] = {"tasks": 0, "versions": 0, "jobs": {}, "bytes": {**_NO_BYTES}}
         pixels[model_id] = int(image["size"]) ** 2 * int(image["channels"])
 
     def rows(query: Select[*tuple[Any, ...]], *groups: Any) -> Iterator[Any]:
@@ -82,13 +83,14 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, dict[st
         .where(Version.model_id.in_(some))
         .subquery()
     )
-    for kind, found in (("versions", blobs), ("exports", exports)):
-        for model_id, total in rows(select(found.c.model_id, func.sum(found.c.bytes)), found.c.model_id):
-            answer[model_id]["bytes"][kind] = int(total)
+    for model_id, total in rows(select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id):
+        answer[model_id]["bytes"]["versions"] = int(total)
+    for model_id, total in rows(select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id):
+        answer[model_id]["bytes"]["exports"] = int(total)
     return answer
 
 
-def of_owner(session: Session, owner_id: str) -> dict[str, Any]:
+def of_owner(session: Session, owner_id: str) -> OwnerSums:
     """The sums over an owner's models, deleted ones too until their files are swept, and his bases."""
     mine = Model.owner_id == owner_id
     models = list(per_model(session, mine).values())
@@ -104,25 +106,28 @@ def of_owner(session: Session, owner_id: str) -> dict[str, Any]:
     )
     there = select(func.count()).where(mine, Model.deleted_at.is_(None))
     return {
-        "models": session.scalar(there),
+        "models": session.scalar(there) or 0,
         "tasks": sum(one["tasks"] for one in models),
         "versions": sum(one["versions"] for one in models),
         "jobs": jobs,
         "bytes": {
-            **{kind: sum(one["bytes"][kind] for one in models) for kind in _NO_BYTES},
+            "versions": sum(one["bytes"]["versions"] for one in models),
+            "archives": sum(one["bytes"]["archives"] for one in models),
+            "datasets": sum(one["bytes"]["datasets"] for one in models),
+            "exports": sum(one["bytes"]["exports"] for one in models),
             "bases": int(session.scalar(select(func.sum(bases.c.bytes))) or 0),
         },
     }
 
 
-def measured(db: Database, owner_id: str, begun: float | None = None) -> dict[str, Any]:
+def measured(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
     """Sum up what an owner has and keep it in his row; with `at`, when that was begun (database's clock).
 
     Args:
         begun: kept only while `Owner.usage_at` is this; None: only while there are no sums.
     """
     with db.read() as session:
-        found = {"at": db.now(session), **of_owner(session, owner_id)}
+        found: OwnerMeasured = {"at": db.now(session), **of_owner(session, owner_id)}
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
         session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=found))

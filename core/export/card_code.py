@@ -6,25 +6,24 @@ all of them are read from the catalogue.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from core.protocol.catalogue import Catalogue
+from core.protocol.manifest import Manifest
 
 _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"
 _PLAIN = "Network"
 _MODELS = "from core.export.loading.backbones.torchvision import models\n"
 
-Json = Mapping[str, Any]
 
-
-def family(manifest: Json, catalogue: Json) -> str | None:
+def family(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """The family of the manifest's architecture, None for one that the catalogue does not know."""
-    known: Json = catalogue["architectures"].get(manifest["architecture"]["name"], {})
-    return known.get("family")
+    known = catalogue["architectures"].get(manifest.architecture.name)
+    return None if known is None else known["family"]
 
 
-def loading_code(manifest: Json, catalogue: Json) -> str | None:
+def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """Python that rebuilds the network from the unpacked download; None where no file says how."""
     backbone = _backbone(family(manifest, catalogue) or "unknown")
     network = _card_part(f"networks/{_network(manifest, catalogue)}")
@@ -41,13 +40,13 @@ def image_code() -> str:
     return _needed("read_images")
 
 
-def _network(manifest: Json, catalogue: Json) -> str:
+def _network(manifest: Manifest, catalogue: Catalogue) -> str:
     """What the version answers with: its method's own code where it has the state for it, else its network."""
-    method: Json = catalogue["methods"].get((manifest.get("method") or {}).get("name"), {})
-    stored = {part["type"] for part in manifest.get("parts") or []}
-    if method.get("inference") and stored.issuperset(method["predicts_with"]):
+    method = None if manifest.method is None else catalogue["methods"].get(manifest.method.name)
+    stored = {part.type for part in manifest.parts}
+    if method is not None and method["inference"] and not stored.isdisjoint(method["predicts_with"]):
         return str(method["inference"])
-    return str((manifest.get("network") or {}).get("family", "plain"))
+    return "plain" if manifest.network is None else manifest.network.family
 
 
 def _backbone(name: str) -> str | None:

@@ -1,9 +1,12 @@
 """What a download format is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from core.protocol.catalogue import Catalogue
+from core.protocol.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,9 @@ class Version:
     catalogue: methods and architectures, see `core.catalogue`.
     """
 
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     parts: Sequence[PartFile]
-    catalogue: Mapping[str, Any]
+    catalogue: Catalogue
 
 
 class Format:

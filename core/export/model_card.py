@@ -4,11 +4,14 @@ Everything here is a pure function of the manifest.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from pydantic import JsonValue
 
 from core.export.card_code import family, image_code, loading_code
 from core.export.format import Version
+from core.protocol.document import JsonObject
+from core.protocol.manifest import Manifest
 
 SHOWN_CLASSES = 50
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
@@ -26,25 +29,26 @@ _KEPT = [
 ]
 
 
-def config(version: Version) -> dict[str, Any]:
+def config(version: Version) -> JsonObject:
     """The download's `config.json`."""
     manifest, held = version.manifest, {part.name for part in version.parts}
-    channels = int(manifest["image"]["channels"])
-    method = manifest.get("method") or {}
-    answer = {
+    told, channels, method = manifest.to_json(), manifest.image.channels, manifest.method
+    answer: JsonObject = {
         "format": 1,
-        **{key: manifest.get(key) for key in _KEPT},
-        "method": {"name": method.get("name"), "hyper": method.get("hyper")} if method else None,
-        "normalise": manifest.get("normalise")
+        **{key: told.get(key) for key in _KEPT},
+        "method": None if method is None else {"name": method.name, "hyper": method.hyper},
+        "normalise": told.get("normalise")
         or {"mean": [DEFAULT_MEAN] * channels, "std": [DEFAULT_STD] * channels},
-        "classes": manifest.get("classes"),
-        "heads": manifest.get("heads") or [],
-        "parts": [p for p in manifest.get("parts") or [] if p["name"] in held],
+        "classes": told.get("classes"),
+        "heads": told.get("heads") or [],
+        "parts": [part.to_json() for part in manifest.parts if part.name in held],
     }
-    answer |= {key: manifest[key] for key in ("name", "network", "anytime") if manifest.get(key) is not None}
+    answer |= {key: told[key] for key in ("name", "network", "anytime") if told.get(key) is not None}
     if family(manifest, version.catalogue) == "vit":
-        architecture = manifest["architecture"]
-        answer["attention_heads"] = architecture.get("heads") or _ATTENTION_HEADS.get(architecture["name"], 3)
+        architecture = manifest.architecture
+        answer["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
+            architecture.name, 3
+        )
     return answer
 
 
@@ -52,17 +56,16 @@ def card(version: Version) -> str:
     """The download's `README.md`."""
     manifest = version.manifest
     title, what = _occasion(manifest)
-    method = (manifest.get("method") or {}).get("name")
-    image = manifest["image"]
+    image = manifest.image
     facts = {
-        "model": manifest.get("model"),
-        "scenario": manifest["scenario"],
-        "architecture": manifest["architecture"],
-        "input": f"{image['size']} x {image['size']} pixels, {image['channels']} channels",
-        "learned with": method,
-        "task": manifest.get("task"),
-        "parent version": manifest.get("parent"),
-        "code version": manifest.get("code_version"),
+        "model": manifest.model,
+        "scenario": manifest.scenario,
+        "architecture": manifest.architecture.to_json(),
+        "input": f"{image.size} x {image.size} pixels, {image.channels} channels",
+        "learned with": None if manifest.method is None else manifest.method.name,
+        "task": manifest.task,
+        "parent version": manifest.parent,
+        "code version": manifest.code_version,
     }
     lines = [f"# {_inline(title)}", "", what, ""]
     lines += ["| | |", "| --- | --- |"]
@@ -80,10 +83,10 @@ def _usage(version: Version) -> list[str]:
     needs = "torch, torchvision" if "torchvision" in code else "torch"
     unpack = f"Unpack the archive; in its folder, with {needs} and safetensors installed:"
     load = ["## Load it", "", unpack, "", "```python", code.rstrip(), "```", ""]
-    if manifest.get("version") == 0:
+    if manifest.version == 0:
         return [*load, "No class was learned yet: the network gives features.", ""]
-    by_task = manifest["scenario"] == "task"
-    number = manifest["heads"][0]["task"] if by_task and manifest.get("heads") else 1
+    by_task = manifest.scenario == "task"
+    number = manifest.heads[0].task if by_task and manifest.heads else 1
     predict = _PREDICT.replace("{task}", f", task={number}" if by_task else "").replace(
         "{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]'
     )
@@ -91,15 +94,15 @@ def _usage(version: Version) -> list[str]:
     return [*load, "## Predict", "", "Needs pillow and numpy as well:", "", "```python", predict, "```", ""]
 
 
-def _occasion(manifest: Mapping[str, Any]) -> tuple[str, str]:
+def _occasion(manifest: Manifest) -> tuple[str, str]:
     """Title and first sentence: a version, or what there is of one while it is learned."""
-    state = manifest.get("anytime")
-    name = manifest.get("name") or manifest.get("model")  # manifests of before have only the id
+    state = manifest.anytime
+    name = manifest.name or manifest.model  # manifests of before have only the id
     if state is None:
-        title = f"{name} version {manifest.get('version')}"
+        title = f"{name} version {manifest.version}"
         return title, "A version of an image classifier, exported by Perennial."
-    job, step = state["job"], int(state["step"])
-    correct, total = int(state["validation"]["correct"]), int(state["validation"]["total"])
+    job, step = state.job, state.step
+    correct, total = state.validation.correct, state.validation.total
     return f"{name}, {job} at step {step}", (
         f"An unfinished state of {_inline(job)}, exported by Perennial while the job runs: its network after step "
         f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} ({correct} of "
@@ -108,12 +111,12 @@ def _occasion(manifest: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def _classes(manifest: Mapping[str, Any]) -> list[str]:
-    if manifest["scenario"] == "task":
-        return [f"- task {h['task']}: {_names(h['classes'])}" for h in manifest.get("heads") or []] or [
+def _classes(manifest: Manifest) -> list[str]:
+    if manifest.scenario == "task":
+        return [f"- task {head.task}: {_names(head.classes)}" for head in manifest.heads or []] or [
             "none yet"
         ]
-    return [_names(manifest.get("classes") or [])]
+    return [_names(manifest.classes or [])]
 
 
 def _names(classes: Sequence[str]) -> str:
@@ -122,7 +125,7 @@ def _names(classes: Sequence[str]) -> str:
     return (shown or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
-def _inline(value: Any) -> str:
+def _inline(value: JsonValue) -> str:
     """Text that cannot break out of its line or table cell."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     text = "".join(c if c.isprintable() else " " for c in text)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.members import Damaged, LyingSize, read
+from core.ingest.members import Damaged, SizeMismatch, read
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING = range(5)
 REASON_BYTES = 128
@@ -96,7 +96,7 @@ class _Decoder:
                 verdict = self._reject(start + i, str(error))
             except MemoryError:
                 verdict = self._reject(start + i, "decoding takes too much memory")
-            except LyingSize:
+            except SizeMismatch:
                 verdict = LYING
             rows.append(pixels)
             verdicts[i] = verdict

@@ -20,7 +20,7 @@ from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Members, unpack_to
 from core.ingest.pool import Pool, Range, TooManyDeadly, TooSlow
 from core.ingest.reader import Contents
-from core.ingest.report import Decoded, too_many_deadly, too_slow
+from core.ingest.report import Decoded, too_many_crashes, too_slow
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -137,7 +137,7 @@ class Decoding:
             try:
                 self.pool.run(plan, ranges, report, self.stop)
             except TooManyDeadly as error:
-                raise too_many_deadly(self.pool.deadly, names, layout) from error
+                raise too_many_crashes(self.pool.deadly, names, layout) from error
             except TooSlow as error:
                 raise too_slow(self.pool.deadly, names, layout) from error
             before += count

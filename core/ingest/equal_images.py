@@ -6,18 +6,14 @@ images.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import show
+from core.protocol.report import BatchReport, EqualBytes
 
-DuplicatesPolicy = Literal["keep", "drop"]
-"""keep: every image counts. drop: of equal images of one class, the first in the archive's order counts, in the
-training part and in the archive's own test part each. An image that is in both parts stays in both and is warned
-about; equal images of different classes all stay, and are conflicts."""
 _Rows = npt.NDArray[np.int64]
 
 
@@ -58,8 +54,8 @@ def find_equal(
 
 def reported(
     found: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
-) -> dict[str, Any]:
-    """What the report says: {"duplicates", "duplicate_paths", "conflicts", "conflicts_count"}."""
+) -> EqualBytes:
+    """What the report says of them."""
     return {
         "duplicates": len(found.duplicates),
         "duplicate_paths": [
@@ -76,7 +72,7 @@ def reported(
     }
 
 
-def conflict_warning(report: dict[str, Any]) -> str | None:
+def conflict_warning(report: BatchReport) -> str | None:
     """A sentence about contradicting labels, None where there are none."""
     count = report["conflicts_count"]
     if not count:

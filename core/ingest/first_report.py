@@ -1,17 +1,17 @@
 """The report of a batch whose archive's directory alone was read, and what of it outlives the decoding."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
-NAMES_AND_SIZES, IMAGES = "names and sizes", "images"
-"""What a report rests on: the archive's directory, or every image."""
-_GIVEN = ("classes", "duplicates_policy")
-"""What a report says from the submit on: decoding does not know it."""
+from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
+
+NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
+IMAGES: Literal["images"] = "images"
 
 
 def first_report(
-    ignored: int, ignored_files: Sequence[dict[str, str]], notes: Sequence[str], policy: str
-) -> dict[str, Any]:
+    ignored: int, ignored_files: Sequence[FileReason], notes: Sequence[str], policy: DuplicatesPolicy
+) -> BatchReport:
     """The report of a batch whose archive's directory alone was read."""
     return {
         "checked": NAMES_AND_SIZES,
@@ -29,6 +29,11 @@ def first_report(
     }
 
 
-def after_decoding(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def after_decoding(before: BatchReport, found: BatchReport) -> BatchReport:
     """The report that decoding made, with what only the submit knew."""
-    return {**found, **{key: before[key] for key in _GIVEN if key in before}}
+    kept: BatchReport = {}
+    if "classes" in before:
+        kept["classes"] = before["classes"]
+    if "duplicates_policy" in before:
+        kept["duplicates_policy"] = before["duplicates_policy"]
+    return {**found, **kept}

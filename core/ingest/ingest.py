@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, write_dataset
 from core.ingest.decoding import Decoding
-from core.ingest.equal_images import DuplicatesPolicy, conflict_warning
+from core.ingest.equal_images import conflict_warning
 from core.ingest.inspect import check_size, opened
 from core.ingest.limits import Limits
 from core.ingest.names import show
@@ -26,6 +25,7 @@ from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
 from core.ingest.report import judge, warn_leak
 from core.ingest.split import held_out_of
+from core.protocol.report import BatchReport, DuplicatesPolicy
 
 __all__ = ["Ingested", "Stopped", "ingest"]
 
@@ -44,7 +44,7 @@ class Ingested:
     class_list: list[str]
     n_train: int
     n_held_out: int
-    report: dict[str, Any]
+    report: BatchReport
     warnings: list[str]
 
 

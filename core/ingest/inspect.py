@@ -13,6 +13,7 @@ from pathlib import Path
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
+from core.protocol.report import FileReason
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Directory:
     layout: str
     has_test: bool
     notes: tuple[str, ...] = ()
-    ignored_files: tuple[dict[str, str], ...] = ()
+    ignored_files: tuple[FileReason, ...] = ()
     warnings: tuple[str, ...] = ()
     encoded: bool = True
 

@@ -14,6 +14,7 @@ from core.ingest.labels_csv import Row, parse
 from core.ingest.limits import REPORT_FILES, Limits
 from core.ingest.names import is_image, is_junk, is_no_image, label_of, show
 from core.ingest.parts import TRAINING, has_training_part, is_held_out, note, part_of, parts_among
+from core.protocol.report import FileReason
 
 CSV_NAME = "labels.csv"
 IGNORED = -1
@@ -39,7 +40,7 @@ class Layout:
     of: "array[int]" = field(default_factory=lambda: array("l"))
     test: bytearray = field(default_factory=bytearray)
     ignored: int = 0
-    ignored_files: list[dict[str, str]] = field(default_factory=list)
+    ignored_files: list[FileReason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -101,8 +102,8 @@ class _Builder:
         self.layout = Layout("folders", of=array("l", [IGNORED]) * files, test=bytearray(files))
         self._names, self._limits = names, limits
         self._numbers: dict[str, int] = {}
-        self._left: list[dict[str, str]] = []
-        self._left_behind: list[dict[str, str]] = []
+        self._left: list[FileReason] = []
+        self._left_behind: list[FileReason] = []
 
     def put(self, index: int, label: str, test: bool) -> None:
         number = self._numbers.setdefault(label, len(self._numbers))

@@ -49,14 +49,14 @@ class Damaged(Exception):
     """The bytes of one file are unreadable; the message is a reason for the report."""
 
 
-class LyingSize(Exception):
+class SizeMismatch(Exception):
     """A file unpacks to another size than its archive declares."""
 
 
 def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """The unpacked bytes of one file, never more than `size` + 1 of them held.
 
-    Raises Damaged for a broken stream or checksum, LyingSize when the size is not the declared one.
+    Raises Damaged for a broken stream or checksum, SizeMismatch when the size is not the declared one.
     """
     data = os.pread(fd, packed, offset)
     if len(data) != packed:
@@ -68,7 +68,7 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
         except zlib.error as error:
             raise Damaged("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
-            raise LyingSize
+            raise SizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
             raise Damaged("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.layout import Layout, arrange
 from core.ingest.limits import MAX_CSV_BYTES, Limits
-from core.ingest.members import Damaged, LyingSize, Members, read
+from core.ingest.members import Damaged, Members, SizeMismatch, read
 from core.ingest.names import show
 
 
@@ -87,7 +87,7 @@ def _small_file(fd: int, members: Members, i: int) -> bytes:
         return read(
             fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
         )
-    except LyingSize as error:
+    except SizeMismatch as error:
         raise ArchiveHostile(f"The entry {show(name)} does not unpack to its declared size.") from error
     except Damaged as error:
         raise ArchiveInvalid(f"The entry {show(name)} is unreadable: {error}.") from error

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +10,12 @@ import numpy.typing as npt
 from core.errors import ArchiveHostile, Rejected
 from core.ingest import equal_images
 from core.ingest.decoder import GOOD, GOOD_FIRST_FRAME, LYING, REASON_BYTES
-from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import show
 from core.ingest.pool import DEADLY, IMAGE_CPU_S
+from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
 
 
 @dataclass
@@ -34,7 +33,7 @@ class Decoded:
 
 def judge(
     decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep"
-) -> tuple[dict[str, Any], npt.NDArray[np.bool_]]:
+) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
     """The report, and True for every image that is taken; raises Rejected, ArchiveHostile."""
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
@@ -43,7 +42,7 @@ def judge(
         )
     good = (decoded.verdicts == GOOD) | (decoded.verdicts == GOOD_FIRST_FRAME)
     bad = np.flatnonzero(~good)
-    rejected = []
+    rejected: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in bad[:REPORT_ROWS].tolist():
             file.seek(row * REASON_BYTES)
@@ -57,7 +56,7 @@ def judge(
         )
     equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
-    report = {
+    report: BatchReport = {
         **_report(rejected, len(bad), layout, notes),
         **equal_images.reported(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
@@ -79,7 +78,7 @@ def judge(
     return report, good & ~dropped
 
 
-def too_many_deadly(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+def too_many_crashes(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
     report = _stopped(deadly, names, layout, "too many images crashed the decoder")
     first = show(report["rejected"][0]["path"])
     return Rejected(
@@ -96,15 +95,14 @@ def too_slow(deadly: list[int], names: Callable[[int], str], layout: Layout) -> 
     )
 
 
-def _stopped(deadly: list[int], names: Callable[[int], str], layout: Layout, why: str) -> dict[str, Any]:
-    rejected = [{"path": names(row), "reason": DEADLY} for row in deadly]
+def _stopped(deadly: list[int], names: Callable[[int], str], layout: Layout, why: str) -> BatchReport:
+    rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in deadly]
     return _report(rejected, len(deadly), layout, [f"decoding stopped before the end: {why}"])
 
 
-def _report(
-    rejected: list[dict[str, str]], count: int, layout: Layout, notes: Sequence[str]
-) -> dict[str, Any]:
-    return first_report(layout.ignored, layout.ignored_files, notes, "keep") | {
+def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]) -> BatchReport:
+    return {
+        **first_report(layout.ignored, layout.ignored_files, notes, "keep"),
         "checked": IMAGES,
         "rejected": rejected,
         "rejected_count": count,

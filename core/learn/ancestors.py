@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +12,8 @@ from core.learn import predicting
 from core.learn.evaluate import Predict
 from core.learn.networks import Network
 from core.learn.state import load_tensors
+from core.protocol.job_spec import JobSpec, SpecVersion
+from core.protocol.manifest import Manifest
 
 Which = Literal["parent", "base"]
 
@@ -20,30 +21,29 @@ Which = Literal["parent", "base"]
 class Ancestors:
     """`parent`: the version that the task continues. `base`: version 0 of the model. They may be the same."""
 
-    def __init__(self, spec: Mapping[str, Any], device: torch.device) -> None:
+    def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
-        self.same = spec["base"]["version"] == spec["parent"]["version"]
+        self.same = spec.base.version == spec.parent.version
 
     def names(self, classes: list[str]) -> list[str]:
         """What labels in a dataset file index: the model's classes in the data scenario, else the task's."""
-        fixed = self._spec.get("classes")
-        return list(fixed) if self._spec["scenario"] == "data" and fixed else list(classes)
+        fixed = self._spec.classes
+        return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
-    def manifest(self, which: Which) -> dict[str, Any]:
-        """The manifest of a version, with what the model says."""
-        spec, source = self._spec, self._spec[which]
-        known = {"architecture": spec["architecture"], "image": spec["image"], "scenario": spec["scenario"]}
-        manifest = {**known, **source["manifest"], "version": source["version"]}
-        if spec["scenario"] == "data" and not manifest.get("classes"):
-            manifest["classes"] = self.names(list(spec["task"]["classes"]))
+    def manifest(self, which: Which) -> Manifest:
+        """The manifest of a version; in the data scenario it knows the model's classes from version 0 on."""
+        source = self._version(which)
+        manifest = source.manifest.model_copy(update={"version": source.version})
+        if self._spec.scenario == "data" and not manifest.classes:
+            return manifest.model_copy(update={"classes": self.names(self._spec.task.classes)})
         return manifest
 
-    def network(self, which: Which, *, untaught: bool = False) -> Network:
-        """A version's network on the CPU; `untaught` without the classes that it answers."""
+    def network(self, which: Which, *, without_classes: bool = False) -> Network:
+        """A version's network on the CPU; `without_classes` without the classes that it answers."""
         manifest = self.manifest(which)
-        if untaught:
-            manifest["classes"] = []
+        if without_classes:
+            manifest = manifest.model_copy(update={"classes": []})
         return predicting.load(manifest, self._paths(which))
 
     def answers_of(self, which: Which) -> Predict:
@@ -53,17 +53,20 @@ class Ancestors:
 
     def tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """The tensors of a version's part of a type, {} when it has none."""
-        for part in self._spec[which]["parts"]:
-            if part["type"] == kind:
-                return load_tensors(Path(part["path"]))
+        for part in self._version(which).parts:
+            if part.type == kind:
+                return load_tensors(part.path)
         return {}
 
     def may_answer(self, which: Which, task: int, names: list[str]) -> bool:
         """As evaluate.can_answer, from the manifest alone, so that no network is built in vain."""
         manifest = self.manifest(which)
-        if manifest["scenario"] == "task":
-            return any(int(head["task"]) == task for head in manifest.get("heads") or [])
-        return bool(names) and set(names) <= set(manifest.get("classes") or [])
+        if manifest.scenario == "task":
+            return manifest.head_of(task) is not None
+        return bool(names) and set(names) <= set(manifest.classes or [])
+
+    def _version(self, which: Which) -> SpecVersion:
+        return self._spec.parent if which == "parent" else self._spec.base
 
     def _paths(self, which: Which) -> dict[str, Path]:
-        return {part["name"]: Path(part["path"]) for part in self._spec[which]["parts"]}
+        return {part.name: part.path for part in self._version(which).parts}

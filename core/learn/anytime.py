@@ -9,8 +9,9 @@ function of step numbers and accuracies; `validation.py` does the measuring.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+
+from core.protocol.figures import Checkpoint
 
 MAX_GAP = 10
 """Steps between validations, once they have grown to it: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
@@ -38,25 +39,24 @@ def is_checkpoint(step: int) -> bool:
 class Curve:
     """ADP of one run: at each checkpoint, the test accuracy of the state that was the best validated by then.
 
-    `points` are JSON values in rising `step`: {"step", "best_step", "validation", "accuracy": {task: …}}.
-    A run that is interrupted has the points up to where it was.
+    `points` are in rising `step`. A run that is interrupted has the points up to where it was.
     """
 
-    def __init__(self, points: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.points: list[dict[str, Any]] = [dict(point) for point in points]
+    def __init__(self, points: Sequence[Checkpoint] = ()) -> None:
+        self.points = list(points)
 
     def record(
         self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
-    ) -> dict[str, Any]:
+    ) -> Checkpoint:
         """Add the checkpoint `step` and return its point.
 
         best_step, validation: of the best-validated state. test: measures that state; only called when it is
         not the state of the checkpoint before, whose numbers are used again otherwise.
         """
         last = self.points[-1] if self.points else None
-        same = last is not None and last["best_step"] == best_step
-        accuracy = dict(last["accuracy"]) if last is not None and same else test()
-        point = {"step": step, "best_step": best_step, "validation": validation, "accuracy": accuracy}
+        same = last is not None and last.best_step == best_step
+        accuracy = dict(last.accuracy) if last is not None and same else test()
+        point = Checkpoint(accuracy=accuracy, best_step=best_step, step=step, validation=validation)
         self.points.append(point)
         return point
 
@@ -65,7 +65,7 @@ class Curve:
 
         Of tasks that were tested at all of them: data may be deleted between an interruption and its end.
         """
-        points = [point["accuracy"] for point in self.points if point["step"] >= 1]
+        points = [point.accuracy for point in self.points if point.step >= 1]
         tasks = set(points[0]).intersection(*points) if points else set()
         return {
             task: math.fsum(accuracy[task] for accuracy in points) / len(points)

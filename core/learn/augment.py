@@ -1,8 +1,8 @@
 """Random changes of uint8 batches, driven by a table of random numbers.
 
-The loop draws one table per epoch from (seed, task, epoch) and looks rows up by image index, so what an
-image looks like does not depend on batches, threads or on where a run was interrupted. `auto` shifts only:
-a flip turns digits, letters and road signs into something else, a shift never changes a label.
+The loop draws one table per epoch from (seed, task, epoch) and looks up its rows by image. So an image's
+augmentation does not depend on batches, threads or interruptions. `auto` only shifts: a shift never changes a
+label, while a flip changes digits, letters and road signs.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ NAMES: tuple[str, ...] = get_args(Augment)
 
 
 def epoch_seed(*parts: int) -> int:
-    """A 63-bit seed that differs for every tuple of integers, the same on every machine."""
+    """A 63-bit seed, different for every tuple of integers and the same on every machine (SHA-256)."""
     digest = hashlib.sha256(",".join(str(p) for p in parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS) -> Tensor:
-    """rand(n, 1 + columns) in float64: column 0 orders the epoch, the others augment."""
+    """Uniform [0, 1) float64 [n, 1 + columns]: column 0 orders the epoch, the others drive augmentation."""
     generator = torch.Generator().manual_seed(epoch_seed(seed, task, epoch))
     return torch.rand(n, 1 + columns, generator=generator, dtype=torch.float64)
 
 
 class Augmentation:
-    """One of `NAMES`. Shifts are whole pixels up to size // 8 each way; edge pixels are repeated.
+    """One of `NAMES`. Raises ValueError for another name.
 
-    `rand-augment`: shift and flip, then RandAugment. `columns`: of a table.
+    Shifts are whole pixels, up to size // 8 in each direction; edge pixels are repeated. "rand-augment"
+    shifts, flips, then applies RandAugment. `columns`: of the table that it needs.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -49,7 +50,7 @@ class Augmentation:
 
     @property
     def active(self) -> bool:
-        """Whether anything is changed at all."""
+        """Whether any image is changed."""
         return bool(self.shift) or self.flip
 
     def __call__(self, images: Tensor, index: Tensor, table: Tensor) -> Tensor:

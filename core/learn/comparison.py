@@ -1,7 +1,7 @@
-"""What one task changed: the new version against its parent and against version 0.
+"""What one task changed: the new version compared with its parent and with version 0.
 
-Answers image by image (what the parent knew and the new version does not), weights by their distance, and
-features by the k-NN probe, on images that the version had not learned as well.
+Compared are predictions image by image, weights by their distance, and features by the k-NN probe. The probe
+also covers images of tasks that the version had not learned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, answers, can_answer
+from core.learn.evaluate import Predict, can_answer, correct_on_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
@@ -21,10 +21,10 @@ from core.learn.probe import Probe
 from core.learn.recipe import is_head
 
 Report = Callable[[str, dict[str, Any], float | None], None]
-"""Told of each task that was compared, since a pass may take long: a name, counts and their figure."""
+"""Called for each compared task, since a pass may take long: metric name, counts, value."""
 
 
-def changed_answers(
+def changed_predictions(
     parent: Network,
     predict: Predict,
     parts: Mapping[int, Dataset],
@@ -32,26 +32,26 @@ def changed_answers(
     inputs: Inputs,
     report: Report,
 ) -> dict[str, dict[str, int]]:
-    """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can answer.
+    """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict.
 
     Args:
-        predict: how the parent answers.
-        right: task → the new version's `answers`.
+        predict: the parent's `predict_logits`.
+        right: task → the new version's `correct_on_task`.
     """
     found: dict[str, dict[str, int]] = {}
     for task, after in right.items():
         data = parts[task]
-        if not can_answer(parent, task, present(data)):
+        if not can_answer(parent, task, classes_present(data)):
             continue
-        counts = changed(answers(parent, data, task, predict, inputs), after)
+        counts = count_changes(correct_on_task(parent, data, task, predict, inputs), after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
         found[str(task)] = counts
     return found
 
 
-def changed(before: Tensor, after: Tensor) -> dict[str, int]:
-    """From the `answers` of two versions to the same images: bool [N] each."""
+def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
+    """Counts from the masks bool [N] of correct predictions of two versions for the same images."""
     return {
         "regressed": int((before & ~after).sum()),
         "improved": int((after & ~before).sum()),
@@ -59,7 +59,7 @@ def changed(before: Tensor, after: Tensor) -> dict[str, int]:
     }
 
 
-def probed(
+def knn_probe(
     network: Network,
     older: Mapping[str, Network],
     parts: Mapping[int, Dataset],
@@ -69,7 +69,7 @@ def probed(
 ) -> dict[str, Any]:
     """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}.
 
-    Counts are [correct, total]; `before` has the older networks on the new task alone.
+    Counts are [correct, total]. `before` has the older networks on the new task alone.
     """
     probe = Probe(network, len(parts), inputs)
     tasks: dict[str, list[int]] = {}
@@ -83,15 +83,16 @@ def probed(
     return {"all": probe.all(), "tasks": tasks, "before": before}
 
 
-def present(data: Dataset) -> list[str]:
-    """The classes that have images."""
+def classes_present(data: Dataset) -> list[str]:
+    """Labels of the classes that have images."""
     return [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
 
 def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) -> dict[str, float | None]:
-    """‖θ_new - θ_old‖₂ over the set S, rows and columns that both have; `relative` to ‖θ_old‖₂.
+    """‖θ_new - θ_old‖₂ over the set S; of a grown parameter, over what both versions have.
 
-    `backbone` is all that makes features, prompts included. `relative` is None when the old norm is zero.
+    `backbone` covers all that computes features, prompts included. `relative` is the whole divided by
+    ‖θ_old‖₂, or None when that is 0.
     """
     moved = {"backbone": 0.0, "head": 0.0}
     norm = 0.0
@@ -112,7 +113,7 @@ def update_norm(network: Network, start: Mapping[str, Tensor], names: set[str]) 
 def drift(network: Network, base: Mapping[str, Tensor]) -> float:
     """‖θ - θ_0‖₂ over the parameters of version 0's backbone, whether or not this task may move them.
 
-    Of a linearised network: the norm of its displacement, whose base are the weights that were frozen.
+    Of a linearised network it is the norm of the displacement from its frozen weights.
     """
     if isinstance(network, LinearisedNetwork) and network.frozen:
         moved = [_squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()]

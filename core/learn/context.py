@@ -1,8 +1,8 @@
-"""What a method sees of the run it is part of: network, task, batch, and helpers that keep the rules.
+"""What a method sees of its run: network, task, batch, and helpers.
 
-A context carries no memory between steps: `scratch` holds the values of one step and is cleared by the loop;
-`derived` holds what can be made again from the state at any step (a teacher network) and is never saved.
-Everything that must survive belongs in the method's state.
+A context keeps nothing between steps. The loop clears `scratch` after every step. `cache` holds what can be
+computed again at any step, such as a teacher network, and is never saved. What must survive belongs in the
+method's state.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from core.learn.recipe import Recipe, StartingPoint
 
 @dataclass
 class Batch:
-    """One step's training batch.
+    """One training batch.
 
-    x: float [B, C, S, S] on the device, augmented and normalised. y: int64 [B], rows of the head in use.
-    index: int64 [B], rows of the training part. task: the head's task in the task scenario, else None.
-    raw: gives the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1).
+    Attributes:
+        x: float [B, C, S, S] on the device, augmented and normalised.
+        y: int64 [B], rows of the head in use.
+        index: int64 [B], rows of the training part.
+        task: number of the head's task in the task scenario, else None.
+        raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1).
     """
 
     x: Tensor
@@ -41,41 +44,54 @@ class Batch:
 
 @dataclass
 class Context:
-    """The run of one task. `first`: no earlier task was learned on the way to this version."""
+    """The run of one task.
+
+    Attributes:
+        class_rows: int64, ascending: rows of the head that belong to this task's classes.
+        first: whether no earlier task was learned on the way to this version.
+        weights_at: starting point → its parameters by name, on the CPU, read-only.
+        log_metric: reports a metric: name, value, further JSON values.
+        num_images: images in the training part.
+        examples: iterates over the training part once, shuffled and unaugmented.
+        in_order: the same in the dataset's order.
+        trainable: the set S of parameters that move, by name.
+        batch: batches done in this epoch, of `batches`.
+    """
 
     network: Network
     scenario: str
     task: int
     classes: list[str]
-    units: Tensor  # int64, rows of the head that belong to this task's classes, ascending
+    class_rows: Tensor
     recipe: Recipe
     device: torch.device
     inputs: Inputs
     augment: Augmentation
     first: bool
     warn: Callable[[str], None]
-    weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]  # parameters by name, on the CPU, read-only
-    note: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None  # a metric
-    count: int = 0  # images that the task is learned from
-    examples: Callable[[], Iterable[Batch]] = tuple  # those images once, in a random order and unaugmented
-    trainable: dict[str, nn.Parameter] = field(default_factory=dict)  # the set S, by name
+    weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
+    log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None
+    num_images: int = 0
+    examples: Callable[[], Iterable[Batch]] = tuple
+    in_order: Callable[[], Iterable[Batch]] = tuple
+    trainable: dict[str, nn.Parameter] = field(default_factory=dict)
     stage: str = "all"
     epoch: int = 0
     step: int = 0
-    batch: int = 0  # batches done in this epoch, of `batches`
+    batch: int = 0
     batches: int = 0
     scratch: dict[str, Any] = field(default_factory=dict)
-    derived: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
 
     @property
     def head_task(self) -> int | None:
-        """What `task` is for a forward pass on the current task: its number, or None with a single head."""
+        """The `task` argument of a forward pass on this task: its number, or None with a single head."""
         return self.task if self.scenario == "task" else None
 
     @property
     def masked(self) -> bool:
-        """Whether the loss of new data sees only the units of this task's classes."""
-        if self.scenario != "class" or self.units.numel() == len(self.network.classes):
+        """Whether the loss of new data is a softmax over this task's classes alone."""
+        if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
         return self.recipe.train_ce == "masked"
 
@@ -83,13 +99,16 @@ class Context:
         """Mean cross-entropy of the current task's data under the recipe's `train_ce`."""
         logits = logits.float()
         if self.masked:
-            logits = logits.index_select(1, self.units)
-            y = torch.searchsorted(self.units, y)
+            logits = logits.index_select(1, self.class_rows)
+            y = torch.searchsorted(self.class_rows, y)
         return functional.cross_entropy(logits, y)
 
-    def way(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """θ - θ_start of parameters that move, by name; what was added since the task's start counts from zero."""
-        anchors: dict[str, Tensor] = self.derived.setdefault("start", {})
+    def displacement_from_start(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """θ - θ_start of parameters that move, by name, each of its parameter's shape.
+
+        Rows and parameters that were added since the task began have θ_start = 0.
+        """
+        anchors: dict[str, Tensor] = self.cache.setdefault("start", {})
         found: dict[str, Tensor] = {}
         for name in names:
             if name not in anchors:
@@ -104,12 +123,12 @@ class Context:
 
     @property
     def rows_independent(self) -> bool:
-        """Whether what a forward pass says of an image does not depend on the images beside it."""
+        """Whether the outputs for an image are independent of the other images of its batch."""
         return not self._training_norms()
 
     @contextmanager
     def extra_forward(self) -> Iterator[None]:
-        """For forwards beside the main pass: batch statistics, but no change of BatchNorm buffers."""
+        """For further forward passes: BatchNorm uses batch statistics, and its buffers do not change."""
         held = self._training_norms()
         for module in held:
             module.track_running_stats = False
@@ -121,7 +140,7 @@ class Context:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Eval mode, and the exact mode of every module restored afterwards."""
+        """Eval mode. Every module has its former mode afterwards."""
         with in_eval(self.network):
             yield
 

@@ -1,8 +1,6 @@
 """How whoever holds the control pipe steers a run: a thread reads it, the loop looks at a flag.
 
-Byte `s`: write a snapshot at the next step and go on. Byte `a`: write the best validated state, to be used while
-the run goes on. Byte `p`: write a snapshot and stop. A closed pipe means that nobody is there to receive the
-result: the process ends at once.
+A closed pipe means that nobody is there to receive the result: the process ends at once.
 """
 
 from __future__ import annotations
@@ -10,7 +8,10 @@ from __future__ import annotations
 import os
 import threading
 
+from core.protocol.control_request import ControlRequest
+
 EXIT_ORPHANED = 3
+_GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 
 
 class NoControl:
@@ -18,32 +19,32 @@ class NoControl:
 
     pending = False
 
-    def take(self) -> str | None:
+    def take(self) -> ControlRequest | None:
         """None."""
         return None
 
 
 class PipeControl:
-    """Requests from a pipe. A stop outranks the others and is not forgotten by them."""
+    """Requests from a pipe, a byte each. A stop outranks the others and is not forgotten by them."""
 
     def __init__(self, fd: int) -> None:
         self.pending = False
         self._stop = False
-        self._wanted: set[str] = set()
+        self._wanted: set[ControlRequest] = set()
         self._lock = threading.Lock()
         self._fd = fd
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
-    def take(self) -> str | None:
-        """One of the requests at hand, "p", "s" or "a", and clear it; a stop clears the others too."""
+    def take(self) -> ControlRequest | None:
+        """One of the requests at hand, and clear it; a stop clears the others too."""
         with self._lock:
             if not self.pending:
                 return None
             if self._stop:
                 self._wanted.clear()
-                asked = "p"
+                asked = ControlRequest.STOP
             else:
-                asked = max(self._wanted)
+                asked = next(request for request in _GOES_ON if request in self._wanted)
                 self._wanted.remove(asked)
             self.pending = bool(self._wanted)
             return asked
@@ -54,6 +55,6 @@ class PipeControl:
             if not data:
                 os._exit(EXIT_ORPHANED)
             with self._lock:
-                self._stop = self._stop or b"p" in data
-                self._wanted |= {chr(byte) for byte in data} & {"s", "a"}
+                self._stop = self._stop or ControlRequest.STOP.value.encode() in data
+                self._wanted |= {request for request in _GOES_ON if request.value.encode() in data}
                 self.pending = True

@@ -1,7 +1,8 @@
-"""A task's images and labels in memory, and the batches that training and evaluation take from them.
+"""A task's images and labels in memory, and the batches that are taken from them.
 
-A dataset file is safetensors with `images` uint8 [N, S, S, C] and `labels` int64 [N]; images are memory-mapped
-and stay uint8 until a whole batch is on its way. Small sets that nothing augments are scaled once.
+A dataset file is safetensors with `images` uint8 [N, S, S, C] and `labels` int64 [N]. Images are
+memory-mapped and stay uint8 until a batch is made of them. A small set that nothing augments is converted to
+float32 once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class DataError(ValueError):
 
 
 class Dataset:
-    """images uint8 [N, S, S, C]; labels int64 [N] as indices into `names`."""
+    """images: uint8 [N, S, S, C]. labels: int64 [N], indices into `names`.
+
+    Raises DataError for anything else.
+    """
 
     def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
         if images.dtype != torch.uint8 or images.dim() != 4:
@@ -41,7 +45,7 @@ class Dataset:
 
     @staticmethod
     def read(path: Path, names: Sequence[str]) -> Dataset:
-        """A dataset file. Raises DataError when it is not one."""
+        """Read a dataset file. Raises DataError when it is not one."""
         tensors = load_tensors(path)
         if set(tensors) != {"images", "labels"}:
             raise DataError(f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}")
@@ -50,8 +54,11 @@ class Dataset:
     def __len__(self) -> int:
         return self.labels.shape[0]
 
-    def units(self, known: Sequence[str]) -> Tensor:
-        """Labels as rows of a head that knows `known`, by name, never by position. int64 [N]."""
+    def targets(self, known: Sequence[str]) -> Tensor:
+        """Labels as rows of a head with the classes `known`, matched by name: int64 [N].
+
+        Raises DataError for other names.
+        """
         row = {name: i for i, name in enumerate(known)}
         present = set(self.labels.unique().tolist())  # type: ignore[no-untyped-call]
         missing = [name for i, name in enumerate(self.names) if i in present and name not in row]
@@ -60,7 +67,7 @@ class Dataset:
         return torch.tensor([row.get(name, -1) for name in self.names])[self.labels]
 
 
-class Feed:
+class BatchSource:
     """Batches of one dataset for a training run."""
 
     def __init__(
@@ -75,7 +82,7 @@ class Feed:
         self._inputs = inputs
         self._augment = augment
         self._task = task
-        self.labels = data.units(known)
+        self.labels = data.targets(known)
         images = data.images
         if device.type == "cuda" and images.nbytes <= DEVICE_BYTES:
             images = images.to(device)
@@ -87,7 +94,7 @@ class Feed:
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
     def batch(self, index: Tensor, table: Tensor | None) -> Batch:
-        """The images `index` int64 [B]; `table` [B, columns] augments them, None leaves them as they are."""
+        """The images `index` int64 [B]. `table` [B, columns] drives their augmentation; None: unaugmented."""
         if self._scaled is not None:
             x = self._scaled.index_select(0, index.to(self._scaled.device)).permute(0, 3, 1, 2)
         elif table is None or not self._augment.active:
@@ -98,7 +105,7 @@ class Feed:
         return Batch(x, y, index, self._task, lambda rows: self._rows(index[rows.to(index.device)]))
 
     def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
-        """The rows in their order, unaugmented."""
+        """Batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.batch(index, None)
 
@@ -108,7 +115,11 @@ class Feed:
 
 
 def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
-    """(training rows, validation rows), int64 and ascending; stratified, at least one training row a class."""
+    """(training rows, validation rows), int64 and ascending.
+
+    Stratified; every class keeps at least one training row. labels: int64 [N]. share: of the validation part,
+    0 to 1. order: float [N], which ranks the images of a class.
+    """
     validation: list[Tensor] = []
     for c in labels.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
         members = (labels == c).nonzero().squeeze(1)

@@ -1,8 +1,8 @@
 """Accuracy of a version on a task's held-out part, as counts.
 
-Always in eval mode, without augmentation, and in float32 on every device, as predictions are. In the task
-scenario the task names the head; otherwise all known classes compete. Ties go to the lowest row, so a zero
-head answers its first class.
+Evaluation is in eval mode, without augmentation, and in float32 on every device, as predictions are. In the
+task scenario the task names the head; otherwise all known classes compete. A tie goes to the lowest row, so a
+head of zeros predicts its first class.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from core.learn.precision import Inputs
 
 BATCH = 256
 PIXELS = 1 << 22
-"""Of a batch's images in one channel: of large images fewer are in a batch, or a pass would take gigabytes."""
+"""Pixels of a batch in one channel: batches of large images are smaller, or a pass would take gigabytes."""
 
 Predict = Callable[[Network, Tensor, int | None], Tensor]
 Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
-"""Of examples, [B]: of inputs x and wanted rows y of a head."""
+"""Losses [B] of inputs x and targets y, rows of a head."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Right answers and images, in total and per class label."""
+    """Correct predictions and images, in total and by class label."""
 
     correct: int
     total: int
@@ -43,20 +43,22 @@ def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
     return bool(classes) and set(classes) <= set(network.classes)
 
 
-def answers(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
-    """bool [N]: which images of `data` (its `names` are labels) the network answers right."""
+def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
+    """bool [N]: for which images of `data` (its `names` are labels) the predicted class is the label."""
     head = task if network.scenario == "task" else None
-    return hits(network, data.images, data.units(network.classes_of(head)), head, predict, inputs)
+    return correct_predictions(
+        network, data.images, data.targets(network.classes_of(head)), head, predict, inputs
+    )
 
 
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
-    """Over the images of a held-out part, as the network is in eval mode; nan without images."""
+    """Mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
-    wanted = data.units(network.classes_of(head))
+    targets = data.targets(network.classes_of(head))
     total = torch.zeros((), dtype=torch.float64)
     with in_eval(network), torch.inference_mode():
         size = batch_size(data.images)
-        for x, y in zip(data.images.split(size), wanted.split(size), strict=True):  # type: ignore[no-untyped-call]
+        for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
     return float(total) / len(data) if len(data) else float("nan")
 
@@ -66,8 +68,8 @@ def batch_size(images: Tensor) -> int:
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
-def counted(data: Dataset, right: Tensor) -> Result:
-    """`answers` as counts."""
+def count_correct(data: Dataset, right: Tensor) -> Result:
+    """The mask of `correct_on_task` as counts."""
     classes = len(data.names)
     total = torch.bincount(data.labels, minlength=classes).tolist()
     correct = torch.bincount(data.labels[right], minlength=classes).tolist()
@@ -75,15 +77,15 @@ def counted(data: Dataset, right: Tensor) -> Result:
     return Result(int(right.sum()), len(data), per_class)
 
 
-def hits(
-    network: Network, images: Tensor, wanted: Tensor, head: int | None, predict: Predict, inputs: Inputs
+def correct_predictions(
+    network: Network, images: Tensor, targets: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Tensor:
-    """bool [N] on the CPU: whether the answer for each image is the wanted row of the head.
+    """bool [N] on the CPU: whether the predicted row of the head is the target, int64 [N].
 
-    The network's training modes are as before afterwards.
+    images: uint8 [N, S, S, C]. The network's training modes are as before afterwards.
     """
     found: list[Tensor] = []
     with in_eval(network), torch.inference_mode():
         for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
             found.append(predict(network, inputs(part), head).argmax(1).cpu())
-    return torch.cat(found) == wanted if found else torch.zeros(0, dtype=torch.bool)
+    return torch.cat(found) == targets if found else torch.zeros(0, dtype=torch.bool)

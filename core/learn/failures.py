@@ -1,4 +1,4 @@
-"""Of what kind a failed run is: the worker and the experiments decide by it what to do."""
+"""The kind of a failed run, by which the worker and the experiments decide what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.learn.dataset import DataError
 from core.learn.loop import NonFinite
 
 OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""In messages of errors that have no type of their own."""
+"""Parts of messages of memory errors that have no type of their own."""
 
 
 def kind_of(error: Exception) -> str:
-    """data, non-finite, memory, disk or code."""
+    """ "data", "non-finite", "memory", "disk" or "code"."""
     if isinstance(error, DataError):
         return "data"
     if isinstance(error, NonFinite):

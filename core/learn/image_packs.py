@@ -1,57 +1,65 @@
-"""The images of a method's memory as stored: every image once, in a pack of the task that brought it.
+"""Stored images of a method's memory: each image is stored once, in a pack of its task.
 
-A memory (`buffer`, `exemplars`) changes in every version, most of its images do not. So its part holds all but the
-images, and for every item the row of its task's pack. A pack is a part of its own, `buffer.images.3`: uint8 images
-[P, S, S, C] of task 3, no two alike. A later version names the same bytes as long as the pack has all that is still
-remembered of the task, and a task's images are deleted with its packs.
+A memory (`buffer`, `exemplars`) changes in every version, but most of its images stay. So its own part holds
+no images: for every item it has the row in the pack of the item's task. A pack is a part of its own, such as
+`buffer.images.3`: the different uint8 images [P, S, S, C] of task 3. A later version names the same pack as
+long as the pack has all images of the task that are still remembered. When a task's data is deleted, its
+packs are deleted.
 
-Images leave a memory in any order, so rows of a pack fall out of use; older versions still need them. A pack is written
-anew only when more than `UNUSED_ROWS` of its rows are out of use for each row in use. So a job fetches at most 21 times
-what its memory holds, and at most one image is written again for 20 that left. No more can leave than came: versions
-that follow each other store at most 1.05 times the images that came.
+Images leave a memory in any order, so some rows of a pack are used no longer; older versions still need them.
+A pack is written anew when it has more than `UNUSED_ROWS` unused rows for each used one. So a job fetches at
+most 21 times what its memory holds, and at most one image is rewritten for 20 that left. No more images can
+leave than came: successive versions store at most 1.05 times the images that came.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from core.learn.output import Part
 from core.learn.state import TYPES, load_tensors
+from core.protocol.job_spec import LocalPart
+from core.protocol.manifest import STATISTICS
 
 UNUSED_ROWS = 20
-"""Rows of a pack that may be out of use for each row in use."""
+"""Unused rows that a pack may have for each used one."""
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def state_of(parts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
-    """Type → tensors of the state that a version's parts hold; memories with their images [N, S, S, C].
+def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
+    """Type → tensors of the state that a version's parts hold; memories with their images uint8 [N, S, S, C].
 
-    `parts`: name, type and path of each. A memory from before there were packs holds its images itself. Raises
-    ValueError for a memory without one of its packs.
+    A memory stored before there were packs holds its images itself.
+    Raises ValueError for a memory without one of its packs.
     """
     listed = list(parts)
-    whole = {part["type"]: Path(part["path"]) for part in listed if part["name"] == part["type"]}
+    whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
-    return {kind: _joined(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
+    state = {kind: _joined(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
+    for part in listed:
+        if part.type == STATISTICS:
+            state.setdefault(STATISTICS, {}).update(load_tensors(part.path))
+    return state
 
 
-def packs_of(kind: str, parts: Iterable[Mapping[str, Any]]) -> dict[int, Tensor]:
-    """Task → images [P, S, S, C] of the packs of a type's memory; files that may vanish once they are opened."""
+def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
+    """Task → images [P, S, S, C] of the packs of one type's memory.
+
+    The files may vanish once they are opened.
+    """
     start = _name(kind, "")
-    named = {part["name"]: Path(part["path"]) for part in parts if part["name"].startswith(start)}
+    named = {part.name: part.path for part in parts if part.name.startswith(start)}
     return {int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()}
 
 
 def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
-    """A type's state as parts: itself, then, where it remembers images, a pack for each of their tasks.
+    """The parts of one type's state: the state itself, then a pack for each task whose images it holds.
 
-    `packs`: the parent's, by task; those that still serve stay as they are.
+    `packs`: the parent's packs by task. One that still serves is used again as it is.
     """
     if IMAGES not in tensors or not len(tensors[IMAGES]):
         return [(kind, kind, tensors)]

@@ -15,10 +15,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from core.learn import image_packs, log_lines
@@ -28,98 +29,190 @@ from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
+from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
+from core.learn.fit import check_fit
+from core.learn.inherited_state import inherit_state
 from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
-from core.learn.measuring import Measuring
 from core.learn.method import Method
 from core.learn.methods import registry
-from core.learn.networks import Network, architectures
+from core.learn.networks import Network
 from core.learn.networks.network import part_type
 from core.learn.optim.olor import anchored
-from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
+from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.state import TYPES, State
 from core.learn.validation import Best
+from core.protocol.architecture import Head, NetworkDescription
+from core.protocol.figures import Figures, UpdateNorm
+from core.protocol.job_event import (
+    AnytimeEvent,
+    DoneEvent,
+    ErrorEvent,
+    JobEvent,
+    LogEvent,
+    MetricEvent,
+    PhaseEvent,
+    SnapshotEvent,
+    StoppedEvent,
+)
+from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
+from core.protocol.job_spec import JobSpec
+from core.protocol.manifest import STATISTICS, MadeBy, Validated
+from core.protocol.recipe import Recipe as StoredRecipe
+from core.protocol.snapshot import SnapshotDocument
 
-Emit = Callable[[dict[str, Any]], None]
-Judge = Callable[[Network, Method, Inputs], None]
+Emit = Callable[[JobEvent], None]
+EvaluationHook = Callable[[Network, Method, Inputs], None]
 """Sees the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
 EXIT_ERROR = 1
+_UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
+"""What reading a snapshot raises whose content does not fit this code."""
 
 
 def run(
-    spec: Mapping[str, Any], emit: Emit, control: Control | None = None, judge: Judge | None = None
+    spec: JobSpec, emit: Emit, control: Control | None = None, hook: EvaluationHook | None = None
 ) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
-    `judge` measures what the job itself does not, for benchmarks; it leaves the network as it is.
+    `hook` measures what the job itself does not, for benchmarks; it leaves the network as it is.
     Raises DataError for a dataset that does not fit, NonFinite for a diverged loss, ValueError for a spec that
     contradicts itself.
     """
-    Job(spec, emit, control or NoControl(), judge).run()
+    Job(spec, emit, control or NoControl(), hook).run()
+
+
+@dataclass
+class _Run:
+    """What is trained, by what."""
+
+    network: Network
+    method: Method
+    ctx: Context
+    loop: Loop
 
 
 class Job:
     """One attempt at one task."""
 
     def __init__(
-        self, spec: Mapping[str, Any], emit: Emit, control: Control, judge: Judge | None = None
+        self, spec: JobSpec, emit: Emit, control: Control, hook: EvaluationHook | None = None
     ) -> None:
-        torch.set_num_threads(int(spec["threads"]))
+        torch.set_num_threads(spec.threads)
         self._spec = spec
         self._emit = emit
         self._control = control
-        self._judge = judge
-        self._recipe = Recipe.model_validate(spec["recipe"])
-        self._device = choose_device(spec.get("device") or "auto")
-        normalise = spec.get("normalise") or spec["parent"]["manifest"].get("normalise")
-        self._inputs = Inputs(normalise, spec["image"]["channels"], self._device)
+        self._hook = hook
+        self._recipe = Recipe.model_validate(spec.recipe.to_json())
+        self._device = choose_device(spec.device)
+        normalise = spec.normalise or spec.parent.manifest.normalise
+        self._inputs = Inputs(normalise, spec.image.channels, self._device)
         self._ancestors = Ancestors(spec, self._device)
-        self._measuring = Measuring(spec, self._ancestors, self._inputs, emit)
+        self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit)
         self._warnings: list[str] = []
         self._numbers = itertools.count(1)
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
         # Opened now: a cache may drop the files before the task ends.
-        self._packs = {kind: image_packs.packs_of(kind, spec["parent"]["parts"]) for kind in TYPES}
-        task = spec["task"]
-        self._number = int(task["number"])
-        self._classes: list[str] = list(task["classes"])
+        self._packs = {kind: image_packs.packs_of(kind, spec.parent.parts) for kind in TYPES}
+        self._number = spec.task.number
+        self._classes = list(spec.task.classes)
+        self._first = spec.parent.version == 0
 
     def run(self) -> None:
-        """All phases; resumes when the spec names a snapshot."""
-        spec, recipe = self._spec, self._recipe
-        torch.manual_seed(epoch_seed(recipe.seed, self._number, 0))
-        data = Dataset.read(Path(spec["task"]["train"]), self._ancestors.names(self._classes))
+        """All phases; resumes when the spec names a snapshot that fits."""
+        data = Dataset.read(self._spec.task.train, self._ancestors.names(self._classes))
         if len(data) == 0:
             raise DataError("the task has no training images")
-        network = self._ancestors.network("parent")
-        method_type = registry.get(recipe.method["name"])
-        hyper = method_type.Hyper.model_validate({k: v for k, v in recipe.method.items() if k != "name"})
-        method = method_type(hyper, State())
-        self._check_fit(network, method)
-        snapshot = self._read_snapshot()
-        if snapshot is not None:
-            self._measuring.rows = list(snapshot.json["results"])
-            self._warnings = list(snapshot.json["warnings"])
-            self._numbers = itertools.count(snapshot.json["number"] + 1)
-        else:
-            self._phase("measure")
-            if spec["task"].get("held_out"):
-                self._say(log_lines.measuring(int(spec["parent"]["version"])))
-            self._measuring.before(network)
-        if spec["scenario"] == "data" and int(spec["parent"]["version"]) == 0:
+        run = self._resumed(data) or self._begun(data)
+        self._phase("train")
+        self._log(log_lines.training(run.ctx, run.loop))
+        try:
+            run.loop.train()
+        except Stopped:
+            self._emit(StoppedEvent())
+            return
+        moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        predicted, by_task = self._forecast(run)
+        self._phase("consolidate")
+        self._log(log_lines.CONSOLIDATING)
+        run.loop.consolidate()
+        self._phase("evaluate")
+        self._log(log_lines.EVALUATING)
+        figures = self._evaluator.after(run.network, run.method)
+        self._log(log_lines.measured(self._evaluator.rows, self._number))
+        found = {**figures.given(), "update_norm": moved, "adp": run.loop.validation.adp()}
+        if predicted is not None:
+            found["forecast"] = self._evaluator.rise(run.network, run.method, predicted, by_task)
+        if self._hook is not None:
+            self._hook(run.network, run.method, self._inputs)
+        self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
+
+    def _begun(self, data: Dataset) -> _Run:
+        """The run before its first step; base and parent are measured."""
+        torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+        network, method = self._ancestors.network("parent"), self._method()
+        check_fit(network, method, self._spec)
+        self._phase("measure")
+        if self._spec.task.held_out:
+            self._log(log_lines.measuring(self._spec.parent.version))
+        self._evaluator.before(network)
+        run = self._built(network, method, data)
+        self._inherit(method)
+        method.begin_task(run.ctx)
+        olor = self._recipe.optimizer.olor
+        if olor is not None and not anchored(run.ctx, olor):
+            self._warn(
+                f"OLOR rolls nothing back in this task: nothing that moves at depth {self._recipe.depth} has a share "
+                "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
+            )
+        if len(run.network.classes_of(run.ctx.head_task)) == 1:
+            self._warn(
+                "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
+            )
+        return run
+
+    def _resumed(self, data: Dataset) -> _Run | None:
+        """The run where the snapshot of the spec left it; None without one, or if this code cannot go on from it."""
+        if self._spec.snapshot is None:
+            return None
+        try:
+            tensors, document = read_snapshot(self._spec.snapshot)
+            self._check_same(document)
+            torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+            network, method = self._ancestors.network("parent"), self._method()
+            check_fit(network, method, self._spec)
+            run = self._built(network, method, data)
+            if method.frozen_until_end_task:
+                self._inherit(method)
+            run.loop.resume(Snapshot(tensors, document))
+        except _UNFIT as error:
+            if isinstance(error, DataError) or kind_of(error) != "code":
+                raise
+            self._warnings.clear()
+            self._log(log_lines.unfit_snapshot(error), "warning")
+            return None
+        self._erase(method)  # deleted since the snapshot
+        self._evaluator.rows = list(document.results)
+        self._warnings = list(document.warnings)
+        self._numbers = itertools.count(document.number + 1)
+        return run
+
+    def _built(self, network: Network, method: Method, data: Dataset) -> _Run:
+        """The network as it is trained, on its device, and the loop that trains it."""
+        if self._spec.scenario == "data" and self._first:
             # Version 0 answers by zero rows; training starts from rows of the recipe's init.
-            network = self._ancestors.network("parent", untaught=True)
+            network = self._ancestors.network("parent", without_classes=True)
         self._start = {name: p.detach().cpu().contiguous().clone() for name, p in network.named_parameters()}
         network = method.build(network)
         for name, p in network.named_parameters():
             if name not in self._start:  # what building added
                 self._start[name] = p.detach().cpu().contiguous().clone()
-        self._grow(network)
+        generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
+        network.grow(self._number, self._ancestors.names(self._classes), self._recipe.head.init, generator)
         place(network, self._device)
         ctx = self._context(network)
         loop = Loop(
@@ -130,94 +223,58 @@ class Job:
             self._control,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best(network, method, best),
-            test=lambda: self._measuring.during(network, method),
+            test=lambda: self._evaluator.during(network, method),
         )
-        if recipe.optimizer.carry_state:
+        if self._recipe.optimizer.carry_state:
             loop.carry(self._ancestors.tensors("parent", OPTIMIZER_PART))
-        if snapshot is not None:
-            if method.settled:
-                self._load_state(method)
-            loop.resume(snapshot.tensors, snapshot.json)
-            self._erase(method)  # deleted since the snapshot
-        else:
-            self._load_state(method)
-            method.begin_task(ctx)
-            if recipe.optimizer.olor is not None and not anchored(ctx, recipe.optimizer.olor):
-                self._warn(
-                    f"OLOR rolls nothing back in this task: nothing that moves at depth {recipe.depth} has a share "
-                    "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
-                )
-            if len(network.classes_of(ctx.head_task)) == 1:
-                self._warn(
-                    "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
-                )
-        self._phase("train")
-        self._say(log_lines.training(ctx, loop))
-        try:
-            loop.train()
-        except Stopped:
-            self._emit({"event": "stopped"})
-            return
-        moved = update_norm(network, self._start, set(ctx.trainable))
-        predicted = None if ctx.first else method.forecast(ctx)
-        by_task = {task: v for task, v in method.forecast_by_task(ctx).items() if math.isfinite(v)}
+        return _Run(network, method, ctx, loop)
+
+    def _method(self) -> Method:
+        method_type = registry.get(self._recipe.method["name"])
+        return method_type(method_type.Hyper.model_validate(_hyper(self._recipe)), State())
+
+    def _check_same(self, document: SnapshotDocument) -> None:
+        """ValueError when a snapshot is not this task's, or its recipe is another; what it left open had the default."""
+        stored = Recipe.model_validate(document.recipe.to_json())
+        hyper_type = type(self._method().hyper)
+        same = (
+            document.task == self._number
+            and stored.method["name"] == self._recipe.method["name"]
+            and hyper_type.model_validate(_hyper(stored)) == hyper_type.model_validate(_hyper(self._recipe))
+            and stored.model_copy(update={"method": self._recipe.method}) == self._recipe
+        )
+        if not same:
+            raise ValueError("the snapshot belongs to another task or recipe")
+
+    def _forecast(self, run: _Run) -> tuple[float | None, dict[int, float]]:
+        """What the method forecasts that earlier tasks lose, and of each; None of a first task."""
+        predicted = None if run.ctx.first else run.method.forecast(run.ctx)
+        by_task = run.method.forecast_by_task(run.ctx).items()
         if predicted is not None and not math.isfinite(predicted):
             raise NonFinite(
                 f"the forecast of what earlier tasks lose is {predicted}: lower lr or set optimizer.clip"
             )
-        self._phase("consolidate")
-        self._say(log_lines.CONSOLIDATING)
-        loop.consolidate()
-        self._phase("evaluate")
-        self._say(log_lines.EVALUATING)
-        compared = {"update_norm": moved, **self._measuring.after(network, method)}
-        self._say(log_lines.measured(self._measuring.rows, self._number))
-        if predicted is not None:
-            compared["forecast"] = self._measuring.rise(network, method, predicted, by_task)
-        if self._judge is not None:
-            self._judge(network, method, self._inputs)
-        path = self._write_result(network, method, loop, ctx, compared)
-        self._emit({"event": "done", "path": str(path)})
-
-    # Network and state.
-
-    def _check_fit(self, network: Network, method: Method) -> None:
-        """DataError when the method cannot train a network of this architecture or family."""
-        name = self._spec["architecture"]["name"]
-        accepted = method.accepts.architectures
-        if accepted is not None and architectures()[name].family not in accepted:
-            raise DataError(f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}")
-        version = int(self._spec["parent"]["version"])
-        if version != 0 and network.family != method.family:
-            raise DataError(
-                f"version {version} is a {network.family} network, and {method.name} trains {method.family} ones: "
-                "use a method of that family, or start a new model"
-            )
-
-    def _grow(self, network: Network) -> None:
-        generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
-        network.grow(self._number, self._ancestors.names(self._classes), self._recipe.head.init, generator)
+        return predicted, {task: value for task, value in by_task if math.isfinite(value)}
 
     def _context(self, network: Network) -> Context:
         known = network.classes_of(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known)}
-        units = sorted(row[name] for name in self._classes)
-        size = int(self._spec["image"]["size"])
+        class_rows = sorted(row[name] for name in self._classes)
         return Context(
             network=network,
             scenario=network.scenario,
             task=self._number,
             classes=self._classes,
-            units=torch.tensor(units, device=self._device),
+            class_rows=torch.tensor(class_rows, device=self._device),
             recipe=self._recipe,
             device=self._device,
             inputs=self._inputs,
-            augment=Augmentation(self._recipe.augment, size),
-            first=int(self._spec["parent"]["version"]) == 0,
+            augment=Augmentation(self._recipe.augment, self._spec.image.size),
+            first=self._first,
             warn=self._warn,
             weights_at=self._weights_at,
-            note=lambda name, value, data: self._emit(
-                {"event": "metric", "name": name, "step": None, "value": value, "data": dict(data)}
+            log_metric=lambda name, value, data: self._emit(
+                MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
         )
 
@@ -228,133 +285,92 @@ class Job:
         network = self._ancestors.network("base")
         return {name: p.detach() for name, p in network.named_parameters() if name.startswith("backbone.")}
 
-    def _load_state(self, method: Method) -> None:
-        """The parent's state: all of it for the same method, else the types that the method takes over."""
-        manifest = self._spec["parent"]["manifest"]
-        before = manifest.get("method") or {}
-        gone = set(self._spec["parent"].get("deleted") or ())
-        values = {kind: named for kind, named in (before.get("state") or {}).items() if kind not in gone}
-        parts = image_packs.state_of(self._spec["parent"]["parts"])
-        if before and before.get("name") != method.name:
-            left = sorted((set(parts) | set(values)) - set(method.takes))
-            parts = {kind: named for kind, named in parts.items() if kind in method.takes}
-            values = {kind: named for kind, named in values.items() if kind in method.takes}
-            if left or (method.takes and not parts):
-                what = f" ({', '.join(left)} not used)" if left else ""
-                self._warn(
-                    f"the method changed from {before.get('name')} to {method.name}{what}: "
-                    "earlier tasks are unprotected where nothing was taken over"
-                )
-            gone &= set(method.takes)
-        if gone:
-            self._warn(
-                f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: {method.name} "
-                "starts with an empty memory, and earlier tasks are unprotected"
-            )
-        method.state.load(parts, values, self._device)
+    def _inherit(self, method: Method) -> None:
+        inherit_state(method, self._spec.parent, self._device, self._warn)
         self._erase(method)
 
     def _erase(self, method: Method) -> None:
         """Take the examples of tasks whose data was deleted out of the method's memory."""
-        erased = {int(n) for n in self._spec.get("erased_tasks") or []}
-        if erased:
-            method.erase(erased)
-
-    # Files.
-
-    def _read_snapshot(self) -> Snapshot | None:
-        path = self._spec.get("snapshot")
-        if not path:
-            return None
-        snapshot = read_snapshot(Path(path))
-        content = snapshot.json
-        if content["task"] != self._number or content["recipe"] != self._recipe.model_dump(by_alias=True):
-            raise ValueError("the snapshot belongs to another task or recipe")
-        return snapshot
+        if self._spec.erased_tasks:
+            method.erase(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
-        facts = {
-            "task": self._number,
-            "recipe": self._recipe.model_dump(by_alias=True),
-            "results": self._measuring.rows,
-            "warnings": self._warnings,
-        }
-        path = write_snapshot(Path(self._spec["out"]), next(self._numbers), snapshot, facts)
-        position = snapshot.json["position"]
-        where = {"stage": position["stage"], "epoch": epoch, "step": position["step"]}
-        self._emit({"event": "snapshot", "path": str(path), **where})
+        document = SnapshotDocument(
+            **snapshot.state.given(),
+            task=self._number,
+            number=next(self._numbers),
+            recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
+            results=self._evaluator.rows,
+            warnings=self._warnings,
+        )
+        path = write_snapshot(self._spec.out, snapshot.tensors, document)
+        position = document.position
+        self._emit(SnapshotEvent(path=path, stage=position.stage, epoch=epoch, step=position.step))
 
-    def _write_result(
-        self, network: Network, method: Method, loop: Loop, ctx: Context, compared: Mapping[str, Any]
-    ) -> Path:
+    def _write_result(self, run: _Run, figures: Figures) -> Path:
+        network, state, loop = run.network, run.method.state, run.loop
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
-        for kind, tensors in method.state.parts().items():
-            parts += image_packs.parts_of(kind, tensors, self._packs[kind])
+        for kind, tensors in state.parts().items():
+            if kind == STATISTICS:  # those of earlier tasks are with the versions that learned them
+                own = {name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")}
+                parts.append((f"{STATISTICS}.{self._number}", STATISTICS, own))
+            else:
+                parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
-        facts = {
-            **self._describe(network, method),
-            "results": self._measuring.rows,
-            "adp": loop.validation.adp(),
-            "trainable": sum(p.numel() for p in ctx.trainable.values()),
-            "parameters": sum(p.numel() for p in network.parameters()),
-            "steps": loop.position.step,
-            "images": loop.position.images,
-            "warnings": self._warnings,
-            **compared,
-        }
-        return write_parts(Path(self._spec["out"]), "result", parts, facts)
+        document = JobResult(
+            **self._described(network, run.method, loop.position.step).given(),
+            **figures.given(),
+            results=self._evaluator.rows,
+            trainable=sum(p.numel() for p in run.ctx.trainable.values()),
+            parameters=sum(p.numel() for p in network.parameters()),
+            images=loop.position.images,
+            warnings=self._warnings,
+        )
+        return write_parts(self._spec.out, "result", parts, document)
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """The best validated state as parts, with what a manifest needs, while training goes on."""
         parts = [(name, part_type(name), tensors) for name, tensors in network.parts(best.tensors).items()]
-        facts = {
-            **self._describe(network, method),
-            "steps": best.step,
-            "validation": {"correct": best.correct, "total": best.total},
-        }
+        document = AnytimeResult(
+            **self._described(network, method, best.step).given(),
+            validation=Validated(correct=best.correct, total=best.total),
+        )
         name = f"anytime-{next(self._best_numbers)}"
-        path = write_parts(Path(self._spec["out"]), name, parts, facts)
-        self._emit({"event": "anytime", "path": str(path)})
+        self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
-    def _describe(self, network: Network, method: Method) -> dict[str, Any]:
+    def _described(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         """What is needed to build the network again and to know how it was made."""
-        hyper = {k: v for k, v in self._recipe.method.items() if k != "name"}
-        return {
-            "classes": network.classes,
-            "heads": [{"task": t, "classes": names} for t, names in network.head_classes.items()],
-            "network": network.describe(),
-            "method": {
-                "name": method.name,
-                "hyper": hyper,
-                "state": method.state.json(),
-                "predicts_with": list(method.predicts_with),
-            },
-            "normalise": self._inputs.values,
-            "environment": environment(self._device),
-        }
+        described = network.describe()
+        return LearnedNetwork(
+            classes=network.classes,
+            heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
+            network=None if described is None else NetworkDescription.from_json(described),
+            method=MadeBy(
+                name=method.name,
+                hyper=_hyper(self._recipe),
+                state=method.state.json(),
+                predicts_with=list(method.predicts_with),
+            ),
+            normalise=self._inputs.normalise,
+            environment=environment(self._device),
+            steps=steps,
+        )
 
     def _warn(self, message: str) -> None:
-        if message in self._warnings:  # of a run that goes on
-            return
-        self._warnings.append(message)
-        self._say(message, "warning")
+        if message not in self._warnings:  # of a run that goes on
+            self._warnings.append(message)
+            self._log(message, "warning")
 
-    def _say(self, message: str, level: str = "info") -> None:
-        self._emit({"event": "log", "level": level, "message": message})
+    def _log(self, message: str, level: str = "info") -> None:
+        self._emit(LogEvent(level=level, message=message))
 
     def _phase(self, name: str) -> None:
-        self._emit({"event": "phase", "phase": name})
+        self._emit(PhaseEvent(phase=name))
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """What the numbers of a run depend on besides its inputs."""
-    return {
-        "torch": torch.__version__,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-    }
+def _hyper(recipe: Recipe) -> dict[str, object]:
+    return {name: value for name, value in recipe.method.items() if name != "name"}
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
@@ -362,27 +378,22 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     Every failure is an `error` event of kind data, memory, disk, non-finite or code. before: sees each event first.
     """
-    spec = json.loads(Path(spec_path).read_text())
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
 
-        def emit(event: dict[str, Any]) -> None:
+        def emit(event: JobEvent) -> None:
             before(event)
-            out.write(json.dumps(event, allow_nan=False) + "\n")
+            out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
             out.flush()
 
         try:
+            spec = JobSpec.from_json(json.loads(Path(spec_path).read_text()))
             run(spec, emit, PipeControl(control_fd))
         except BrokenPipeError:
             os._exit(EXIT_ORPHANED)
         except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
-            emit(
-                {
-                    "event": "error",
-                    "kind": kind_of(error),
-                    "message": f"{type(error).__name__}: {error}",
-                    "traceback": "".join(traceback.format_exception(error)),
-                }
-            )
+            message = f"{type(error).__name__}: {error}"
+            trace = "".join(traceback.format_exception(error))
+            emit(ErrorEvent(kind=kind_of(error), message=message, traceback=trace))
             return EXIT_ERROR
     return 0
 

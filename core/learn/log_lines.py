@@ -5,11 +5,11 @@ Epochs are told by the worker, which has a clock (`core.work.progress`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from core.learn.context import Context
 from core.learn.loop import Loop
+from core.protocol.job_result import MeasuredCell
 
 MAX_TASKS = 12
 """Tasks whose accuracy is told one by one."""
@@ -28,7 +28,15 @@ def training(ctx: Context, loop: Loop) -> str:
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
         f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: {loop.epochs:,} epochs,"
-        f" {loop.total_steps:,} steps, on {ctx.count:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
+        f" {loop.total_steps:,} steps, on {ctx.num_images:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
+    )
+
+
+def unfit_snapshot(error: Exception) -> str:
+    """Why a snapshot is of no use."""
+    why = str(error).strip().partition("\n")[0] or type(error).__name__
+    return (
+        f"This version of the code cannot go on from the snapshot, so the task is learned anew: {why[:300]}"
     )
 
 
@@ -36,20 +44,20 @@ CONSOLIDATING = "Trained. The method takes from this task what it needs to keep 
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def measured(rows: Sequence[Mapping[str, Any]], task: int) -> str:
+def measured(rows: Sequence[MeasuredCell], task: int) -> str:
     """The new version's accuracy, by task."""
-    new = {int(row["task"]): row for row in rows if row["version"] == "new" and row["total"]}
+    new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
         return "No task has a held-out image that the new version can answer: its accuracy is not known."
     told = [f"task {number} {_share(row)}" for number, row in sorted(new.items())]
     if len(told) <= MAX_TASKS:
         return f"Accuracy of the new version: {', '.join(told)}."
-    shares = {number: row["correct"] / row["total"] for number, row in new.items()}
+    shares = {number: row.correct / row.total for number, row in new.items()}
     worst = min(shares, key=lambda number: shares[number])
     own = f"task {task} {_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
     return f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, least of task {worst}: {_share(new[worst])}."
 
 
-def _share(row: Mapping[str, Any]) -> str:
-    return f"{row['correct'] / row['total']:.1%} ({row['correct']} of {row['total']})"
+def _share(row: MeasuredCell) -> str:
+    return f"{row.correct / row.total:.1%} ({row.correct} of {row.total})"

@@ -1,7 +1,8 @@
-"""The only training loop: the slots of a method in their order, one backward and one optimizer step per batch.
+"""The only training loop: a method's hooks in their order, one backward and one step per batch.
 
-Everything that decides a run is a pure function of (recipe, task, epoch) or part of a snapshot, so a run that
-is interrupted at any step and resumed ends, on CPU and at an equal thread count, with the same bits.
+Everything that decides a run is a pure function of (recipe, task, epoch) or part of a snapshot. So a run that
+is interrupted at any step and resumed ends with the same bits, on the CPU and with the same number of
+threads.
 """
 
 from __future__ import annotations
@@ -9,48 +10,55 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor, nn
 
 from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_seed, epoch_table
 from core.learn.context import Batch, Context
-from core.learn.dataset import Dataset, Feed, split_validation
+from core.learn.dataset import BatchSource, Dataset, split_validation
 from core.learn.method import Method
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
-from core.learn.sampler import count, shuffled, stratified
+from core.learn.sampler import batches_per_epoch, shuffled, stratified
 from core.learn.validation import Best, Validation
+from core.protocol.control_request import ControlRequest
+from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
+from core.protocol.snapshot import LoopState, LossState
+from core.protocol.snapshot import Position as StoredPosition
 
 REPORTS_PER_EPOCH = 20
 CONSOLIDATION_BATCH = 32
+ALIVE_BATCHES = 100
 VALIDATION_EPOCH = -1  # the table that splits off the validation part
 CONSOLIDATION_EPOCH = -2  # the table that orders the training part for the end of the task
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[JobEvent], None]
 
 
 class NonFinite(ArithmeticError):
-    """The loss is no longer a number; nothing of this run can be kept."""
+    """The loss or a weight is not finite. Nothing of the run can be kept."""
 
 
 class Stopped(Exception):
-    """The run was asked to stop, after a snapshot."""
+    """The run stopped as asked, after a snapshot."""
 
 
 class Control(Protocol):
-    """What the loop asks between steps: `pending` is cheap; `take` returns "s", "a", "p" or None and clears it."""
+    """Where the loop gets requests between steps. `pending` is cheap."""
 
     pending: bool
 
-    def take(self) -> str | None: ...
+    def take(self) -> ControlRequest | None:
+        """One pending request, which is cleared; None when there is none."""
 
 
 @dataclass
 class Position:
-    """Where a run is. `batch`: batches done in this epoch; `step`: optimizer steps done in this task."""
+    """Where a run is. `batch`: batches done in this epoch. `step`: optimizer steps done in this task."""
 
     stage: int = 0
     epoch: int = 0
@@ -61,17 +69,18 @@ class Position:
 
 @dataclass
 class Snapshot:
-    """All that a run needs to go on: flat tensors and JSON values."""
+    """All that a run needs to continue: tensors by name and the rest."""
 
     tensors: dict[str, Tensor]
-    json: dict[str, Any]
+    state: LoopState
 
 
 class Loop:
-    """Trains one task. `train` may be called once; `resume` before it continues from a snapshot.
+    """Trains one task. Call `train` once; `resume` before it continues from a snapshot.
 
     Args:
-        save: writes a snapshot; save_best: writes the best validated state, for whoever cannot wait.
+        save: writes a snapshot.
+        save_best: writes the best validated state, to be used while the run goes on.
         test: measures the network as it is on held-out parts.
     """
 
@@ -93,24 +102,20 @@ class Loop:
         self._control = control
         self._save = save
         self._save_best = save_best
-        known = ctx.network.classes_of(ctx.head_task)
+        classes = ctx.network.classes_of(ctx.head_task)
         ctx.examples = self._examples
-        self._feed = Feed(data, known, ctx.inputs, ctx.augment, ctx.head_task)
-        n = len(data)
+        ctx.in_order = self._in_order
+        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
         recipe = ctx.recipe
-        self._rows = torch.arange(n)
-        held = torch.zeros(0, dtype=torch.int64)
-        if recipe.validation > 0:
-            order = epoch_table(recipe.seed, ctx.task, VALIDATION_EPOCH, n)[:, 0]
-            self._rows, held = split_validation(self._feed.labels, recipe.validation, order)
-        ctx.count = self._rows.numel()
-        self._per_epoch = count(recipe.sampler, self._rows.numel(), recipe.batch_size)
+        self._rows, held_back = self._split()
+        ctx.num_images = self._rows.numel()
+        self._per_epoch = batches_per_epoch(recipe.sampler, self._rows.numel(), recipe.batch_size)
         self._stages = method.stages(ctx)
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
         self.epochs = sum(self._epochs)
         self.total_steps = self._per_epoch * self.epochs
-        images, wanted = data.images.index_select(0, held), self._feed.labels[held]
-        self.validation = Validation(ctx, method, images, wanted, self.total_steps, emit, test)
+        images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
+        self.validation = Validation(ctx, method, images, targets, self.total_steps, emit, test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
@@ -120,17 +125,19 @@ class Loop:
 
     @property
     def epoch(self) -> int:
-        """The epoch under way: from 1, counted on from stage to stage, as progress and snapshots are told."""
+        """The current epoch, counted from 1 through all stages, as in progress events and snapshots."""
         return sum(self._epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
 
-    def resume(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> None:
-        """Continue from a snapshot's content. The network must have the shape that it had then.
+    def resume(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot. The network must have the shape that it had then.
 
-        What the method calls settled must be in its state.
+        State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
+        RuntimeError or ValueError for tensors that do not fit; the loop is then of no use.
         """
-        self.position = Position(**json["position"])
+        state = snapshot.state
+        self.position = Position(**state.position.given())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -138,33 +145,33 @@ class Loop:
             "best": {},
             "rng": {},
         }
-        for key, tensor in tensors.items():
+        for key, tensor in snapshot.tensors.items():
             group, _, name = key.partition("/")
-            groups[group][name] = tensor
+            groups[group][self.ctx.network.current_name(name)] = tensor
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
-        _load_state(self.method, groups["state"], json["state"], self.ctx.device)
-        self.validation.resume(json["validation"], groups["best"])
+        _load_state(self.method, groups["state"], state.state, self.ctx.device)
+        self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if "cuda" in groups["rng"]:
             torch.cuda.set_rng_state(groups["rng"]["cuda"], self.ctx.device)
-        self._loss.copy_(torch.tensor(json["loss"]["sum"], dtype=torch.float32))
-        self._losses = json["loss"]["steps"]
+        self._loss.copy_(torch.tensor(state.loss.sum, dtype=torch.float32))
+        self._losses = state.loss.steps
 
     def carry(self, optimizer_state: Mapping[str, Tensor]) -> None:
-        """Optimizer state of the previous task, for recipes with `carry_state`."""
+        """Give the optimizer the state of the previous task's, for recipes with `carry_state`."""
         self._carried = dict(optimizer_state)
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The optimizer's state at the end, for `carry_state`."""
+        """The optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.state()) if self._optimizer else {}
 
     def train(self) -> None:
-        """All stages. Raises NonFinite, or Stopped after the snapshot that was asked for."""
+        """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop the run."""
         position, validation = self.position, self.validation
         if position.step:
-            validation.announce()  # whoever asks may not know: the run was resumed
+            validation.announce()  # again: this process was started to resume the run
         else:
             validation.begin()
         for stage in range(position.stage, len(self._epochs)):
@@ -181,13 +188,13 @@ class Loop:
                 position.epoch += 1
                 position.batch = 0
         self._select(self.ctx.recipe.depth)
-        if validation.total:
+        if validation.best.tensors:
             validation.deploy()
             for name, value in (("step", validation.best.step), ("epoch", validation.best.epoch + 1)):
-                self._emit(_metric(f"deployed_{name}", position.step, value))
+                self._emit(MetricEvent(name=f"deployed_{name}", step=position.step, value=value))
 
     def consolidate(self) -> None:
-        """The method's end of the task, on the final weights. Raises NonFinite when they are not numbers."""
+        """Run the method's `end_task` on the final weights. Raises NonFinite when they are not finite."""
         for name, tensor in self.ctx.network.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise NonFinite(
@@ -200,72 +207,78 @@ class Loop:
     def _examples(self) -> Iterator[Batch]:
         """The training part, shuffled: archives list class by class, and a method may take the first rows."""
         table = epoch_table(
-            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._feed.labels.numel()
+            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._source.labels.numel()
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
-        return self._feed.in_order(rows, CONSOLIDATION_BATCH)
+        return self._source.in_order(rows, CONSOLIDATION_BATCH)
+
+    def _in_order(self) -> Iterator[Batch]:
+        """The training part in the dataset's order."""
+        for number, batch in enumerate(self._source.in_order(self._rows, CONSOLIDATION_BATCH)):
+            if number % ALIVE_BATCHES == 0:
+                self._emit(AliveEvent())  # of many images this takes long
+            yield batch
 
     # One epoch.
 
     def _epoch(self, stage: int) -> None:
-        ctx, method, position, optimizer = self.ctx, self.method, self.position, self._optimizer
-        assert optimizer is not None
-        recipe = ctx.recipe
+        ctx, position = self.ctx, self.position
         number = self.epoch - 1
         ctx.epoch, ctx.step = number, position.step
-        table = epoch_table(recipe.seed, ctx.task, number, self._feed.labels.numel(), ctx.augment.columns)
+        n = self._source.labels.numel()
+        table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         order = self._batches(number, table[:, 0])
         ctx.batches = len(order)
         augmenting = table[:, 1:] if ctx.augment.active else None
-        start = self._per_epoch * sum(self._epochs[:stage])
-        report = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
-        parameters = list(ctx.trainable.values())
-        mixed = ctx.autocast
-        on_cuda = ctx.device.type == "cuda"
+        first_step = self._per_epoch * sum(self._epochs[:stage])
+        report_every = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
         self._modes(True)
         while position.batch < len(order):
-            ctx.batch = position.batch
             index = order[position.batch]
-            optimizer.set_rate(position.step - start)
-            batch = self._feed.batch(index, None if augmenting is None else augmenting[index])
-            for parameter in parameters:
-                parameter.grad = None
-            if on_cuda:
-                with mixed():
-                    terms = method.loss_terms(ctx, batch)
-            else:
-                terms = method.loss_terms(ctx, batch)
-            loss = _sum(terms)
-            loss.backward()  # type: ignore[no-untyped-call]
-            method.penalty_grads(ctx)
-            due = (position.batch + 1) % report == 0 or position.batch + 1 == len(order)
-            if due and not ctx.first and (predicted := method.forecast(ctx)) is not None:
-                known = predicted if math.isfinite(predicted) else None
-                self._emit(_metric("predicted_loss_rise", position.step, known))
-            method.project(ctx)
-            optimizer.step()
-            with torch.no_grad():
-                method.after_step(ctx, batch)
-                self._loss += loss.detach()
-            ctx.scratch.clear()
-            self._losses += 1
-            position.batch += 1
-            position.step += 1
-            position.images += index.numel()
-            ctx.step = position.step
+            batch = self._source.batch(index, None if augmenting is None else augmenting[index])
+            due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(order)
+            self._step(batch, position.step - first_step, report=due)
             if due:
                 self._report()
             self.validation.after_step(position.step, number)
             if self._control.pending:
-                self._obey()
+                self._grant_request()
         self.validation.after_epoch(position.step, number)
+
+    def _step(self, batch: Batch, step: int, *, report: bool) -> None:
+        """The method's hooks and one optimizer step. step: of the stage. report: the forecast."""
+        ctx, method, position, optimizer = self.ctx, self.method, self.position, self._optimizer
+        assert optimizer is not None
+        ctx.batch = position.batch
+        optimizer.set_rate(step)
+        for parameter in ctx.trainable.values():
+            parameter.grad = None
+        with ctx.autocast():
+            terms = method.loss_terms(ctx, batch)
+        loss = _sum(terms)
+        loss.backward()  # type: ignore[no-untyped-call]
+        method.penalty_grads(ctx)
+        if report and not ctx.first and (predicted := method.forecast(ctx)) is not None:
+            value = predicted if math.isfinite(predicted) else None
+            self._emit(MetricEvent(name="predicted_loss_rise", step=position.step, value=value))
+        method.project(ctx)
+        optimizer.step()
+        with torch.no_grad():
+            method.after_step(ctx, batch)
+            self._loss += loss.detach()
+        ctx.scratch.clear()
+        self._losses += 1
+        position.batch += 1
+        position.step += 1
+        position.images += batch.index.numel()
+        ctx.step = position.step
 
     def _batches(self, epoch: int, order: Tensor) -> list[Tensor]:
         recipe = self.ctx.recipe
         if recipe.sampler == "shuffled":
             return shuffled(order, self._rows, recipe.batch_size)
         seed = epoch_seed(recipe.seed, self.ctx.task)
-        return stratified(seed, epoch, self._rows, self._feed.labels, recipe.batch_size)
+        return stratified(seed, epoch, self._rows, self._source.labels, recipe.batch_size)
 
     def _report(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
@@ -277,16 +290,15 @@ class Loop:
         self._loss.zero_()
         self._losses = 0
         self._emit(
-            {
-                "event": "progress",
-                "phase": "train",
-                "epoch": self.epoch,
-                "epochs": self.epochs,
-                "step": self.position.step,
-                "total_steps": self.total_steps,
-                "images": self.position.images,
-                "loss": loss,
-            }
+            ProgressEvent(
+                phase="train",
+                epoch=self.epoch,
+                epochs=self.epochs,
+                step=self.position.step,
+                total_steps=self.total_steps,
+                images=self.position.images,
+                loss=loss,
+            )
         )
 
     # Snapshots.
@@ -300,30 +312,38 @@ class Loop:
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.state()}
-        settled = self.method.settled  # is with the parent already, and may be larger than all else
-        for kind, named in self.method.state.parts(without=settled).items():
+        frozen = self.method.frozen_until_end_task  # stored with the parent, and large
+        for kind, named in self.method.state.parts(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
-        json = {
-            "position": dict(vars(self.position)),
-            "state": self.method.state.json(without=settled),
-            "validation": self.validation.json(),
-            "loss": {"sum": float(self._loss), "steps": self._losses},
-        }
-        return Snapshot(tensors, json)
+        state = LoopState(
+            position=StoredPosition(**vars(self.position)),
+            state=self.method.state.json(without=frozen),
+            validation=self.validation.state(),
+            loss=LossState(sum=float(self._loss), steps=self._losses),
+        )
+        return Snapshot(tensors, state)
 
-    def _obey(self) -> None:
+    def _grant_request(self) -> None:
         asked = self._control.take()
-        if asked == "a" and self.validation.anytime:
+        if asked is ControlRequest.ANYTIME and self.validation.anytime:
             self._save_best(self.validation.best)
-        if asked not in ("s", "p"):
+        if asked not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
             return
         if not math.isfinite(float(self._loss)):
-            self._report()  # raises: a snapshot of lost weights would only be found later
+            self._report()  # raises, rather than storing a snapshot of weights that are not finite
         self._save(self.snapshot())
-        if asked == "p":
+        if asked is ControlRequest.STOP:
             raise Stopped
 
     # Set-up.
+
+    def _split(self) -> tuple[Tensor, Tensor]:
+        """(training rows, validation rows), int64."""
+        labels, recipe = self._source.labels, self.ctx.recipe
+        if recipe.validation == 0:
+            return torch.arange(labels.numel()), torch.zeros(0, dtype=torch.int64)
+        order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, labels.numel())[:, 0]
+        return split_validation(labels, recipe.validation, order)
 
     def _select(self, depth: int) -> None:
         """Only the set S requires gradients; the context names it in the network's order."""
@@ -349,7 +369,7 @@ class Loop:
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)
             self._pending_optimizer = None
-        elif stage == len(self._stages) - 1 and self._carried:  # which were those of a last stage
+        elif stage == len(self._stages) - 1 and self._carried:  # `optimizer_state` is of the last stage
             optimizer.load(self._carried)
         return optimizer
 
@@ -362,10 +382,6 @@ def _sum(terms: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-def _metric(name: str, step: int, value: float | None) -> dict[str, Any]:
-    return {"event": "metric", "name": name, "step": step, "value": value}
-
-
 def _set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
     parameters = list(module.parameters())
     if parameters:
@@ -376,10 +392,13 @@ def _set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
 
 
 def _load_state(
-    method: Method, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+    method: Method,
+    tensors: Mapping[str, Tensor],
+    json: Mapping[str, dict[str, JsonValue]],
+    device: torch.device,
 ) -> None:
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
         parts.setdefault(kind, {})[name] = tensor
-    method.state.load(parts, json, device, keep=method.settled)
+    method.state.load(parts, json, device, keep=method.frozen_until_end_task)

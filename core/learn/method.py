@@ -1,9 +1,9 @@
 """The one interface of a continual-learning method.
 
-The loop calls a method's slots in this order:
-loss_terms → one backward → penalty_grads → project → clip → optimizer step → after_step.
-A method never steps an optimizer, saves or logs. Its memory is `self.state` and nothing else: setting a
-tensor or a module as an attribute raises, because it would be lost when the process is.
+Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads → project →
+clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. What it keeps between
+steps is `self.state` and nothing else: setting a tensor or a module as an attribute raises, because the
+attribute would be lost with the process.
 """
 
 from __future__ import annotations
@@ -24,31 +24,42 @@ SCENARIOS = ("data", "task", "class")
 
 @dataclass(frozen=True)
 class Accepts:
-    """What a method can be combined with."""
+    """What a method can be combined with. A recipe that asks for something else is refused.
+
+    Attributes:
+        optimizers: names of the optimizers.
+        olor: whether OLOR may pull the weights back after each step.
+        depths: how much of the network may move, from 1 (heads) to 5 (everything).
+        head_inits: how rows of new classes may start.
+        architectures: families of the registry of architectures; None: all.
+        task_only: hyper-parameters that must be off outside the task scenario.
+        refused: scenario → hyper-parameter → value that it must not have.
+    """
 
     optimizers: tuple[str, ...] = ("sgd", "adam", "adamw")
     olor: bool = True
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     head_inits: tuple[str, ...] = ("zero", "default")
-    architectures: tuple[str, ...] | None = None  # families of the registry; None: all
-    task_only: tuple[str, ...] = ()  # hyper-parameters that must be off outside the task scenario
-    refused: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # scenario → hyper-parameter → value
+    architectures: tuple[str, ...] | None = None
+    task_only: tuple[str, ...] = ()
+    refused: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a method holds at once while it learns, by which a job's memory is estimated before it runs; measured.
+    """Memory that a method needs while it learns, in multiples of known sizes; measured, not derived.
+
+    A job's memory is estimated from it before the job runs.
 
     Attributes:
-        copies: of the weights: the network, its gradients, where the task began, what is being written, and what the
-            method keeps. The optimizer's state comes on top.
+        copies: of the weights: the network, its gradients, the start of the task, what is being written, and
+            what the method keeps. The optimizer's state comes on top.
         copies_with: hyper-parameter → value → `copies` in its place.
-        examples: copies more where the gradients of single images are as large as the weights (convolutions, tokens).
-        growing: copies more for each earlier task, up to 20 of them.
+        examples: further copies where the gradients of single images are as large as the weights
+            (convolutions, tokens).
+        growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
-        images: images whose activations are held at once after or beside the steps.
+        images: images whose activations are held at once, after or beside the steps.
     """
 
     copies: float = 7.0
@@ -61,42 +72,55 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass of training with an optimizer of its own. `epochs` and `depth` None mean the recipe's."""
+    """One pass of training with an optimizer of its own. None: as the recipe says."""
 
     name: str = "all"
     epochs: int | None = None
-    depth: int | None = None  # how much of the network may move, 1 to 5
+    depth: int | None = None
 
 
 class Hyper(Strict):
-    """Base of all hyper-parameter classes: a method without any uses it as it is."""
+    """Base of all hyper-parameter classes. A method without hyper-parameters uses it as it is."""
 
 
 class Method:
-    """Plain fine-tuning; methods override what they change."""
+    """Plain fine-tuning. A method overrides what it changes.
+
+    Attributes:
+        scenarios: those that it can learn in.
+        scenario_warnings: scenario → why the method works badly there.
+        neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None: `no_neutral`
+            says why not.
+        regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
+        recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
+        inherited_state: types of state that it can continue when another method learned the parent.
+        family: of networks, which `build` makes. A model keeps its family for life.
+        immutable_hyperparameters: those that shape the network. A model keeps them for life as well.
+        frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
+            parent has them.
+        predicts_with: types of state that `predict_logits` reads.
+        inference: file in core/export/loading/networks that predicts with them; None: the network alone
+            predicts.
+    """
 
     name: ClassVar[str]
     description: ClassVar[str]
     source: ClassVar[str]
     scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
-    weak: ClassVar[Mapping[str, str]] = {}  # scenario → why it works badly there
+    scenario_warnings: ClassVar[Mapping[str, str]] = {}
     Hyper: ClassVar[type[Strict]] = Hyper
     accepts: ClassVar[Accepts] = Accepts()
-    neutral: ClassVar[Strict | None] = None  # equals fine-tuning bit for bit
-    no_neutral: ClassVar[str] = ""  # one line of reason when `neutral` is None
+    neutral: ClassVar[Strict | None] = None
+    no_neutral: ClassVar[str] = ""
     footprint: ClassVar[Footprint] = Footprint()
-    regularisers: ClassVar[tuple[str, ...]] = ()  # loss terms, or "penalty", that must act from task 2
-    advice: ClassVar[
-        Mapping[str, Any]
-    ] = {}  # of a recipe that leaves it open, where the defaults do not suit
-    takes: ClassVar[tuple[str, ...]] = ()  # types of state that it can take over from another method
-    family: ClassVar[str] = "plain"  # what `build` makes of the network; a model keeps its family for life
-    structure: ClassVar[
-        tuple[str, ...]
-    ] = ()  # hyper-parameters that shape the network, kept for life as well
-    settled: ClassVar[tuple[str, ...]] = ()  # types of state that stay the parent's until `end_task`
-    predicts_with: ClassVar[tuple[str, ...]] = ()  # types of state that `predict_logits` reads
-    inference: ClassVar[str | None] = None  # file in core/export/loading/networks that answers with them
+    regularisers: ClassVar[tuple[str, ...]] = ()
+    recipe_defaults: ClassVar[Mapping[str, Any]] = {}
+    inherited_state: ClassVar[tuple[str, ...]] = ()
+    family: ClassVar[str] = "plain"
+    immutable_hyperparameters: ClassVar[tuple[str, ...]] = ()
+    frozen_until_end_task: ClassVar[tuple[str, ...]] = ()
+    predicts_with: ClassVar[tuple[str, ...]] = ()
+    inference: ClassVar[str | None] = None
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper
@@ -113,29 +137,32 @@ class Method:
     # Structure: pure in (architecture, recipe, task history).
 
     def build(self, network: Network) -> Network:
-        """The network to train, made from the one that the parent's manifest describes."""
+        """The network to train, made from the one that the parent's manifest describes. Pure."""
         return network
 
     def forward(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Logits of the training forward."""
+        """Logits [B, classes] of inputs x [B, C, S, S] in training.
+
+        `task` names the head in the task scenario.
+        """
         return network(x, task)  # type: ignore[no-any-return]
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Logits that evaluation and prediction use."""
+        """Logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
     def trainable(self, network: Network, depth: int) -> set[str]:
-        """Names of the parameters that move: the set S."""
+        """Names of the parameters that move at a depth of 1 to 5: the set S."""
         return network.trainable_names(depth)
 
     def stages(self, ctx: Context) -> list[Stage]:
-        """Training passes, in order. The method's state is not there yet."""
+        """Training passes, in order. Called before the method's state is loaded."""
         return [Stage()]
 
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Scalar losses by name; the loop adds them and runs one backward."""
+        """Scalar losses by name. The loop adds them up and runs one backward pass."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.cross_entropy(logits, batch.y)}
 
@@ -143,48 +170,48 @@ class Method:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
 
     def penalty(self, ctx: Context) -> float:
-        """The value of what `penalty_grads` differentiates; for logs and tests only."""
+        """The penalty whose gradient `penalty_grads` adds; for logs and tests only."""
         return 0.0
 
     def project(self, ctx: Context) -> None:
-        """Change the gradient as a whole."""
+        """Change the gradient as a whole, in `.grad`."""
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
-        """After the optimizer's step; insertion into a buffer comes last."""
+        """Runs after the optimizer's step. Examples enter a memory here."""
 
     # A task.
 
     def begin_task(self, ctx: Context) -> None:
-        """Once per task, before its first step; not called again when a run resumes."""
+        """Runs once per task, before its first step; not again when a run resumes."""
 
     def begin_stage(self, ctx: Context) -> None:
-        """Before the first step of each stage; not called again when a run resumes in it."""
+        """Runs before the first step of each stage; not again when a run resumes within the stage."""
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """After the last step. `batches`: the training part once, in a random order and unaugmented."""
+        """Runs after the last step. `batches`: the training part once, shuffled and unaugmented."""
 
     # What the method knows of earlier tasks without their data.
 
     def forecast(self, ctx: Context) -> float | None:
-        """Predicted rise of the earlier tasks' mean loss since the task began, in units of `example_losses`.
+        """Predicted rise of the earlier tasks' mean loss since this task began, in units of `example_losses`.
 
-        None: the method does not forecast. 0 at the start of a task.
+        0 at the start of a task. None: the method does not forecast.
         """
         return None
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """The same for single earlier tasks, where the method keeps what it takes."""
+        """Earlier task → its own predicted rise, for tasks of which the method keeps enough."""
         return {}
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
-        """The loss [B] that `forecast` speaks of, of inputs x and rows y of the head, as the network is.
+        """The loss [B] that `forecast` predicts, of inputs x [B, C, S, S] and rows y int64 [B] of the head.
 
         Raises NotImplementedError in methods that do not forecast.
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
-    def budget(self) -> float | None:
-        """The greatest forecast with which a validated state may be deployed; None: any."""
+    def max_forecast(self) -> float | None:
+        """The greatest forecast with which a validated state may be deployed; None: no limit."""
         return None
 
     def erase(self, tasks: set[int]) -> None:

@@ -11,12 +11,15 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+import torch
 from torch import Tensor
 
-from core.learn.loop import Snapshot
 from core.learn.state import load_tensors, save_tensors, sync
+from core.protocol.document import Document
+from core.protocol.job_result import LearnedNetwork, ResultPart
+from core.protocol.manifest import Environment
+from core.protocol.snapshot import SnapshotDocument
 
 SNAPSHOT_JSON = "snapshot.json"
 SNAPSHOT_TENSORS = "tensors.safetensors"
@@ -25,43 +28,53 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 """Name, type, tensors."""
 
 
-def read_snapshot(folder: Path) -> Snapshot:
-    """A snapshot that `write_snapshot` has written."""
-    content = json.loads((folder / SNAPSHOT_JSON).read_text())
-    return Snapshot(load_tensors(folder / SNAPSHOT_TENSORS), content)
+def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
+    """A snapshot that `write_snapshot` has written. Raises ValueError for one of another format."""
+    document = SnapshotDocument.from_json(json.loads((folder / SNAPSHOT_JSON).read_text()))
+    return load_tensors(folder / SNAPSHOT_TENSORS), document
 
 
-def write_snapshot(out: Path, number: int, snapshot: Snapshot, facts: Mapping[str, Any]) -> Path:
-    """Write `snapshot`, and what else a resumed run must know, to a folder in `out`; returns the folder."""
-    final, temporary = out / f"snapshot-{number}", out / f".snapshot-{number}"
+def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument) -> Path:
+    """Write a snapshot to a folder in `out`; returns the folder."""
+    final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(final, ignore_errors=True)
     temporary.mkdir(parents=True)
-    save_tensors(snapshot.tensors, temporary / SNAPSHOT_TENSORS)
-    _write_json(temporary / SNAPSHOT_JSON, {**facts, "number": number, **snapshot.json})
+    save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
+    _write_json(temporary / SNAPSHOT_JSON, document)
     sync(temporary)
     temporary.rename(final)
     sync(out)
     return final
 
 
-def write_parts(out: Path, name: str, parts: Iterable[Part], facts: Mapping[str, Any]) -> Path:
-    """Write all parts and `result.json`, which lists them beside `facts`, to `out/name`; returns the folder."""
+def write_parts(out: Path, name: str, parts: Iterable[Part], document: LearnedNetwork) -> Path:
+    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder."""
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
-    listed: list[dict[str, str]] = []
+    listed: list[ResultPart] = []
     for part, kind, tensors in parts:
         save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
-        listed.append({"name": part, "type": kind, "file": f"parts/{part}.safetensors"})
-    _write_json(folder / "result.json", {"parts": listed, **facts})
+        listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
+    _write_json(folder / "result.json", document.model_copy(update={"parts": listed}))
     sync(folder / "parts")
     sync(folder)
     return folder
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def environment(device: torch.device) -> Environment:
+    """What the numbers of a run depend on besides its inputs."""
+    return Environment(
+        torch=torch.__version__,
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        threads=torch.get_num_threads(),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    )
+
+
+def _write_json(path: Path, document: Document) -> None:
     with path.open("w", encoding="utf-8") as file:
-        json.dump(content, file, allow_nan=False, sort_keys=True, ensure_ascii=False)
+        json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())

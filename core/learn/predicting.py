@@ -1,16 +1,15 @@
 """A stored version as a network and a method again, and what they say about images.
 
-The manifest names architecture, scenario, heads, the method and what it made of the network; the parts hold the
-tensors. Loading is strict: a version is rebuilt exactly or not at all. Version 0 has no trained head: its weights
-come from the seed in its manifest, from an uploaded base, or from another version's backbone. A version answers
-as its method does, the same way in which it was measured.
+The manifest names architecture, scenario, heads, the method and what it made of the network; the parts hold
+the tensors. Loading is strict: a version is rebuilt exactly or not at all. Version 0 has no trained head: its
+weights come from the seed in its manifest, from an uploaded base, or from another version's backbone. A
+version answers as its method does, the same way in which it was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,31 +25,34 @@ from core.learn.networks.families import rebuild
 from core.learn.networks.network import part_type
 from core.learn.precision import Inputs
 from core.learn.state import State, load_tensors
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import MadeBy, Manifest
 
 BASE_PART = "base"
 
 
-def load(manifest: Mapping[str, Any], part_paths: Mapping[str, Path]) -> Network:
+def load(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     """The version's network in eval mode, on the CPU, in float32.
 
     `part_paths`: part name to a safetensors file; parts that are not the network's (a method's buffer or
-    curvature) are left alone. In version 0 (assumed when the manifest has no `version`) the head may be missing:
-    it is then zero rows for the classes that the manifest names. Raises ValueError naming the first tensor that
-    is missing, extra or of another shape or dtype, and for a manifest without a needed field.
+    curvature) are left alone. In version 0 the head may be
+    missing: it is then zero rows for the classes that the manifest names. Raises ValueError naming the first
+    tensor that is missing, extra or of another shape or dtype.
     """
-    try:
-        architecture, scenario = manifest["architecture"], manifest["scenario"]
-        image = ImageSpec.of(manifest["image"])
-    except KeyError as error:
-        raise ValueError(f"the manifest lacks {error}") from error
-    heads = HeadSpec.of(manifest)
-    first = manifest.get("version", 0) == 0
+    architecture, scenario = manifest.architecture.to_json(), manifest.scenario
+    image = ImageSpec(manifest.image.size, manifest.image.channels)
+    heads = HeadSpec(
+        tuple(manifest.classes or ()),
+        tuple((head.task, tuple(head.classes)) for head in manifest.heads or ()),
+    )
+    first = manifest.version == 0
     backbone = {name for name in part_paths if part_type(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = empty_network(architecture, image, scenario, heads)
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
-        network = rebuild(empty_network(architecture, image, scenario, heads), manifest.get("network"))
+        described = None if manifest.network is None else manifest.network.to_json()
+        network = rebuild(empty_network(architecture, image, scenario, heads), described)
         types = {part_type(part) for part in network.part_names()}
         parts = {name: load_file(path) for name, path in part_paths.items() if part_type(name) in types}
         if first and parts.keys() == backbone:
@@ -58,31 +60,30 @@ def load(manifest: Mapping[str, Any], part_paths: Mapping[str, Path]) -> Network
         else:
             network.load_parts(parts)
     else:
-        init = manifest.get("init") or {}
-        if init.get("kind") != "random":
+        if manifest.init is None or manifest.init.kind != "random":
             raise ValueError("the manifest names neither parts nor a random first version")
-        network = build_network(architecture, image, scenario, heads, seed=int(init["seed"]))
-        network.learned = False
+        network = build_network(architecture, image, scenario, heads, seed=manifest.init.seed)
+        network.pretrained = False
     return network.eval()
 
 
 def method_of(
-    manifest: Mapping[str, Any], part_paths: Mapping[str, Path], device: torch.device | None = None
+    manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
     """The method that made the version, with the state that its predictions read and no other.
 
-    A version that no method made (0) answers by the network's forward pass, as fine-tuning does. Raises ValueError
-    for a method that is not known or does not take the manifest's hyper-parameters.
+    A version that no method made (0) answers by the network's forward pass, as fine-tuning does. Raises
+    ValueError for a method that is not known or does not take the manifest's hyper-parameters.
     """
-    made = manifest.get("method") or {"name": "finetune"}
+    made = manifest.method or MadeBy(name="finetune")
     try:
-        method_type = registry.get(made["name"])
+        method_type = registry.get(made.name)
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
-    method = method_type(method_type.Hyper.model_validate(made.get("hyper") or {}), State())
+    method = method_type(method_type.Hyper.model_validate(made.hyper), State())
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
-    values = {kind: json for kind, json in (made.get("state") or {}).items() if kind in kinds}
+    values = {kind: json for kind, json in made.state.items() if kind in kinds}
     method.state.load(tensors, values, device or torch.device("cpu"))
     return method
 
@@ -91,17 +92,18 @@ def predict(
     network: Network,
     images: NDArray[np.uint8],
     task: int | None = None,
-    normalise: Mapping[str, Any] | None = None,
+    normalise: Normalisation | None = None,
     batch: int = 256,
     scores: Predict = Network.forward,
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Labels and class probabilities [N, C] (columns: `network.classes_of(task)`; rows sum to 1).
 
-    `images`: uint8 [N, size, size, channels]. `normalise`: {"mean": […], "std": […]} per channel of pixel
-    values in [0, 1]. `scores`: what the version says of inputs, the `predict_logits` of its method; probabilities
-    are their softmax, whatever they are (logits, or negative squared distances to class means). Ties go to the first
-    class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a wrong shape or dtype, a network
-    without classes (an unlearned version), an unknown task, or outputs that are not finite.
+    `images`: uint8 [N, size, size, channels]. `normalise`: None for mean 0.5 and
+    standard deviation 0.25. `scores`: what the version says of inputs, the `predict_logits` of its method;
+    probabilities are their softmax, whatever they are (logits, or negative squared distances to class means).
+    Ties go to the first class. Runs in eval mode in float32 and restores the mode. Raises ValueError for a
+    wrong shape or dtype, a network without classes (an unlearned version), an unknown task, or outputs that
+    are not finite.
     """
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}")

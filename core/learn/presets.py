@@ -1,4 +1,4 @@
-"""Recipes by name, as patches over the defaults."""
+"""Recipes by name, each a patch of the defaults."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # OLOR with the rates at which its authors fine-tune ConvNeXt and ViT.
     "olor-sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "olor": _OLOR}},
     "olor-adam": {"optimizer": {"name": "adam", "lr": 0.0001, "olor": _OLOR}},
-    # FAST: a zero head sends nothing back in its first step, and its own, larger rate lets it catch up. With Adam,
-    # whose second step is as long as any other, take lr 0.0001, head_lr 0.001 and warmup_steps 10 or more.
+    # FAST: in the first step a zero head gives the backbone no gradient. The head's larger rate lets it catch
+    # up. Adam's second step is as long as any other: take lr 0.0001, head_lr 0.001, warmup_steps 10 or more.
     "fast": {
         "method": {"name": "finetune"},
         "optimizer": {"name": "sgd", "lr": 0.001, "head_lr": 0.01, "momentum": 0.9, "schedule": "constant"},

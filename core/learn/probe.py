@@ -1,10 +1,9 @@
-"""How good the features are, whatever the head: leave-one-out k-nearest-neighbour accuracy.
+"""Quality of the features without a head: leave-one-out k-nearest-neighbour accuracy.
 
-Each held-out image is classified by its nearest neighbours among the others: cosine similarity of the
-backbone's features and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), where the vote is weighted.
-Nothing is trained and no head is used, so the same number can be taken of a version that never saw the task:
-the difference to version 0 is forward transfer where a head cannot show it. A vote that is tied goes to the
-class that comes first.
+Each held-out image is classified by its nearest neighbours among the others: cosine similarity of features
+and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), whose vote is weighted. Nothing is trained, so
+the probe also measures a version that never saw the task; the difference to version 0 is forward transfer. A
+tied vote goes to the first class.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Probe:
     """The probe of one version, task by task.
 
     Args:
-        tasks: how many tasks will be measured; more tasks mean fewer images of each in `all`.
+        tasks: how many tasks will be measured. With more tasks, `all` takes fewer images of each.
     """
 
     def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
@@ -40,18 +39,18 @@ class Probe:
 
     def task(self, task: int, data: Dataset) -> list[int]:
         """[correct, total] of a task's held-out part among its own images."""
-        at = spread(len(data), TASK_IMAGES)
+        at = evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         found, labels = features(self._network, data.images[at], self._inputs, head), data.labels[at]
         known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
-        some = spread(len(at), self._share)
+        some = evenly_spaced(len(at), self._share)
         self._pooled.append((found[some.to(found.device)], torch.tensor(known)[labels[some]]))
         return _count(found, labels)
 
     def all(self) -> list[int]:
         """[correct, total] among the images of all tasks measured so far.
 
-        The same class of two tasks is one class, except with a head per task.
+        A class that two tasks share is one class, except with a head per task.
         """
         if not self._pooled:
             return [0, 0]
@@ -71,19 +70,20 @@ def features(network: Network, images: Tensor, inputs: Inputs, head: int | None 
             module.training = mode
 
 
-def neighbours(labels: Tensor) -> int:
-    """k: half of what a class has on average, from 1 to 20.
+def num_neighbours(labels: Tensor) -> int:
+    """k, from 1 to 20: half of the mean number of images per class.
 
-    Each image is missing among its own class, so with k near the size of a class the others would outvote it.
+    An image is missing among the neighbours of its own class. With k near the size of a class the other
+    classes would outvote it.
     """
     classes = max(1, len(set(labels.tolist())))
     return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
 
 
 def leave_one_out(features: Tensor, labels: Tensor, k: int) -> Tensor:
-    """bool [N]: whether the k nearest others vote for an image's own class.
+    """bool [N]: whether the majority of the k nearest others has an image's own class.
 
-    features: [N, width]; labels: int64 [N] on the CPU, from 0; k < N.
+    features: float [N, width]. labels: int64 [N] on the CPU, from 0. k < N.
     """
     unit = functional.normalize(features, dim=1)
     votes = functional.one_hot(labels).to(unit.device, torch.float32)
@@ -97,8 +97,8 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int) -> Tensor:
     return torch.cat(right) == labels
 
 
-def spread(n: int, most: int) -> Tensor:
-    """int64 [min(n, most)]: rows of n, evenly spaced, so that classes listed one by one keep their shares."""
+def evenly_spaced(n: int, most: int) -> Tensor:
+    """int64 [min(n, most)]: evenly spaced rows of n. Classes that are listed one by one keep their shares."""
     kept = min(n, most)
     return torch.arange(kept) * n // max(1, kept)
 
@@ -106,5 +106,5 @@ def spread(n: int, most: int) -> Tensor:
 def _count(features: Tensor, labels: Tensor) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = leave_one_out(features, labels, min(neighbours(labels), labels.numel() - 1))
+    right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1))
     return [int(right.sum()), labels.numel()]

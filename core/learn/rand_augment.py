@@ -1,8 +1,7 @@
-"""RandAugment of a batch on its device: two operations of fifteen for each image, each left out half of the time.
+"""RandAugment of a batch on its device: two of fifteen operations per image, each with probability 0.5.
 
-Cubuk et al. 2020, arXiv 1909.13719. The operations, their ranges and the magnitude, N(9, 0.5) of 10, are those of the
-setting that vision transformers are commonly trained with ("rand-m9-mstd0.5-inc1"). Pixels that come into view are
-grey.
+Cubuk et al. 2020, arXiv 1909.13719. Operations, ranges and the magnitude N(9, 0.5) of 10 are those of
+"rand-m9-mstd0.5-inc1", the common setting for vision transformers. Pixels from outside of the image are grey.
 """
 
 from __future__ import annotations
@@ -16,18 +15,21 @@ from torch.nn import functional
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
-"""Uniform numbers that an image needs: for each draw which operation, whether, how strong and in which direction."""
+"""Uniform numbers per image: for each draw which operation, whether, how strong, in which direction."""
 MEAN, DEVIATION = 0.9, 0.05
 APPLIED = 0.5
 GREY = 128.0
 LUMA = (0.299, 0.587, 0.114)
 
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(x, level, sign): float [n, C, S, S] of whole numbers 0 … 255, [n] in 0 … 1 and [n] of ±1, to new x of any values."""
+"""(x, level, sign) → new x of any values.
+
+x: float [n, C, S, S], whole numbers 0 … 255. level: [n], 0 … 1. sign: [n], ±1.
+"""
 
 
 def rand_augment(images: Tensor, table: Tensor) -> Tensor:
-    """uint8 [B, S, S, C] to the same; table [B, COLUMNS], uniform in [0, 1), on the CPU."""
+    """uint8 [B, S, S, C] to the same. table: uniform [0, 1), [B, COLUMNS], on the CPU."""
     x = images.permute(0, 3, 1, 2).float()
     names = list(OPERATIONS)
     for draw in table.reshape(-1, DRAWS, 4).unbind(1):
@@ -50,7 +52,7 @@ def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Each channel's values mapped so that all are about as frequent, as Pillow does it."""
+    """Each channel's values mapped so that all are about equally frequent, as in Pillow."""
     values = x.flatten(2).long()
     counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
         2, values, torch.ones_like(x.flatten(2))
@@ -67,13 +69,13 @@ def _invert(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _posterize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """The upper bits alone, 4 to 0 of them."""
+    """Only the upper 4 to 0 bits are kept."""
     unit = torch.exp2(8 - (4 - (4 * level).floor()))[:, None, None, None]
     return (x / unit).floor() * unit
 
 
 def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Values from a threshold on are inverted; at level 1 all are."""
+    """Values from a threshold on are inverted; at level 1 all of them."""
     return torch.where(x >= (256 - (256 * level).floor())[:, None, None, None], 255 - x, x)
 
 
@@ -83,51 +85,51 @@ def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _color(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _away(x, _grey(x), level, sign)
+    return _blend(x, _grey(x), level, sign)
 
 
 def _contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _away(x, _grey(x).mean((2, 3), keepdim=True), level, sign)
+    return _blend(x, _grey(x).mean((2, 3), keepdim=True), level, sign)
 
 
 def _brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _away(x, torch.zeros_like(x), level, sign)
+    return _blend(x, torch.zeros_like(x), level, sign)
 
 
 def _sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Away from a 3 x 3 mean in which the centre counts five times; pixels of the edge stay."""
+    """Interpolate with a 3 x 3 mean in which the centre counts five times. Edge pixels stay."""
     kernel = torch.ones(x.shape[1], 1, 3, 3, device=x.device)
     kernel[:, :, 1, 1] = 5
     smooth = x.clone()
     smooth[:, :, 1:-1, 1:-1] = functional.conv2d(x, kernel / 13, groups=x.shape[1]).round()
-    return _away(x, smooth, level, sign)
+    return _blend(x, smooth, level, sign)
 
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """By up to 30 degrees."""
     angle = level * sign * math.radians(30)
-    return _moved(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
+    return _affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
 
 
 def _shear_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _moved(x, one, 0.3 * level * sign, 0 * one, one)
+    return _affine(x, one, 0.3 * level * sign, 0 * one, one)
 
 
 def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _moved(x, one, 0 * one, 0.3 * level * sign, one)
+    return _affine(x, one, 0 * one, 0.3 * level * sign, one)
 
 
 def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """By up to 0.45 of the image."""
     one = torch.ones_like(level)
-    return _moved(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
+    return _affine(x, one, 0 * one, 0 * one, one, dx=0.45 * level * sign)
 
 
 def _translate_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     one = torch.ones_like(level)
-    return _moved(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
+    return _affine(x, one, 0 * one, 0 * one, one, dy=0.45 * level * sign)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -156,16 +158,16 @@ def _grey(x: Tensor) -> Tensor:
     return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
 
 
-def _away(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """From another image to this one and on, or back: by 1 ± 0.9 level."""
+def _blend(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Extrapolate from another image through this one, or interpolate back: factor 1 ± 0.9 level."""
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return factor * x + (1 - factor) * other
 
 
-def _moved(
+def _affine(
     x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, dx: Tensor | None = None, dy: Tensor | None = None
 ) -> Tensor:
-    """Pixel (u, v), from the centre, taken from (a u + b v + dx, c u + d v + dy), bilinear; dx, dy as shares of the image."""
+    """Pixel (u, v) from (a u + b v + dx, c u + d v + dy), bilinear, from the centre; dx, dy in shares."""
     zero = torch.zeros_like(a)
     # The grid reaches from -1 to 1: a share of the image counts twice.
     rows = [

@@ -1,8 +1,7 @@
-"""How a task is learned: method × optimizer × depth × head init, and the numbers around them.
+"""How a task is learned: method, optimizer, depth, head initialisation, and their numbers.
 
-The words that methods are written in, and a recipe as the job process sees it: complete. Who completes one from
-what a person wrote, and refuses what a method does not accept, is `core/recipe`; the types here validate values, and
-their JSON Schemas are what a person's patch is checked against.
+These types validate the values of a complete recipe, as the job process gets it; their JSON Schemas check
+what a person sends. `core/recipe` completes a recipe and refuses what a method does not accept.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from core.learn.augment import Augment
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strength = Annotated[float, Field(ge=0, le=1e36)]
-"""Of a penalty on weights: what float32 holds, also when doubled."""
+"""Strength of a penalty on weights: float32 holds it, also when doubled."""
 Share = Annotated[float, Field(ge=0, le=1)]
 StartingPoint = Literal["update_start", "pretrained"]
-"""The version that the task starts from, or version 0."""
+"""What weights are compared with: the version that the task starts from, or version 0."""
 
 
 class Strict(BaseModel):
-    """Frozen; unknown fields, coerced types and infinities are refused."""
+    """A frozen model that refuses unknown fields, other types and infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def is_head(parameter: str) -> bool:
-    """Whether a parameter of a network, by its name, is a head's; all others make the features."""
+    """Whether a parameter, by its name, belongs to a head. All others compute the features."""
     return parameter.startswith(("head.", "heads."))
 
 
 class OlorRecipe(Strict):
-    """After each step, a share of the way back to the weights that the run started from.
+    """After each step, weights move back towards an anchor by a share of their distance to it.
 
-    The backbone's first layer goes back by `iota1` of its distance, the last by `iota2`, those between by a power
-    law with exponent `gamma`; all by less where the rate is below its peak. `granularity`: layers are blocks, or
-    single tensors as in the authors' code. `anchor`: the version that the task starts from, or version 0.
-    `anchor_old_head_rows`: rows of the head that were there before go back by `iota1` too.
+    The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a power law with
+    exponent `gamma`; all are scaled by the current rate over the peak rate. `granularity`: a layer is a
+    block, or a single tensor as in the authors' code. `anchor`: the version that the task starts from, or
+    version 0. `anchor_old_head_rows`: head rows of earlier classes move back by `iota1` too.
     """
 
     iota1: Share = 0.01
@@ -53,8 +52,8 @@ class OlorRecipe(Strict):
 class OptimizerRecipe(Strict):
     """`lr` is the peak rate; `head_lr` null means the same for the head. `clip` bounds the gradient's norm.
 
-    `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 - dampening) · gradient
-    from v = 0 on. Without momentum there is no dampening either.
+    `momentum` and `dampening` are SGD's (Adam's betas are 0.9, 0.999): v ← momentum · v + (1 - dampening) ·
+    gradient from v = 0 on. Without momentum there is no dampening either.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -75,7 +74,7 @@ class OptimizerRecipe(Strict):
 
 
 class HeadRecipe(Strict):
-    """How rows of new classes start."""
+    """How head rows of new classes start."""
 
     init: Literal["zero", "default"] = "zero"
 
@@ -83,9 +82,10 @@ class HeadRecipe(Strict):
 class Recipe(Strict):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
-    A patch that leaves something open gets the method's advice, and as `depth` the greatest that it accepts.
-    `validation` is the share of the training part that is held back to choose the state to deploy, after each epoch;
-    with `anytime` often from the first step on, with the Anytime Deployment Performance measured beside it.
+    Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the method
+    accepts. `validation` is the share of the training part that is held back to choose the state to deploy,
+    after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
+    Performance.
     """
 
     preset: str | None = None

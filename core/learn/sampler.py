@@ -1,8 +1,9 @@
-"""Which images make which batch: a pure function of seed, task and epoch, so nothing needs saving.
+"""Which images make which batch: a pure function of seed, task and epoch, so nothing needs to be saved.
 
-`shuffled` is a permutation cut into batches. `stratified` gives every class its share of every batch, from one
-endless cycle per class that runs on from epoch to epoch; rare classes repeat within an epoch (Varno et al. 2020,
-arXiv 2007.01388, whose batches hold k examples of each class; shares and rotation for other sizes are ours).
+"shuffled" is a permutation cut into batches. "stratified" gives every class its share of every batch, from an
+endless cycle per class that continues from epoch to epoch; rare classes repeat within an epoch. In Varno et
+al. 2020 (arXiv 2007.01388) batches hold k examples of each class; shares and rotation for other sizes are
+this project's.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from core.learn.augment import epoch_seed
 
 
 def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
-    """Index batches of one epoch: the training rows int64 by their rank in `order`, float [N].
+    """Index batches of one epoch: the training rows int64, ranked by `order` float [N].
 
-    A last batch of one joins the one before it: BatchNorm cannot take a single example.
+    A last batch of one image joins the batch before it: BatchNorm cannot train on a single image.
     """
     ranked = rows[order[rows].argsort(stable=True)]
     parts = list(ranked.split(size))  # type: ignore[no-untyped-call]
@@ -26,18 +27,18 @@ def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
 
 
 def stratified(seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int) -> list[Tensor]:
-    """Index batches of epoch 0, 1, …: `size` M each, ceil(n / M) of them, over the N classes that are present.
+    """Index batches of epoch 0, 1, …: ceil(n / M) batches of `size` M, over the N classes that are present.
 
-    Every batch has floor(M / N) examples of each class and one more of M mod N classes in rotation; with M < N
-    classes the rotation is all there is. rows: int64 [n], the training rows. labels: int64, of all rows.
+    Every batch has floor(M / N) examples of each class. The M mod N further places go to the classes in
+    rotation. rows: int64 [n], the training rows. labels: int64, of all rows.
     """
     labels = labels[rows]
     present, sizes = labels.unique(sorted=True, return_counts=True)  # type: ignore[no-untyped-call]
     members = rows[labels.argsort(stable=True)].split(sizes.tolist())  # type: ignore[no-untyped-call]
     share, extra = divmod(size, len(present))
-    per_epoch = count("stratified", rows.numel(), size)
+    per_epoch = batches_per_epoch("stratified", rows.numel(), size)
     first = epoch * per_epoch
-    # Picks of each class before each batch: its share, and its turns among the extra places.
+    # How often each class was picked before each batch: its share, and its turns in the rotation.
     before = torch.arange(first, first + per_epoch + 1)
     chosen: list[Tensor] = []
     batches: list[Tensor] = []
@@ -51,14 +52,14 @@ def stratified(seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int) -
     return list(torch.cat(chosen)[in_order].split(size))  # type: ignore[no-untyped-call]
 
 
-def count(sampler: str, n: int, size: int) -> int:
-    """Batches per epoch of n training rows."""
+def batches_per_epoch(sampler: str, n: int, size: int) -> int:
+    """Batches in an epoch of n training rows."""
     full = -(-n // size)
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
 def _cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
-    """Entries start … stop - 1 of a class's endless cycle: pass after pass over it, each in an order of its own."""
+    """Entries start … stop - 1 of a class's endless cycle: pass after pass, each in a new order."""
     n = members.numel()
     first, last = start // n, -(-stop // n)
     passes = [torch.zeros(0, dtype=torch.int64)]

@@ -1,8 +1,8 @@
-"""Squared error to scaled one-hot targets: a loss whose second derivative by the outputs is the identity.
+"""Squared error to scaled one-hot targets: a loss whose Hessian by the outputs is the identity.
 
-l(f, y) = 1/2 ‖α · onehot(y) - f‖², summed over the outputs (Shon et al. 2022, section 3.1). It is not a mean over
-outputs: that would weigh classes less the more there are. With it, curvature needs no labels and no sampling of
-predictions, and a linear head has its best rows in closed form.
+l(f, y) = 1/2 ‖α · onehot(y) - f‖², summed over the outputs (Shon et al. 2022, section 3.1). A mean over
+outputs would give each class less weight the more classes there are. Curvature then needs neither labels nor
+sampled predictions, and the best rows of a linear head have a closed form.
 """
 
 from __future__ import annotations
@@ -14,36 +14,39 @@ from torch import Tensor
 from torch.nn import functional
 
 RIDGE = 1e-3
-"""Of the mean squared feature: enough for features that hardly vary or repeat each other."""
+"""In units of the mean squared feature: enough for features that hardly vary or are collinear."""
 
 
 def residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """f - α · onehot(y), [B, C] in at least float32: the loss's gradient by the outputs. y: int64 [B]."""
+    """f - α · onehot(y), [B, C] in at least float32: the gradient of the loss by the outputs.
+
+    y: int64 [B].
+    """
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     return outputs - alpha * functional.one_hot(y, outputs.shape[1])
 
 
 def squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """The loss of every example, [B]."""
+    """The loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
     return 0.5 * residuals(outputs, y, alpha).square().sum(1)
 
 
-def with_one(features: Tensor) -> Tensor:
-    """[B, w] to [B, w + 1]: a column of ones, for the bias."""
+def append_ones(features: Tensor) -> Tensor:
+    """Features [B, w] to [B, w + 1]: a column of ones, for the bias."""
     return torch.cat([features, features.new_ones(features.shape[0], 1)], 1)
 
 
 def ridge_head(batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float) -> tuple[Tensor, Tensor]:
-    """Rows [classes, w] and biases [classes] of the least mean squared error on (features [B, w], y int64 [B]).
+    """Head rows [classes, w] and biases [classes] of least mean squared error on features and labels.
 
-    Weights (not biases) are drawn to zero by `RIDGE` times the mean square of a feature. Solved in float64.
-    Raises ValueError without examples.
+    batches: (features [B, w], y int64 [B]). Ridge regression: the weights, not the biases, are penalised by
+    `RIDGE` times the mean squared feature. Solved in float64. Raises ValueError without examples.
     """
     gram: Tensor | None = None
     cross: Tensor | None = None
     n = 0
     for features, y in batches:
-        z = with_one(features.double())
+        z = append_ones(features.double())
         targets = alpha * functional.one_hot(y, classes).double()
         own, other = z.T @ z, z.T @ targets
         gram = own if gram is None else gram + own

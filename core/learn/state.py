@@ -1,9 +1,9 @@
-"""What a method remembers between steps, tasks and processes, and nothing else.
+"""What a method remembers between steps, tasks and processes.
 
-A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`). Each section holds named tensors,
-JSON values and random generators. Everything a section holds is written to snapshots and versions, so a
-method that keeps its memory here can be killed and rebuilt from bytes at any step. Files are safetensors
-without `__metadata__` (its order is random, which would change digests) plus JSON.
+A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors, JSON values
+and random generators. Snapshots and versions store all of it, so a method that keeps its memory here can be
+killed and rebuilt from bytes at any step. Files are safetensors without `__metadata__` (its order is random
+and would change digests) and JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-TYPES = ("buffer", "curvature", "exemplars", "own")
+from core.protocol.manifest import STATISTICS
+
+TYPES = ("buffer", "curvature", "exemplars", STATISTICS, "projection", "own")
 _GENERATOR = "generator."
 
 
@@ -51,7 +53,7 @@ class Section:
         return out
 
     def load(self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device) -> None:
-        """Replace the content by what `to_tensors` and `json` had."""
+        """Replace the content by tensors as `to_tensors` returns them and JSON values."""
         self.clear()
         self.json.update(json)
         for name, tensor in tensors.items():
@@ -64,7 +66,10 @@ class Section:
 
 
 class State:
-    """All sections of one method. `state["buffer"]` makes an empty section when there is none."""
+    """All sections of one method.
+
+    `state["buffer"]` creates an empty section when there is none; KeyError: unknown type.
+    """
 
     def __init__(self) -> None:
         self._sections: dict[str, Section] = {}
@@ -81,12 +86,12 @@ class State:
                 yield kind, self._sections[kind]
 
     def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
-        """type → tensors, for the types that have any, but for some."""
+        """Type → tensors by name, for the types that have any, except those in `without`."""
         tensors = {kind: section.to_tensors() for kind, section in self.filled() if kind not in without}
         return {kind: named for kind, named in tensors.items() if named}
 
     def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-        """type → JSON values, for the types that have any, but for some."""
+        """Type → JSON values, for the types that have any, except those in `without`."""
         return {kind: dict(s.json) for kind, s in self.filled() if s.json and kind not in without}
 
     def load(
@@ -96,7 +101,7 @@ class State:
         device: torch.device,
         keep: Collection[str] = (),
     ) -> None:
-        """Replace everything but the types to keep. Raises KeyError on an unknown type."""
+        """Replace everything but the types in `keep`. Raises KeyError for an unknown type."""
         self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
         for kind in (*parts, *json):
             self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)

@@ -1,8 +1,8 @@
-"""The network as the task found it, frozen: what distillation compares with.
+"""The teacher of distillation: the network as it was when the task began, frozen.
 
-It is the weights that the task started from, which every attempt at the task is given anew, so nothing of it is
-ever saved. BatchNorm's buffers need no copy of their own: they do not move after the first task, and before it
-there is nothing to distil.
+Its weights are the starting point, which every attempt at the task gets anew, so nothing of it is saved.
+BatchNorm's buffers are shared with the student: they move in the first task only, which has nothing to
+distil.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from core.learn.networks import Network
 
 
 def teacher(ctx: Context) -> Network:
-    """In eval mode, on the run's device; made at its first use in a process.
+    """The teacher in eval mode, on the run's device. Made at its first use in a process.
 
-    It has the shape of the network in training: rows of a head that this task has added (from `known_rows` on)
-    answer nothing meaningful.
+    It has the shape of the student. Its outputs for rows that this task added (from `num_old_rows` on) are
+    meaningless.
     """
-    held: Network | None = ctx.derived.get("teacher")
+    held: Network | None = ctx.cache.get("teacher")
     if held is None:
         held = copy.deepcopy(ctx.network).eval().requires_grad_(False)
         with torch.no_grad():
             for name, old in ctx.weights_at("update_start").items():
                 held.get_parameter(name)[: old.shape[0]].copy_(old)
-        ctx.derived["teacher"] = held
+        ctx.cache["teacher"] = held
     return held
 
 
-def known_rows(ctx: Context, name: str) -> int:
-    """How many rows of a parameter were there before this task; 0 when it is new."""
+def num_old_rows(ctx: Context, name: str) -> int:
+    """How many rows of a parameter existed before this task; 0 for a new parameter."""
     old = ctx.weights_at("update_start").get(name)
     return 0 if old is None else old.shape[0]

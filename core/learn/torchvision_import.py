@@ -1,8 +1,8 @@
-"""torchvision beside a CPU build of torch.
+"""Imports torchvision beside a CPU build of torch.
 
-torchvision's compiled operators may want CUDA libraries; without them its import fails because the schemas of
-two operators are missing, although no classifier uses either. Then the schemas are declared and the import
-repeated. Where the plain import works, nothing else happens. Imported late: it takes seconds.
+torchvision's compiled operators may need CUDA libraries. Without them its import fails, because the schemas
+of two operators are missing that no classifier uses. Then this module declares the schemas and imports again.
+It is imported late, since torchvision takes seconds.
 """
 
 from __future__ import annotations

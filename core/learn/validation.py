@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from core.learn.anytime import MAX_GAP, Accuracy, Curve, is_checkpoint, is_validated
 from core.learn.context import Context
-from core.learn.evaluate import hits
+from core.learn.evaluate import correct_predictions
 from core.learn.method import Method
+from core.protocol.figures import Adp, Checkpoint
+from core.protocol.job_event import BestEvent, JobEvent, MetricEvent
+from core.protocol.snapshot import BestState, ValidationState
 
 LEAST_PER_CLASS = 5
 """Images of the validation part: with fewer, which state is deployed is a coarse choice."""
 FORWARDS_PER_IMAGE = 3
 """What it costs to train on an image, in forward passes: its own, and a backward pass of about two."""
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[JobEvent], None]
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Validation:
         for text in self._remarks():
             self._ctx.warn(text)
         self.after_step(0, 0)
-        if self.total and not self.anytime and self._method.budget() is not None:
+        if self.total and not self.anytime and self._method.max_forecast() is not None:
             self._validate(0, 0)  # what is always affordable
 
     def after_step(self, step: int, epoch: int) -> None:
@@ -99,36 +101,36 @@ class Validation:
 
     def deploy(self) -> None:
         """Put the best state into the network, where anything was validated."""
-        if self.total:
+        if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def adp(self) -> dict[str, Any] | None:
-        """The curve and ADP-mean per task as JSON values; None without `anytime`."""
-        return {"mean": self.curve.mean(), "curve": self.curve.points} if self.anytime else None
+    def adp(self) -> Adp | None:
+        """The curve and ADP-mean per task; None without `anytime`."""
+        return Adp(curve=self.curve.points, mean=dict(self.curve.mean())) if self.anytime else None
 
     def announce(self) -> None:
         """Tell that there is a best state to ask for."""
         if self.anytime and self.best.tensors:
-            self._emit({"event": "best", "step": self.best.step})
+            self._emit(BestEvent(step=self.best.step))
 
     # Snapshots.
 
-    def json(self) -> dict[str, Any]:
+    def state(self) -> ValidationState:
         """What `resume` needs besides the tensors of the best state."""
         best = self.best
-        return {
-            "best": {"correct": best.correct, "step": best.step, "epoch": best.epoch},
-            "curve": self.curve.points,
-        }
+        return ValidationState(
+            best=BestState(correct=best.correct, step=best.step, epoch=best.epoch), curve=self.curve.points
+        )
 
-    def resume(self, json: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def resume(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
         """Go on from what a snapshot holds."""
-        self.best = Best(self.total, **json["best"], tensors=dict(tensors))
-        self.curve = Curve(json["curve"])
+        best = state.best
+        self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
+        self.curve = Curve(state.curve)
 
     def _remarks(self) -> Iterator[str]:
         """What is wrong with the size of the validation part."""
-        recipe, classes = self._ctx.recipe, self._ctx.units.numel()
+        recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:
             return
         if self.total == 0:
@@ -152,7 +154,7 @@ class Validation:
 
     def _validate(self, step: int, epoch: int) -> None:
         ctx, network = self._ctx, self._ctx.network
-        right = hits(
+        right = correct_predictions(
             network, self._images, self._wanted, ctx.head_task, self._method.predict_logits, ctx.inputs
         )
         correct = int(right.sum())
@@ -164,7 +166,7 @@ class Validation:
 
     def _affordable(self) -> bool:
         """Whether the method's forecast of what earlier tasks lose is within the recipe's budget."""
-        budget = self._method.budget()
+        budget = self._method.max_forecast()
         if budget is None or self._ctx.first:
             return True
         predicted = self._method.forecast(self._ctx)
@@ -176,7 +178,7 @@ class Validation:
                 return self._test()
 
         point = self.curve.record(step, self.best.step, self.best.correct / self.total, test)
-        self._metric("adp", step, point["accuracy"].get(str(self._ctx.task)), point)
+        self._metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
     def _deployed(self) -> Iterator[None]:
@@ -189,6 +191,6 @@ class Validation:
         finally:
             network.load_state_dict(present, strict=True)
 
-    def _metric(self, name: str, step: int, value: float | None, data: Any = None) -> None:
-        event = {"event": "metric", "name": name, "step": step, "value": value}
-        self._emit(event if data is None else {**event, "data": data})
+    def _metric(self, name: str, step: int, value: float | None, point: Checkpoint | None = None) -> None:
+        event = MetricEvent(name=name, step=step, value=value)
+        self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

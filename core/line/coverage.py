@@ -6,13 +6,13 @@ version may one day come from two, or have a task taken out.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.tables import Model, Task
 from core.line.standing import DEMANDED, Standing, open_tasks, standing
+from core.protocol.manifest import Manifest
 
 S = Standing
 
@@ -25,12 +25,12 @@ class Lost:
     classes: tuple[str, ...] = ()
 
 
-def taught(manifest: Mapping[str, Any]) -> list[int]:
+def taught(manifest: Manifest) -> list[int]:
     """The tasks that the version of this manifest was taught, in order."""
-    return list(manifest["tasks"])
+    return list(manifest.tasks)
 
 
-def with_task(manifest: Mapping[str, Any], number: int) -> list[int]:
+def with_task(manifest: Manifest, number: int) -> list[int]:
     """What a version is taught that learns task `number` on top of the version of this manifest."""
     before = taught(manifest)
     return before if number in before else [*before, number]

@@ -6,13 +6,10 @@ undefined (such as forgetting after the first task) passes with value None; one 
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from core.line.coverage import Lost
-
-LIMITS = ("max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise")
+from core.protocol.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Metrics:
     """What is measured of a version.
 
     Attributes:
@@ -48,19 +45,15 @@ class Figures:
     predicted_rise: float | None = None
 
 
-def verdict(gate: Mapping[str, Any], figures: Figures, place: Place) -> dict[str, Any]:
-    """Judge a version by the model's gate: `{"passed", "checks": [{name, limit, value, passed}]}`.
-
-    The check `lost_tasks` also names `tasks` and `classes`; its value is the number of tasks. Of `parent_rolled_back`
-    the value is the version's parent, and the limit the version that the line goes on from.
-    """
-    values = {
-        "max_forgetting": figures.forgetting,
-        "min_new_task": figures.new_task,
-        "min_acc": figures.acc,
-        "max_predicted_loss_rise": figures.predicted_rise,
+def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
+    """Judge a version by the limits of a gate."""
+    values: dict[Limit, float | None] = {
+        "max_forgetting": metrics.forgetting,
+        "min_new_task": metrics.new_task,
+        "min_acc": metrics.acc,
+        "max_predicted_loss_rise": metrics.predicted_rise,
     }
-    checks = []
+    checks: list[GateCheck] = []
     for name, value in values.items():
         limit = gate.get(name)
         if limit is None:

@@ -1,31 +1,31 @@
 """The verdict on a version from what is stored: its measurements, its model's gate, and where tasks stand now."""
 
 import math
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from core.db.measurements import ALL_TASKS
 from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
-from core.line.gate import Figures, Place, verdict
+from core.line.gate import Metrics, Place, verdict
 from core.line.row import row_of
 from core.matrix_row import row_figures
+from core.protocol.gate import Verdict
 
 
-def judge(session: Session, model: Model, version: Version) -> dict[str, Any]:
+def judge(session: Session, model: Model, version: Version) -> Verdict:
     """Judge a version by the gate of its job: a change of the model's counts for later tasks."""
     tasks = taught(version.manifest)
     row = row_of(session, model.id, version.number)
     found = row_figures(tasks, row, model.scenario)
     own = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
-    figures = Figures(found.forgetting, own.accuracy if own else None, found.acc, rise)
+    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     limits = model.gate if job is None or job.gate is None else job.gate
     lacks = lost(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
-    return verdict(limits or {}, figures, Place(parent, model.head, lacks, model.allow_lost_classes))
+    return verdict(limits or {}, metrics, Place(parent, model.head, lacks, model.allow_lost_classes))
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:

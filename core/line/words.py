@@ -1,11 +1,11 @@
 """The line in sentences that a person reads: why a version is held, what one lacks, what to send."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from core.db.tables import Model, Task, Version
 from core.line.standing import Standing
+from core.protocol.gate import GateCheck, Verdict
 
 _SHOWN = 5
 """Classes named in a sentence."""
@@ -99,13 +99,13 @@ def passes_now(version: int) -> str:
     return f"Version {version} was held, passes its gate now and is published."
 
 
-def held(version: int, gate: Mapping[str, Any]) -> str:
+def held(version: int, gate: Verdict) -> str:
     """`Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
     reasons = [_reason(check) for check in gate["checks"] if not check["passed"]]
     return f"Version {version} is held by its gate: {'; '.join(reasons)}."
 
 
-def _reason(check: Mapping[str, Any]) -> str:
+def _reason(check: GateCheck) -> str:
     name, limit, value = check["name"], check["limit"], check["value"]
     if name == "lost_tasks":
         classes = check["classes"]

@@ -1,17 +1,19 @@
 """Architectures, checked against the catalogue."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from core.errors import Invalid
 from core.nearest import paths_of
 from core.plain import one_of
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.catalogue import Catalogue
 from core.recipe.schema import FieldError, as_fields, errors_of, sentence
 
-Json = dict[str, Any]
 
-
-def architecture(catalogue: Json, scenario: str, asked: str | Mapping[str, Any], image: Json) -> Json:
+def architecture(
+    catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
+) -> ArchitectureChoice:
     """The complete architecture `{"name": …, its hyper-parameters …}`.
 
     Raises:
@@ -34,7 +36,7 @@ def architecture(catalogue: Json, scenario: str, asked: str | Mapping[str, Any],
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
     if errors:
         raise _invalid(errors, "Unusable architecture")
-    return {"name": name, **hyper}
+    return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
 def _invalid(errors: list[FieldError], what: str) -> Invalid:

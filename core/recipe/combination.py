@@ -1,16 +1,20 @@
 """Which combinations a method accepts: scenario, architecture, optimizer, depth, head, OLOR; and the rule of anytime."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from core.plain import shown
+from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.answers.catalogue import Accepts, ArchitectureEntry, MethodEntry
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
 from core.recipe.schema import FieldError
 
-Json = dict[str, Any]
 _ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
 
 
-def refused(catalogue: Json, scenario: str, recipe: Json, architecture: Json | None) -> Iterator[FieldError]:
+def refused(
+    catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
+) -> Iterator[FieldError]:
     """What excludes a complete recipe whose values are valid.
 
     Args:
@@ -36,7 +40,7 @@ def refused(catalogue: Json, scenario: str, recipe: Json, architecture: Json | N
         yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
 
 
-def _in_scenario(method: Json, name: str, scenario: str) -> Iterator[FieldError]:
+def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[FieldError]:
     if scenario not in method["scenarios"]:
         where = " and ".join(method["scenarios"])
         yield (
@@ -45,7 +49,9 @@ def _in_scenario(method: Json, name: str, scenario: str) -> Iterator[FieldError]
         )
 
 
-def _on_architecture(known: Json, accepts: Json, name: str, architecture: str) -> Iterator[FieldError]:
+def _on_architecture(
+    known: Mapping[str, ArchitectureEntry], accepts: Accepts, name: str, architecture: str
+) -> Iterator[FieldError]:
     families = accepts.get("architectures")
     if families is None:
         return
@@ -54,7 +60,7 @@ def _on_architecture(known: Json, accepts: Json, name: str, architecture: str) -
         yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
 
 
-def _hyper_parameters(accepts: Json, scenario: str, method: Json) -> Iterator[FieldError]:
+def _hyper_parameters(accepts: Accepts, scenario: str, method: Mapping[str, object]) -> Iterator[FieldError]:
     """Those that do not work in the scenario."""
     for hyper in accepts.get("task_only", []):
         if scenario != "task" and method.get(hyper):

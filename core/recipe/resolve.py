@@ -7,29 +7,34 @@ catalogue's schemas or the method's combinations exclude is refused with every w
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from core.errors import InvalidRecipe
 from core.nearest import paths_of
 from core.plain import one_of
+from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
+from core.protocol.document import JsonObject
 from core.recipe.combination import refused
 from core.recipe.merge import merge_recipe
 from core.recipe.schema import FieldError, as_fields, errors_of, sentence
 from core.recipe.weaknesses import weaknesses
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Resolved:
     """A complete recipe, and what a person should know about it."""
 
-    recipe: Json
+    recipe: RecipeOut
     warnings: list[str]
 
 
 def resolve(
-    catalogue: Json, scenario: str, *patches: Mapping[str, Any], architecture: Json | None = None
+    catalogue: Catalogue,
+    scenario: str,
+    *patches: Mapping[str, Any],
+    architecture: ArchitectureChoice | None = None,
 ) -> Resolved:
     """The complete recipe for these patches, later ones over earlier ones.
 
@@ -41,7 +46,7 @@ def resolve(
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
     """
-    patch: Json = {}
+    patch: JsonObject = {}
     for each in patches:
         patch = merge_recipe(patch, each)
     recipe, name, hyper = _complete(catalogue, patch)
@@ -51,24 +56,25 @@ def resolve(
         *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known),
     ]
     errors = [(field, message + _other_methods(catalogue, name, field)) for field, message in errors]
-    errors = errors or list(refused(catalogue, scenario, recipe, architecture))
+    complete = cast(RecipeOut, recipe)  # where no schema finds an error
+    errors = errors or list(refused(catalogue, scenario, complete, architecture))
     if errors:
         raise _wrong(errors)
-    return Resolved(recipe, weaknesses(catalogue, scenario, recipe))
+    return Resolved(complete, weaknesses(catalogue, scenario, complete))
 
 
-def completed(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+def completed(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipeOut:
     """A stored patch as people see it: with its defaults, but not checked again.
 
     A patch that this code version cannot complete (its method is gone) is shown as it is.
     """
     try:
-        return _complete(catalogue, merge_recipe({}, patch))[0]
+        return cast(RecipeOut, _complete(catalogue, merge_recipe({}, patch))[0])
     except InvalidRecipe:
-        return dict(patch)
+        return cast(RecipeOut, dict(patch))
 
 
-def known_paths(catalogue: Json, method: str | None = None) -> list[str]:
+def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
     """The dotted paths of all that a recipe can say, with the hyper-parameters of one method (None: the default)."""
     name = method or catalogue["recipe"]["defaults"]["method"]["name"]
     hyper = paths_of(catalogue["methods"][name]["schema"])
@@ -79,10 +85,10 @@ def known_paths(catalogue: Json, method: str | None = None) -> list[str]:
     ]
 
 
-def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Json]:
+def _complete(catalogue: Catalogue, patch: Mapping[str, Any]) -> tuple[JsonObject, str, JsonObject]:
     """The complete recipe, its method's name and hyper-parameters; names are checked, values are not."""
     defaults = catalogue["recipe"]["defaults"]
-    base: Json = {"method": {"name": defaults["method"]["name"]}}
+    base: JsonObject = {"method": {"name": defaults["method"]["name"]}}
     preset = patch.get("preset")
     if preset is not None:
         presets = catalogue["presets"]
@@ -92,18 +98,18 @@ def _complete(catalogue: Json, patch: Mapping[str, Any]) -> tuple[Json, str, Jso
     wanted = merge_recipe(base, patch)
     name, hyper = _method(catalogue, wanted.pop("method", None))
     wanted = merge_recipe(catalogue["methods"][name].get("advice", {}), wanted)
-    recipe = _filled(defaults, wanted)
+    recipe = _filled(cast(JsonObject, defaults), wanted)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
     if "depth" not in wanted and depths:
         recipe["depth"] = max(depths)
     optimizer = recipe.get("optimizer")
-    if isinstance(optimizer, dict) and isinstance(optimizer.get("olor"), Mapping):
-        optimizer["olor"] = {**catalogue["recipe"]["olor"], **optimizer["olor"]}
+    if isinstance(optimizer, dict) and isinstance(given := optimizer.get("olor"), dict):
+        optimizer["olor"] = {**cast(JsonObject, catalogue["recipe"]["olor"]), **given}
     return recipe, name, hyper
 
 
-def _method(catalogue: Json, method: Any) -> tuple[str, Json]:
+def _method(catalogue: Catalogue, method: Any) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
     name = method.get("name")
@@ -114,9 +120,9 @@ def _method(catalogue: Json, method: Any) -> tuple[str, Json]:
     return name, {**copy.deepcopy(methods[name]["defaults"]), **given}
 
 
-def _filled(defaults: Json, wanted: Json) -> Json:
+def _filled(defaults: JsonObject, wanted: JsonObject) -> JsonObject:
     """`wanted` with what it leaves open, one level into objects (optimizer, head)."""
-    out: Json = {}
+    out: JsonObject = {}
     for key, value in defaults.items():
         given = wanted.get(key)
         if isinstance(value, Mapping) and (given is None or isinstance(given, Mapping)):
@@ -128,13 +134,13 @@ def _filled(defaults: Json, wanted: Json) -> Json:
     return out
 
 
-def _other_methods(catalogue: Json, name: str, field: str) -> str:
+def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
     """Which methods have a hyper-parameter that this one lacks; empty for any other field."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
-    if block != "recipe.method" or hyper in methods[name]["schema"].get("properties", {}):
+    if block != "recipe.method" or hyper in paths_of(methods[name]["schema"]):
         return ""
-    having = [m for m in sorted(methods) if hyper in methods[m]["schema"].get("properties", {})]
+    having = [m for m in sorted(methods) if hyper in paths_of(methods[m]["schema"])]
     return f"; {hyper} belongs to {', '.join(having)}" if having else ""
 
 

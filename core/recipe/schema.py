@@ -10,8 +10,8 @@ from jsonschema.validators import extend
 from core.nearest import unknown_field
 from core.plain import found as found_text
 from core.plain import kind, must_be, must_be_one_of
+from core.protocol.document import JsonObject
 
-Json = dict[str, Any]
 FieldError = tuple[str, str]
 """A dotted path, and what is wrong there."""
 MAX_ERRORS = 20
@@ -35,7 +35,7 @@ _Validator = extend(
 )
 
 
-def errors_of(schema: Json, value: Any, root: str, known: Sequence[str]) -> Iterable[FieldError]:
+def errors_of(schema: JsonObject, value: Any, root: str, known: Sequence[str]) -> Iterable[FieldError]:
     """What is wrong with a value; paths begin with `root`.
 
     Args:
@@ -53,7 +53,7 @@ def errors_of(schema: Json, value: Any, root: str, known: Sequence[str]) -> Iter
                 yield path, _message(error)
 
 
-def as_fields(errors: Sequence[FieldError]) -> list[Json]:
+def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     """The `errors` of an answer: the first `MAX_ERRORS`."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 

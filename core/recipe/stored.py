@@ -5,25 +5,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import InvalidRecipe
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import known_paths
 
-Json = dict[str, Any]
 MAX_RECIPE_BYTES = 64 << 10
 """Of a patch as it is sent, in UTF-8; what is stored of it is less."""
 
 
-def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Json:
+def stored(patch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> RecipePatch:
     """What a model keeps: `patch` over its recipe `before`, without nulls, which say nothing and may have any name.
 
     Raises:
         InvalidRecipe: the patch is larger than a recipe may be.
     """
     _check_size(patch)
-    return merge_recipe(merge_recipe({}, before or {}), patch)
+    return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
-def stored_override(catalogue: Json, patch: Mapping[str, Any]) -> Json:
+def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
     """What a job keeps of the patch over its model's recipe: also nulls, which reset, of names that there are.
 
     Raises:
@@ -36,7 +37,7 @@ def stored_override(catalogue: Json, patch: Mapping[str, Any]) -> Json:
     return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
 
 
-def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> Json:
+def _without_unknown_nulls(patch: Mapping[str, Any], known: set[str]) -> RecipePatch:
     return {
         key: _without_unknown_nulls(value, known) if isinstance(value, Mapping) else value
         for key, value in patch.items()

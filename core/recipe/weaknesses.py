@@ -5,9 +5,8 @@ that says why. Methods name their own weaknesses; here are those of what compose
 scenario the head is what forgets, so a modifier helps there only beside a method that protects it.
 """
 
-from typing import Any
-
-Json = dict[str, Any]
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
 
 _FAST = {
     "class": "from the second task on only the rows of new classes start at zero (new-rows-zero)",
@@ -15,7 +14,7 @@ _FAST = {
 }
 
 
-def weaknesses(catalogue: Json, scenario: str, recipe: Json) -> list[str]:
+def weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
     """Warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]

@@ -1,7 +1,7 @@
 """What may be started: a network's parameters, and an estimate of the memory that a job takes, before there is a job.
 
 The estimate is a sum of three: copies of the weights, activations, and the rest. It is made to lie above what a job
-takes (measured: 1.2 to 2.7 times, `docs/limits.md`), since the other error ends jobs at their bound.
+takes (measured: 1.2 to 2.7 times, `docs/reference/limits.md`), since the other error ends jobs at their bound.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import Model, Task
 from core.errors import JobTooLarge
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.catalogue import Footprint, MethodEntry
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
 from core.requests.network_size import Size, size_of
 from core.settings import Settings
 
-Json = Mapping[str, Any]
 FLOAT_BYTES = 4
 EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
 """Images of one pass without gradients, and their pixels, as `core.learn.evaluate` has them."""
@@ -27,6 +30,15 @@ FIXED_BYTES = 640 << 20
 MOST_EARLIER = 20
 """Earlier tasks for each of which a method keeps more; the oldest share."""
 _KEPT_IMAGES = ("buffer", "exemplars")
+_UNSAID: Footprint = {
+    "copies": 7.0,
+    "copies_with": {},
+    "examples": 0.0,
+    "growing": 0.0,
+    "batches": 1.0,
+    "images": 0,
+}
+"""Of a method that does not say what it holds."""
 _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
@@ -53,14 +65,19 @@ class Admission:
         """Those of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
-    def check_network(self, architecture: Json, image: Json) -> None:
+    def check_network(self, architecture: ArchitectureChoice, image: ImageOut) -> None:
         """Raises JobTooLarge for a network with more parameters than one may have."""
         size = size_of(architecture, image)
         if size is not None:
             self._check_parameters(architecture, size.parameters)
 
     def check_job(
-        self, catalogue: Json, architecture: Json, image: Json, recipe: Json, work: Work = FIRST
+        self,
+        catalogue: Catalogue,
+        architecture: ArchitectureChoice,
+        image: ImageOut,
+        recipe: RecipeOut,
+        work: Work = FIRST,
     ) -> None:
         """Raises JobTooLarge, with the arithmetic, for a job that would take more than one may.
 
@@ -82,7 +99,7 @@ class Admission:
                 extra={"needed": estimate.bytes, "limit": self.job_bytes},
             )
 
-    def _check_parameters(self, architecture: Json, parameters: int) -> None:
+    def _check_parameters(self, architecture: ArchitectureChoice, parameters: int) -> None:
         if self.max_parameters and parameters > self.max_parameters:
             raise JobTooLarge(
                 f"The network {architecture['name']} would have {parameters:,} parameters; one may have "
@@ -129,37 +146,38 @@ class Estimate:
         )
 
 
-def estimated(entry: Json, size: Size, image: Json, recipe: Json, work: Work) -> Estimate:
+def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut, work: Work) -> Estimate:
     """The memory of a job.
 
     Args:
         entry: the catalogue's, of the method; its `footprint` says what it holds.
         recipe: resolved.
     """
-    method, footprint = recipe["method"], entry.get("footprint") or {}
-    copies = float(footprint.get("copies", 7.0))
-    for hyper, by_value in (footprint.get("copies_with") or {}).items():
-        copies = float(by_value.get(method.get(hyper), copies))
+    method, footprint = recipe["method"], entry.get("footprint", _UNSAID)
+    hypers: Mapping[str, Any] = method
+    copies = footprint.get("copies", _UNSAID["copies"])
+    for hyper, by_value in footprint.get("copies_with", {}).items():
+        copies = by_value.get(str(hypers.get(hyper)), copies)
     earlier = min(work.tasks - 1, MOST_EARLIER)
-    copies += float(footprint.get("growing", 0.0)) * earlier
+    copies += footprint.get("growing", 0.0) * earlier
     if size.shared:
-        copies += float(footprint.get("examples", 0.0))
+        copies += footprint.get("examples", 0.0)
     optimizer = recipe.get("optimizer") or {}
     head_alone = recipe.get("depth") == 1
     if head_alone:
         copies -= 1  # no gradients
     elif optimizer.get("momentum", 0.9) or optimizer.get("name", "sgd") != "sgd":
         copies += _MOMENTS.get(optimizer.get("name", "sgd"), 2)
-    training = float(footprint.get("batches", 1.0)) * recipe.get("batch_size", 32)
-    images = max(int(training), int(footprint.get("images", 0)))
+    training = footprint.get("batches", 1.0) * recipe.get("batch_size", 32)
+    images = max(int(training), footprint.get("images", 0))
     passing = PASSING * size.widest
     activations = passing if head_alone else size.activations + passing
     measured = max(1, min(EVAL_IMAGES, EVAL_PIXELS // int(image["size"]) ** 2))
     if images * activations < measured * passing:
         images, activations = measured, passing
-    kept = max((min(int(method.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
-    if "memory" in method:
-        kept = min(int(method["memory"] or 0) * work.tasks, work.images)
+    kept = max((min(int(hypers.get(name) or 0), work.images) for name in _KEPT_IMAGES), default=0)
+    if "memory" in hypers:
+        kept = min(int(hypers["memory"] or 0) * work.tasks, work.images)
     pixels = int(image["channels"]) * int(image["size"]) ** 2
     return Estimate(method["name"], size.parameters, copies, images, activations, 2 * kept * pixels)
 

@@ -7,7 +7,6 @@ rollback goes back to the previous target whose gate passed, and a second one go
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -19,13 +18,15 @@ from core.ids import is_name
 from core.line import line, words
 from core.line.coverage import taught
 from core.line.line import PRODUCTION, Mover
+from core.protocol.answers.alias import AliasHistory, AliasMoveOut, AliasOut
+from core.protocol.answers.audit import AuditData
+from core.protocol.error import AliasState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
-from core.requests.pages import page
+from core.requests.pages import Page, page
 from core.requests.times import rfc3339
 from core.requests.versions import LATEST
 
-Json = dict[str, Any]
 MAX_ALIASES = 1000
 _TARGETS = 20
 """Targets that a refusal names."""
@@ -34,7 +35,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 def set_alias(
     db: Database, actor: Actor, model: str, alias: str, *, version: int, reason: str | None
-) -> tuple[Json, str | None]:
+) -> tuple[AliasOut, str | None]:
     """Point an alias at a version; made when new. The same target again changes nothing.
 
     Returns:
@@ -58,7 +59,7 @@ def set_alias(
         if alias == PRODUCTION:
             return _set_production(session, db, actor, row, target, reason)
         if current is not None and current.version == version:
-            return _show(current), None
+            return _to_json(current), None
         if current is None:
             count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
             if count >= MAX_ALIASES:
@@ -67,12 +68,12 @@ def set_alias(
         moved = line.point(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
         _record(session, db, actor, row, moved, previous, mover)
-        return _show(moved), None
+        return _to_json(moved), None
 
 
 def rollback(
     db: Database, actor: Actor, model: str, alias: str, *, version: int | None = None, reason: str | None
-) -> tuple[Json, str | None]:
+) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier target: the one named, else the previous one whose gate passed.
 
     Production stays there until it is moved or told to follow.
@@ -102,10 +103,10 @@ def rollback(
         before = current.version
         moved = line.point(session, row, alias, target.number, db.now(session), mover)
         _record(session, db, actor, row, moved, before, mover)
-        return _show(moved), None
+        return _to_json(moved), None
 
 
-def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[Json, str | None]:
+def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut, str | None]:
     """Let `production` move to the newest version of the line, and follow it from now on. Again: nothing changes.
 
     Raises:
@@ -124,12 +125,12 @@ def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[Json, st
             line.follow(session, row, mover, db.now(session))
             _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), before, mover)
         moved = session.get_one(Alias, (row.id, PRODUCTION))
-        return _show_production(session, row, moved, []), line.waiting_job(session, row)
+        return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
 
 
 def history(
     db: Database, actor: Actor, model: str, alias: str, *, limit: int, cursor: str | None
-) -> dict[str, Any]:
+) -> AliasHistory:
     """A page of an alias's moves, oldest first.
 
     Raises:
@@ -140,7 +141,8 @@ def history(
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        return page(session, query, AliasMove.id, limit, cursor, lambda entry: _show_move(entry[0]))
+        found: Page[AliasMove] = page(session, query, AliasMove.id, limit, cursor)
+        return {"items": [_move_to_json(move) for move in found.rows], "next_cursor": found.next_cursor}
 
 
 def earlier_targets(moves: list[AliasMove]) -> list[int]:
@@ -163,7 +165,7 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
 
 def _set_production(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
-) -> tuple[Json, str | None]:
+) -> tuple[AliasOut, str | None]:
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
@@ -172,7 +174,7 @@ def _set_production(
             fields=[{"field": "reason", "message": "needed for a held version"}],
         )
     if target.number == current.version and (model.production_follows or target.number != model.head):
-        return _show_production(session, model, current, []), None
+        return _production_to_json(session, model, current, []), None
     if target.number != current.version:
         _require_answering(session, model, current, target)
     return _move_production(session, db, actor, model, target, Mover("set", actor.key_id, reason))
@@ -180,15 +182,15 @@ def _set_production(
 
 def _move_production(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
-) -> tuple[Json, str | None]:
+) -> tuple[AliasOut, str | None]:
     current = session.get_one(Alias, (model.id, PRODUCTION))
     before, now = current.version, db.now(session)
     gone = line.promote(session, model, target, mover, now)
     _record(session, db, actor, model, current, before, mover, lost_tasks=[task.number for task in gone])
-    answer = _show_production(session, model, current, gone)
+    answer = _production_to_json(session, model, current, gone)
     passed = line.judge_again(session, model, now)
     if passed:  # what held it is settled by this move
-        answer = _show_production(session, model, current, gone)
+        answer = _production_to_json(session, model, current, gone)
         answer["warnings"] += [words.passes_now(number) for number in passed]
     return answer, line.waiting_job(session, model)
 
@@ -251,7 +253,7 @@ def _no_target(session: Session, model: Model, current: Alias, why: str) -> Wron
     if targets:
         named = words.listed([str(number) for number in targets], _TARGETS, "or")
         can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
-    state = {"alias": current.name, "version": current.version}
+    state: AliasState = {"alias": current.name, "version": current.version}
     return WrongState(f"{why}{can}", extra={"state": state, "targets": targets})
 
 
@@ -274,13 +276,21 @@ def _record(
     alias: Alias,
     previous: int | None,
     mover: Mover,
-    **more: Any,
+    *,
+    lost_tasks: list[int] | None = None,
 ) -> None:
-    data = {"alias": alias.name, "version": alias.version, "previous": previous, "reason": mover.reason}
-    record(session, actor, f"alias.{mover.cause}", model.id, data | more, now=db.now(session))
+    data: AuditData = {
+        "alias": alias.name,
+        "version": alias.version,
+        "previous": previous,
+        "reason": mover.reason,
+    }
+    if lost_tasks is not None:
+        data["lost_tasks"] = lost_tasks
+    record(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session))
 
 
-def _show_production(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> Json:
+def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:
     """Production, and what its move has cost, with what brings it back."""
     kept: set[str] = set()
     if gone and model.scenario != "task":
@@ -292,7 +302,7 @@ def _show_production(session: Session, model: Model, alias: Alias, gone: Collect
     if not model.production_follows:
         warnings.append(words.pinned(model, alias.version))
     return {
-        **_show(alias),
+        **_to_json(alias),
         "follows": model.production_follows,
         "line_head": model.head,
         "lost_tasks": [
@@ -311,7 +321,7 @@ def _show_production(session: Session, model: Model, alias: Alias, gone: Collect
     }
 
 
-def _show(alias: Alias) -> Json:
+def _to_json(alias: Alias) -> AliasOut:
     return {
         "name": alias.name,
         "version": alias.version,
@@ -323,7 +333,7 @@ def _show(alias: Alias) -> Json:
     }
 
 
-def _show_move(move: AliasMove) -> Json:
+def _move_to_json(move: AliasMove) -> AliasMoveOut:
     return {
         "id": move.id,
         "version": move.version,

@@ -8,10 +8,9 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from core.db.session import Database
 from core.db.states import State
@@ -20,9 +19,12 @@ from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.ids import is_id
+from core.protocol.catalogue import Catalogue
+from core.protocol.manifest import Manifest
+from core.protocol.snapshot import StoredAnytime
 from core.requests.actor import Actor
 from core.requests.jobs import missing
-from core.requests.versions import answering_types
+from core.requests.versions import inference_part_types
 from core.store import Store
 from core.store.blobs import Damaged, require_digest, verified
 
@@ -65,7 +67,7 @@ class AnytimeFile:
 
 
 def anytime_file(
-    db: Database, store: Store, catalogue: Mapping[str, Any], actor: Actor, job_id: str, spool: Path
+    db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
     """The download of a job's best validated state, made when it is not stored.
 
@@ -79,15 +81,15 @@ def anytime_file(
         Unavailable: a better state has taken its place a moment ago.
     """
     model, state = _state(db, actor, job_id)
-    filename = f"{model}-{job_id}-step-{state['step']}.zip"
-    found = _stored(store, state["key"], filename)
+    filename = f"{model}-{job_id}-step-{state.step}.zip"
+    found = _stored(store, state.key, filename)
     if found is None:
         with _building:
-            found = _stored(store, state["key"], filename) or _build(store, catalogue, state, filename, spool)
+            found = _stored(store, state.key, filename) or _build(store, catalogue, state, filename, spool)
     return found
 
 
-def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, dict[str, Any]]:
+def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
     """The model's name and the registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -131,25 +133,23 @@ def _stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
 
 
 def _build(
-    store: Store, catalogue: Mapping[str, Any], state: dict[str, Any], filename: str, spool: Path
+    store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
 ) -> AnytimeFile:
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
         _fetch(store, state, _MANIFEST, copy)
-        manifest = json.loads(copy.read_text())
-        for part in manifest["parts"]:
-            if part["type"] in answering_types(manifest):
-                name = f"{part['name']}.safetensors"
-                parts.append(
-                    PartFile(part["name"], spool / f"{stem}-{part['name']}", state["files"][name][0])
-                )
+        manifest = Manifest.from_json(json.loads(copy.read_text()))
+        for part in manifest.parts:
+            if part.type in inference_part_types(manifest):
+                name = f"{part.name}.safetensors"
+                parts.append(PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0]))
                 _fetch(store, state, name, parts[-1].path)
         SafetensorsZip().write(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        key, size = f"{state['key']}{sha256}.zip", target.stat().st_size
+        key, size = f"{state.key}{sha256}.zip", target.stat().st_size
         store.put_file(key, target, move=True)
     finally:
         for path in (target, copy, *(part.path for part in parts)):
@@ -157,9 +157,9 @@ def _build(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _fetch(store: Store, state: dict[str, Any], name: str, target: Path) -> None:
+def _fetch(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
     """Copy a file of the state. Raises StoreCorrupt when it is damaged."""
-    key, (sha256, _) = state["key"] + name, state["files"][name]
+    key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
         for chunk in verified(_read(store, key), key, sha256):
             file.write(chunk)

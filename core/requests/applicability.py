@@ -9,7 +9,6 @@ may move before the job runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -18,8 +17,9 @@ from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Part
 from core.errors import InvalidRecipe
 from core.line import line
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
 
-Json = dict[str, Any]
 _PLAIN = "plain"
 _MEMORY = {
     "buffer": "the replay buffer",
@@ -39,12 +39,12 @@ class _Start:
 
     name: str
     instead: str | None
-    method: Mapping[str, Any]
+    method: Mapping[str, object]
     family: str
     memory: frozenset[str]
 
 
-def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Json) -> list[str]:
+def check_next_task(session: Session, catalogue: Catalogue, model: Model, recipe: RecipeOut) -> list[str]:
     """Warnings about learning the model's next task with this resolved recipe.
 
     Raises:
@@ -54,6 +54,7 @@ def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Jso
     if start is None:
         return []
     method = recipe["method"]
+    hyper: Mapping[str, object] = method
     entry = catalogue["methods"][method["name"]]
     family = entry.get("family", _PLAIN)
     if family != start.family:
@@ -69,7 +70,7 @@ def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Jso
             f"{f'{start.instead}, ' if start.instead else ''}or start a new model",
         )
     for name in entry.get("structure", []):
-        if name in start.method and start.method[name] != method[name]:
+        if name in start.method and start.method[name] != hyper[name]:
             was = start.method[name]
             raise _refused(
                 f"recipe.method.{name}", f"is {was} in {start.name}, and shapes the network: leave it"
@@ -77,7 +78,7 @@ def check_next_task(session: Session, catalogue: Json, model: Model, recipe: Jso
     return _handover(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
+def _start(session: Session, catalogue: Catalogue, model: Model) -> _Start | None:
     """What the next task starts from, or None: version 0, with nothing to keep."""
     last = session.scalars(
         select(Job)
@@ -91,19 +92,27 @@ def _start(session: Session, catalogue: Json, model: Model) -> _Start | None:
     ).one_or_none()
     if last is not None:
         method = last.recipe["method"]
-        entry = catalogue["methods"].get(method["name"], {})
-        memory = frozenset(entry.get("takes", []))  # what it keeps is not known before it has run
-        name, family = f"the result of task {last.task_number}", entry.get("family", _PLAIN)
+        entry = catalogue["methods"].get(method["name"])
+        memory = frozenset(
+            entry.get("takes", []) if entry else ()
+        )  # what it keeps is not known before it has run
+        name, family = (
+            f"the result of task {last.task_number}",
+            entry.get("family", _PLAIN) if entry else _PLAIN,
+        )
         return _Start(name, f"cancel job {last.id}", method, family, memory)
     version = line.head_of(session, model)
     if version.number == 0:
         return None
-    network = version.manifest.get("network") or {}
+    network = version.manifest.network
     kept = select(Part.type).where(Part.version_id == version.id, Part.deleted_at.is_(None))
     types = set(session.scalars(kept))
-    method = (version.manifest.get("recipe") or {}).get("method") or {}
+    recipe = version.manifest.recipe
+    made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
     memory = frozenset(types & _MEMORY.keys())
-    return _Start(f"version {version.number}", None, method, network.get("family", _PLAIN), memory)
+    return _Start(
+        f"version {version.number}", None, made_by, _PLAIN if network is None else network.family, memory
+    )
 
 
 def _handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.db import archives
 from core.db.session import Database
 from core.errors import PerennialError
-from core.kill_points import reached
+from core.failpoints import hit
 from core.store import Store
 
 
@@ -20,7 +20,7 @@ def kept(db: Database, store: Store, key: str, path: Path) -> Iterator[None]:
     A commit whose answer was lost may have happened after all: where the block fails, only what nothing names goes.
     """
     store.put_file(key, path, move=True)
-    reached("submit-stored")
+    hit("submit-stored")
     try:
         yield
     except (SQLAlchemyError, PerennialError):

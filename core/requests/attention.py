@@ -1,7 +1,6 @@
 """What in a model waits for a person, and the requests that settle it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session, aliased, defer
@@ -11,16 +10,16 @@ from core.db.tables import Job, Model, Task, Version
 from core.line import words
 from core.line.line import PRODUCTION
 from core.line.standing import Standing
+from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
 from core.requests.times import rfc3339
 
-Json = dict[str, Any]
 S = Standing
 MOST = 50
 """Entries shown of one model: those that stop its line first, then by number of the task."""
 _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
-def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Json]]:
+def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
     """Model id → its entries, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     found = _tasks(session, list(by_id))
@@ -28,7 +27,7 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Json]
         return {}
     versions, jobs = _versions(session, found), _jobs(session, found)
     answering = _answering(session, found)
-    shown: dict[str, list[Json]] = {}
+    shown: dict[str, list[AttentionOut]] = {}
     for task in found:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         version = versions.get(key)
@@ -90,7 +89,9 @@ def _of_task() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _entry(model: Model, task: Task, version: Version | None, job: Job | None, answering: int | None) -> Json:
+def _entry(
+    model: Model, task: Task, version: Version | None, job: Job | None, answering: int | None
+) -> AttentionOut:
     kind = S(str(task.standing))
     detail, actions = {
         S.HELD: _held,
@@ -111,10 +112,10 @@ def _entry(model: Model, task: Task, version: Version | None, job: Job | None, a
 
 def _held(
     model: Model, task: Task, version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[Json]]:
+) -> tuple[str, list[ActionOut]]:
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = f"{words.held(version.number, version.gate)} {words.stopped(model, task, version)}"
-    promote = {"version": version.number, "reason": "…"}
+    promote: ActionBody = {"version": version.number, "reason": "…"}
     actions = [
         _action(
             f"Put version {version.number} in production all the same",
@@ -132,17 +133,17 @@ def _held(
 
 def _rolled_back(
     model: Model, task: Task, _version: Version | None, _job: Job | None, answering: int | None
-) -> tuple[str, list[Json]]:
+) -> tuple[str, list[ActionOut]]:
     until = words.until(model, task)
     detail = (
         f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next batch starts, "
         f"was not taught it, and {words.demanded(model)}. {until[0].upper()}{until[1:]}."
     )
-    actions = []
+    actions: list[ActionOut] = []
     if words.can_relearn(task):
         actions.append(_action(f"Learn task {task.number} again", _path(model, task, "relearn"), {}))
     if answering is not None:
-        body = {"version": answering, "reason": "…"}
+        body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"))
     return detail, [*actions, _discard(model, task)]
@@ -150,9 +151,9 @@ def _rolled_back(
 
 def _rejected(
     model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[Json]]:
+) -> tuple[str, list[ActionOut]]:
     detail = f"The batch of {words.called(task)} was rejected and nothing was learned from it: {_why(job)}"
-    upload = {
+    upload: ActionOut = {
         "title": "Upload a mended batch as a new task",
         "method": "POST",
         "path": f"/v1/models/{model.id}/tasks",
@@ -164,7 +165,7 @@ def _rejected(
 
 def _failed(
     model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[Json]]:
+) -> tuple[str, list[ActionOut]]:
     assert job is not None, "a failed task has a job"
     detail = (
         f"The job of {words.called(task)} failed and nothing was learned from it: {_why(job)}{_line(task)}"
@@ -178,17 +179,17 @@ def _line(task: Task) -> str:
 
 
 def _why(job: Job | None) -> str:
-    error: Mapping[str, Any] = (job.error if job is not None else None) or {}
-    text = str(error.get("detail", "")).strip() or "nothing more is known"
+    error = None if job is None else job.error
+    text = (error["detail"].strip() if error else "") or "nothing more is known"
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _retry(task: Task, job: Job) -> Json:
+def _retry(task: Task, job: Job) -> ActionOut:
     title = f"Learn task {task.number} again, perhaps with another recipe"
     return _action(title, f"/v1/jobs/{job.id}/retry", {})
 
 
-def _discard(model: Model, task: Task) -> Json:
+def _discard(model: Model, task: Task) -> ActionOut:
     return _action(f"Discard task {task.number}", _path(model, task, "discard"), {"reason": "…"})
 
 
@@ -196,5 +197,5 @@ def _path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def _action(title: str, path: str, body: Json, *, method: str = "POST") -> Json:
+def _action(title: str, path: str, body: ActionBody, *, method: str = "POST") -> ActionOut:
     return {"title": title, "method": method, "path": path, "body": body}

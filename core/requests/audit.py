@@ -1,24 +1,22 @@
 """The audit trail: one row for every change that somebody asked for, in the same transaction."""
 
 import json
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Audit
+from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
 from core.requests.actor import Actor
-from core.requests.pages import page
+from core.requests.pages import Page, page
 from core.requests.times import rfc3339
 
 MAX_DATA_BYTES = 16 << 10
 """Of what a row keeps of a change, in UTF-8: of more, only the fields' names and the size."""
 
 
-def record(
-    session: Session, actor: Actor, action: str, object: str, data: dict[str, Any], *, now: float
-) -> None:
+def record(session: Session, actor: Actor, action: str, object: str, data: AuditData, *, now: float) -> None:
     """Add a row to the caller's transaction.
 
     Args:
@@ -35,14 +33,15 @@ def record(
     )
 
 
-def list_audit(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> dict[str, Any]:
+def list_audit(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> AuditPage:
     """A page of the trail, oldest first, of all owners the caller sees."""
     with db.read() as session:
         query = select(Audit).where(actor.filter(Audit.owner_id))
-        return page(session, query, Audit.id, limit, cursor, lambda row: _show(row[0]))
+        found: Page[Audit] = page(session, query, Audit.id, limit, cursor)
+        return {"items": [_to_json(row) for row in found.rows], "next_cursor": found.next_cursor}
 
 
-def _show(row: Audit) -> dict[str, Any]:
+def _to_json(row: Audit) -> AuditOut:
     return {
         "id": row.id,
         "at": rfc3339(row.at),

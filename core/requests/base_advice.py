@@ -9,12 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 from urllib.parse import urlencode
 
 from core.errors import BaseInvalid
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.base import UploadedFor
+from core.protocol.error import FittingBase
 
-Json = dict[str, Any]
 Shapes = Mapping[str, Sequence[int]]
 
 SMALL_IMAGE = 64
@@ -38,8 +40,8 @@ class Advice:
     field: what has to be said, such as `architecture.stem`; why: a sentence.
     """
 
-    architecture: Json
-    image: Json
+    architecture: ArchitectureChoice
+    image: ImageOut
     field: str
     why: str
     otherwise: str = ""
@@ -51,14 +53,20 @@ class Advice:
             f"model with {body(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
-        value = json.dumps({"architecture": self.architecture, "image": self.image}[head][key])
+        chosen: Mapping[str, object] = self.architecture if head == "architecture" else self.image
+        value = json.dumps(chosen[key])
         named = [{"field": self.field, "message": f"{value} fits the file"}, *fields]
-        fits: Json = {"architecture": self.architecture, "image": self.image}
-        fits["query"] = query(self.architecture, self.image)
+        fits: FittingBase = {
+            "architecture": self.architecture,
+            "image": self.image,
+            "query": query(self.architecture, self.image),
+        }
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def advice(architecture: Json, image: Json, family: str, found: Shapes, expected: Shapes) -> Advice | None:
+def advice(
+    architecture: ArchitectureChoice, image: ImageOut, family: str, found: Shapes, expected: Shapes
+) -> Advice | None:
     """What the file fits, where it differs from what was expected in its stem or patches alone; else None.
 
     Args:
@@ -75,19 +83,19 @@ def advice(architecture: Json, image: Json, family: str, found: Shapes, expected
     return None
 
 
-def query(architecture: Json, image: Json) -> str:
+def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """The query of `POST /v1/bases` for an architecture and image: by its name alone where nothing else is said."""
     said = {key: value for key, value in architecture.items() if value not in ("auto", None)}
     text = str(said["name"]) if set(said) == {"name"} else json.dumps(said, separators=(",", ":"))
     return urlencode({"architecture": text, "image_size": image["size"], "channels": image["channels"]})
 
 
-def body(architecture: Json, image: Json) -> str:
+def body(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """The fields of `POST /v1/models` for an architecture and image, as JSON."""
     return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(image)}'
 
 
-def words(architecture: Json, image: Json) -> str:
+def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """An architecture and image in plain words."""
     said = [f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"]
     hyper = f" ({', '.join(said)})" if said else ""
@@ -97,14 +105,14 @@ def words(architecture: Json, image: Json) -> str:
     )
 
 
-def other_model(base: Json, architecture: Json, image: Json) -> str:
+def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Why a model cannot start from a base of another architecture or image, and what to send.
 
     Args:
         base: the base's architecture with its `image`.
         architecture, image: the model's.
     """
-    own = {key: value for key, value in base.items() if key != "image"}
+    own = architecture_of(base)
     return (
         f"The base was uploaded for {words(own, base['image'])}; the model has {words(architecture, image)}. "
         f"Create the model with {body(own, base['image'])}, or upload a file that fits the model to "
@@ -112,7 +120,12 @@ def other_model(base: Json, architecture: Json, image: Json) -> str:
     )
 
 
-def refuse_pickle(path: Path, architecture: Json, family: str) -> None:
+def architecture_of(base: UploadedFor) -> ArchitectureChoice:
+    """What a base was uploaded for, without the images."""
+    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key != "image"})
+
+
+def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> None:
     """Raises BaseInvalid with what to do about a file of PyTorch's own format, or another archive."""
     with path.open("rb") as file:
         start = file.read(4096)
@@ -130,11 +143,17 @@ def refuse_pickle(path: Path, architecture: Json, family: str) -> None:
         raise BaseInvalid("This is a zip archive; a base is a safetensors file.")
 
 
+def _with(architecture: ArchitectureChoice, **hyper: str | int) -> ArchitectureChoice:
+    return cast(ArchitectureChoice, {**architecture, **hyper})
+
+
 def _channels(count: int) -> str:
     return "1 channel" if count == 1 else f"{count} channels"
 
 
-def _stem(kind: str, architecture: Json, image: Json, found: Shapes, expected: Shapes) -> Advice | None:
+def _stem(
+    kind: str, architecture: ArchitectureChoice, image: ImageOut, found: Shapes, expected: Shapes
+) -> Advice | None:
     name, stems = _STEMS[kind]
     shape, wanted = found[name], expected[name]
     if len(shape) != 4 or shape[0] != wanted[0] or shape[2] != shape[3] or shape[1] not in (1, 3):
@@ -150,10 +169,10 @@ def _stem(kind: str, architecture: Json, image: Json, found: Shapes, expected: S
         f"The file has the {shape[2]}×{shape[2]} stem ({name}) of images {'above' if large else 'up to'} "
         f"{SMALL_IMAGE} pixels; images of {size} pixels were asked for with a {wanted[2]}×{wanted[2]} one."
     )
-    own = {**architecture, "stem": stem}
-    larger = {"size": LARGE_IMAGE, "channels": channels}
+    own = _with(architecture, stem=stem)
+    larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
     if large and size <= SMALL_IMAGE:
-        by_size = {**architecture, "stem": "auto"}
+        by_size = _with(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
@@ -164,7 +183,7 @@ def _stem(kind: str, architecture: Json, image: Json, found: Shapes, expected: S
     return Advice(own, {**image, "channels": channels}, "architecture.stem", why)
 
 
-def _patch(architecture: Json, image: Json, found: Shapes) -> Advice | None:
+def _patch(architecture: ArchitectureChoice, image: ImageOut, found: Shapes) -> Advice | None:
     shape, positions = found[_PATCHES], found[_POSITIONS]
     if len(shape) != 4 or shape[2] != shape[3] or shape[1] not in (1, 3) or len(positions) != 3:
         return None
@@ -177,5 +196,5 @@ def _patch(architecture: Json, image: Json, found: Shapes) -> Advice | None:
         f"The file has patches of {patch}×{patch} pixels ({_PATCHES}) and {side}×{side} positions for them "
         f"({_POSITIONS}): images of {side * patch} pixels. Other patches, or images of another size, were asked for."
     )
-    fitting = {"size": size, "channels": channels}
-    return Advice({**architecture, "patch": patch}, fitting, "architecture.patch", why)
+    fitting: ImageOut = {"size": size, "channels": channels}
+    return Advice(_with(architecture, patch=patch), fitting, "architecture.patch", why)

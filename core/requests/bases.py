@@ -9,9 +9,9 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from core import helper_process
 from core.code_version import code_version
@@ -20,11 +20,15 @@ from core.db.session import Database
 from core.db.tables import Base
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
 from core.ids import new_id
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.base import BaseOut
+from core.protocol.base import ExpectedBase, UploadedFor
+from core.protocol.catalogue import Catalogue
 from core.recipe.architecture import architecture as complete
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
-from core.requests.base_advice import advice, refuse_pickle
+from core.requests.base_advice import advice, architecture_of, refuse_pickle
 from core.requests.times import rfc3339
 from core.safetensors_header import Tensor, check_expected, check_finite, read_header
 from core.settings import Settings
@@ -33,12 +37,12 @@ from core.store.blobs import Blobs
 _ROOT = Path(__file__).parents[2]
 EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
-IMAGE: dict[str, Any] = {"size": 32, "channels": 3}
+IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 
 def parse_architecture(
-    catalogue: Mapping[str, Any], text: str, size: int | None, channels: int | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    catalogue: Catalogue, text: str, size: int | None, channels: int | None
+) -> tuple[ArchitectureChoice, ImageOut]:
     """The complete architecture and image that `?architecture=` means: a name, or a JSON object.
 
     Raises:
@@ -53,23 +57,21 @@ def parse_architecture(
                 "architecture is neither a name nor a JSON object.",
                 fields=[{"field": "architecture", "message": "not JSON"}],
             ) from error
-    image = {"size": size or IMAGE["size"], "channels": channels or IMAGE["channels"]}
-    return complete(dict(catalogue), "class", asked, image), image
+    image: ImageOut = {"size": size or IMAGE["size"], "channels": channels or IMAGE["channels"]}
+    return complete(catalogue, "class", asked, image), image
 
 
-def known_base(
-    settings: Settings, architecture: dict[str, Any], image: dict[str, Any]
-) -> dict[str, Any] | None:
+def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
     """What a base of this architecture must hold, where it was asked for before; None: it takes a process to say."""
     path, _ = _kept(settings, architecture, image)
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     return found
 
 
-def expected_base(settings: Settings, architecture: dict[str, Any], image: dict[str, Any]) -> dict[str, Any]:
+def expected_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase:
     """What a base of this architecture must hold: `tensors`, `optional`, `ignored`.
 
     Raises:
@@ -90,7 +92,7 @@ def expected_base(settings: Settings, architecture: dict[str, Any], image: dict[
     return answer
 
 
-def _kept(settings: Settings, architecture: dict[str, Any], image: dict[str, Any]) -> tuple[Path, str]:
+def _kept(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
     """Where the answer is kept, and the question."""
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
@@ -103,13 +105,13 @@ def create(
     settings: Settings,
     actor: Actor,
     *,
-    architecture: dict[str, Any],
-    image: dict[str, Any],
+    architecture: ArchitectureChoice,
+    image: ImageOut,
     family: str,
-    expected: dict[str, Any],
+    expected: ExpectedBase,
     path: Path,
     repeat: idempotency.Request | None = None,
-) -> dict[str, Any]:
+) -> BaseOut:
     """Check an uploaded file and keep it; `path` is moved into the store.
 
     Args:
@@ -140,23 +142,22 @@ def create(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture={**architecture, "image": image},
+            architecture=cast(UploadedFor, {**architecture, "image": image}),
             sha256=sha256,
             bytes=size,
             created_at=now,
         )
         session.add(row)
         record(session, actor, "base.create", row.id, {"sha256": sha256, "bytes": size}, now=now)
-        answer = _show(row)
-        if repeat is not None:
-            location = {"Location": f"/v1/bases/{row.id}"}
-            idempotency.remember(session, actor, repeat, 201, location, answer, now)
+        answer = _to_json(row)
+        location = {"Location": f"/v1/bases/{row.id}"}
+        idempotency.remember(session, actor, repeat, 201, location, answer, now)
         session.flush()
         quota.take(session, actor.owner_id, limit, size)
     return answer
 
 
-def get(db: Database, actor: Actor, base_id: str) -> dict[str, Any]:
+def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
     """One base.
 
     Raises:
@@ -166,14 +167,14 @@ def get(db: Database, actor: Actor, base_id: str) -> dict[str, Any]:
         row = session.get(Base, base_id)
         if row is None or not actor.sees(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
-        return _show(row)
+        return _to_json(row)
 
 
 def _check_fit(
     tensors: Sequence[Tensor],
-    expected: dict[str, Any],
-    architecture: dict[str, Any],
-    image: dict[str, Any],
+    expected: ExpectedBase,
+    architecture: ArchitectureChoice,
+    image: ImageOut,
     family: str,
 ) -> None:
     """Raises BaseInvalid for a file that is not one of this architecture, with what it would fit."""
@@ -192,7 +193,7 @@ def _check_fit(
         raise found.error(error.fields) from None
 
 
-def _ask(request: str) -> dict[str, Any]:
+def _ask(request: str) -> ExpectedBase:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "core.learn.networks.expected", request],
@@ -213,18 +214,16 @@ def _ask(request: str) -> dict[str, Any]:
         )
     if done.returncode != 0:
         raise Unavailable("The learning code could not be started; try again.")
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: ExpectedBase = json.loads(done.stdout)
     return answer
 
 
-def _show(row: Base) -> dict[str, Any]:
-    architecture = dict(row.architecture)
-    image = architecture.pop("image", None)
+def _to_json(row: Base) -> BaseOut:
     return {
         "id": row.id,
         "sha256": row.sha256,
         "bytes": row.bytes,
-        "architecture": architecture,
-        "image": image,
+        "architecture": architecture_of(row.architecture),
+        "image": row.architecture.get("image"),
         "created_at": rfc3339(row.created_at),
     }

@@ -6,21 +6,18 @@ one. In the task scenario every task has names of its own, so that a batch is on
 is accepted at the same moment is not seen.
 """
 
-from typing import Any
-
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from core.db.states import State
 from core.db.tables import Job, Model, Task
 from core.errors import LabelsInvalid
-from core.ingest.equal_images import DuplicatesPolicy
 from core.ingest.first_report import NAMES_AND_SIZES, first_report
 from core.ingest.inspect import Directory
 from core.ingest.names import show
+from core.protocol.report import BatchReport, ClassNames, DuplicatesPolicy, LookAlike
 from core.requests.class_names import Compared, compare
 
-Json = dict[str, Any]
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
 _MOST_LISTED = 20
@@ -56,13 +53,11 @@ def known_classes(session: Session, model: Model) -> set[str]:
     return known
 
 
-def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Json:
+def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> BatchReport:
     """The report of a task until its images were decoded; `classes` and the policy stay in it for good."""
-    like = [{"label": label, "like": other} for label, other in compared.look_alike]
-    return {
-        "classes": {"new": compared.new, "known": compared.known, "look_alike": like},
-        **first_report(found.ignored, found.ignored_files, found.notes, policy),
-    }
+    like: list[LookAlike] = [{"label": label, "like": other} for label, other in compared.look_alike]
+    classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
+    return {"classes": classes, **first_report(found.ignored, found.ignored_files, found.notes, policy)}
 
 
 def warnings(found: Directory, compared: Compared) -> list[str]:

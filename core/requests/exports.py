@@ -5,10 +5,8 @@ after some days: built again it has the same digest. What it holds is its format
 """
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
@@ -21,8 +19,10 @@ from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
 from core.export.merged import DamagedPart
 from core.export.registry import FORMATS
+from core.protocol.catalogue import Catalogue
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, find_model
-from core.requests.versions import answering_types, find_version
+from core.requests.versions import find_version, inference_part_types
 from core.store.blobs import Blobs
 
 
@@ -41,14 +41,14 @@ class _Source:
     format: Format
     version_id: str
     filename: str
-    manifest: dict[str, Any]
+    manifest: Manifest
     parts: list[tuple[str, str]]  # name, sha256
 
 
 def export(
     db: Database,
     blobs: Blobs,
-    catalogue: Mapping[str, Any],
+    catalogue: Catalogue,
     actor: Actor,
     model: str,
     version: str,
@@ -89,7 +89,7 @@ def _source(db: Database, actor: Actor, model: str, version: str, format: str) -
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
-        types = answering_types(row.manifest)
+        types = inference_part_types(row.manifest)
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
         if not parts:
             raise ExportUnavailable(
@@ -108,9 +108,7 @@ def _stored(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build(
-    db: Database, blobs: Blobs, catalogue: Mapping[str, Any], source: _Source, spool: Path
-) -> ExportFile:
+def _build(db: Database, blobs: Blobs, catalogue: Catalogue, source: _Source, spool: Path) -> ExportFile:
     target, format = spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}", source.format.name
     try:
         _write(blobs, catalogue, source, target)
@@ -139,7 +137,7 @@ def _build(
     return ExportFile(sha256, size, source.filename, source.format.media_type)
 
 
-def _write(blobs: Blobs, catalogue: Mapping[str, Any], source: _Source, target: Path) -> None:
+def _write(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
     parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, sha256 in source.parts]
     try:
         source.format.write(target, Version(source.manifest, parts, catalogue))

@@ -4,8 +4,6 @@ Random weights are a pure function of architecture, image and seed and need no b
 backbone of another model's version is named by its blobs.
 """
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -13,11 +11,12 @@ from core.db import references
 from core.db.tables import Alias, AliasMove, Base, Model, Part, Version
 from core.errors import Invalid
 from core.ids import new_id
+from core.protocol.architecture import Architecture, Image, Normalisation
+from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
 from core.requests.actor import Actor, find_model
 from core.requests.base_advice import body, other_model, words
 from core.store import Blobs
 
-Json = dict[str, Any]
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from; heads, prompts, buffers and the like stay behind."""
 
@@ -32,25 +31,25 @@ def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, 
         NotFound: the caller sees no model of the base's name.
     """
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed)
-    manifest = {
-        "format": 1,
-        "model": model.id,
-        "name": model.name,
-        "version": 0,
-        "parent": None,
-        "task": None,
-        "tasks": [],
-        "scenario": model.scenario,
-        "architecture": model.architecture,
-        "image": model.image,
-        "normalise": normalise,
-        "classes": model.classes or [],
-        "heads": [],
-        "seed": seed,
-        "parts": [{k: part[k] for k in ("name", "type", "sha256", "bytes")} for part in parts],
+    manifest = Manifest(
+        format=1,
+        model=model.id,
+        name=model.name,
+        version=0,
+        parent=None,
+        task=None,
+        tasks=[],
+        scenario=model.scenario,
+        architecture=Architecture.from_json(model.architecture),
+        image=Image.from_json(model.image),
+        normalise=normalise,
+        classes=model.classes or [],
+        heads=[],
+        seed=seed,
+        parts=parts,
         **origin,
-    }
-    size = sum(part["bytes"] for part in parts)
+    )
+    size = sum(part.bytes for part in parts)
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
@@ -68,7 +67,7 @@ def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, 
     session.add(version)
     session.flush()
     for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part))
+        session.add(Part(version_id=version.id, position=position, **part.given()))
     for alias in ("latest", "production"):
         session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
         session.add(
@@ -87,20 +86,21 @@ def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, 
 
 def _base_parts(
     session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int
-) -> tuple[list[Json], Json, Json | None]:
+) -> tuple[list[StoredPart], dict[str, RandomStart | BaseOrigin | None], Normalisation | None]:
     """Parts of version 0, how the manifest names its origin, and the base's pixel statistics."""
     if model.base == "random":
-        return [], {"init": {"kind": "random", "seed": seed}}, None
+        return [], {"init": RandomStart(kind="random", seed=seed)}, None
     references.share(session)
-    normalise: Json | None = None
+    normalise: Normalisation | None = None
+    origin: dict[str, RandomStart | BaseOrigin | None]
     if isinstance(model.base, str):
         row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
         if row is None:
             raise _bad_base(f"There is no base {model.base!r}.")
         if row.architecture != {**model.architecture, "image": model.image}:
             raise _bad_base(other_model(row.architecture, model.architecture, model.image))
-        parts: list[Json] = [{"name": "base", "type": "base", "sha256": row.sha256, "bytes": row.bytes}]
-        origin: Json = {"base": {"id": row.id, "sha256": row.sha256}}
+        parts = [StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)]
+        origin = {"base": BaseOrigin(id=row.id, sha256=row.sha256)}
     else:
         source = find_model(session, actor, model.base["model"])
         number = model.base["version"]
@@ -113,24 +113,24 @@ def _base_parts(
                 f"{words(model.architecture, model.image)}. Create the model with "
                 f"{body(source.architecture, source.image)}."
             )
-        if (found.manifest.get("network") or {}).get("family") == "linearised":
+        if found.manifest.network is not None and found.manifest.network.family == "linearised":
             raise _bad_base(
                 f"Version {number} of {model.base['model']!r} is linearised: its backbone is edited and does not fit "
                 "the model's architecture. Name a version of a plain network, or upload the base."
             )
         rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
         parts = [
-            {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+            StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
             for p in rows
             if p.type in _BACKBONE
         ]
-        origin = {"base": {"model": source.id, "version": number}}
+        origin = {"base": BaseOrigin(model=source.id, version=number)}
         if not parts:  # a version 0 of random weights: the same function gives them again
-            origin["init"] = found.manifest.get("init")
-        normalise = found.manifest.get("normalise")
+            origin["init"] = found.manifest.init
+        normalise = found.manifest.normalise
         model.base = {"model": source.id, "version": number}
     for part in parts:
-        if not blobs.has(part["sha256"]):
+        if not blobs.has(part.sha256):
             raise _bad_base("The base's bytes are gone from the store; upload it again.")
     return parts, origin, normalise
 

@@ -20,7 +20,6 @@ from core.db.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
 
-Json = dict[str, Any]
 STALE_S = 15.0
 """A row in flight that was not renewed for so long has lost its request."""
 RENEW_S = 4.0
@@ -55,8 +54,8 @@ class Replay:
     """The first answer to a request."""
 
     status: int
-    headers: Json
-    body: Json | None
+    headers: dict[str, str]
+    body: object
     fingerprint: str
     content_sha256: str | None
     request: str
@@ -100,13 +99,15 @@ def in_flight() -> IdempotencyInFlight:
     )
 
 
-def replayed(session: Session, actor: Actor, request: Request, now: float) -> Replay | None:
-    """The earlier answer to this very request, if there was one.
+def replayed(session: Session, actor: Actor, request: Request | None, now: float) -> Replay | None:
+    """The earlier answer to this very request, if there was one; a request without a key has none.
 
     Raises:
         IdempotencyMismatch: the key belongs to another request.
         IdempotencyInFlight: that request has not been answered.
     """
+    if request is None:
+        return None
     row = _row(session, actor, request, now)
     if row is None:
         return None
@@ -122,17 +123,19 @@ def replayed(session: Session, actor: Actor, request: Request, now: float) -> Re
 def remember(
     session: Session,
     actor: Actor,
-    request: Request,
+    request: Request | None,
     status: int,
-    headers: Json,
-    body: Json | None,
+    headers: dict[str, str],
+    body: object,
     now: float,
 ) -> None:
-    """Keep the answer, in the transaction of the work itself.
+    """Keep the answer, in the transaction of the work itself; that of a request without a key is not kept.
 
     Raises:
         IdempotencyInFlight: another request has taken the row over meanwhile.
     """
+    if request is None:
+        return
     row = session.get(
         Idempotency,
         (actor.owner_id, request.route, request.key),

@@ -1,7 +1,7 @@
 """A job in the contract's shape, with what its answer says beside its row: what came of it, and what it waits for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,15 +13,16 @@ from core.db.states import TERMINAL, State
 from core.db.tables import Job, Task, Version
 from core.line.standing import Standing
 from core.line.words import SETTLED_BY
+from core.protocol.answers.job import JobOut, Progress, WaitingFor
+from core.protocol.error import JobError
+from core.protocol.report import BatchCheck
 from core.requests.times import rfc3339
 
-Json = dict[str, Any]
-PROGRESS = ("phase", "epoch", "step", "total_steps", "images_per_s", "eta_s")
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
 
 
 class JobLike(Protocol):
-    """A job as it was read: an ORM row or a hot read."""
+    """A job as it was read: an ORM row or what a poll reads."""
 
     @property
     def id(self) -> str: ...
@@ -40,17 +41,17 @@ class JobLike(Protocol):
     @property
     def progress(self) -> Any: ...
     @property
-    def error(self) -> Any: ...
+    def error(self) -> JobError | None: ...
     @property
     def version(self) -> int | None: ...
     @property
     def recipe(self) -> Any: ...
     @property
-    def warnings(self) -> Any: ...
+    def warnings(self) -> list[str]: ...
     @property
     def retry_of(self) -> str | None: ...
     @property
-    def report(self) -> Any: ...
+    def report(self) -> BatchCheck | None: ...
     @property
     def created_at(self) -> float: ...
     @property
@@ -85,9 +86,8 @@ class Aside:
     stop: Stop | None = None
 
 
-def show(job: JobLike, aside: Aside = Aside()) -> Json:
+def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
     """A job in the contract's shape."""
-    progress = job.progress or {}
     return {
         "id": job.id,
         "kind": job.kind,
@@ -96,7 +96,7 @@ def show(job: JobLike, aside: Aside = Aside()) -> Json:
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": {key: progress.get(key) for key in PROGRESS},
+        "progress": _progress(job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
@@ -120,13 +120,13 @@ def etag(job: JobLike, aside: Aside) -> str:
 
 def encoded(job: JobLike, aside: Aside) -> bytes:
     """The answer's bytes; equal ETags mean equal bytes."""
-    return json.dumps(show(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def shown(session: Session, job: Job) -> Json:
+def shown(session: Session, job: Job) -> JobOut:
     """One job with what is said beside it."""
     session.flush()
-    return show(job, asides(session, [job])[job.id])
+    return to_json(job, asides(session, [job])[job.id])
 
 
 def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
@@ -159,11 +159,22 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
     }
 
 
+def _progress(told: Mapping[str, Any]) -> Progress:
+    return {
+        "phase": told.get("phase"),
+        "epoch": told.get("epoch"),
+        "step": told.get("step"),
+        "total_steps": told.get("total_steps"),
+        "images_per_s": told.get("images_per_s"),
+        "eta_s": told.get("eta_s"),
+    }
+
+
 def _waits_in_line(job: Job) -> bool:
     return job.state == State.QUEUED and job.place is not None and not job.again
 
 
-def _waiting_for(stop: Stop) -> Json:
+def _waiting_for(stop: Stop) -> WaitingFor:
     what = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != Standing.HELD:
         what = (

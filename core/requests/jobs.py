@@ -4,8 +4,6 @@ What a job may do in its state is decided by `core.db.states` alone; here each a
 with the change, its event and its audit row.
 """
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -17,12 +15,13 @@ from core.db.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
 from core.line import line
+from core.protocol.answers.job import JobOut, JobPage
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.patch import RecipePatch
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
-from core.requests.job_answer import asides, show, shown
-from core.requests.pages import page
-
-Json = dict[str, Any]
+from core.requests.job_answer import asides, shown, to_json
+from core.requests.pages import Page, page
 
 
 def missing(job_id: str) -> NotFound:
@@ -39,7 +38,7 @@ def list_jobs(
     limit: int,
     cursor: str | None,
     kind: Kind | None = None,
-) -> Json:
+) -> JobPage:
     """A page of jobs, newest first.
 
     Raises:
@@ -57,19 +56,13 @@ def list_jobs(
         else:
             query = query.where(actor.filter(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        found: list[Job] = []
-
-        def keep(row: Any) -> Json:
-            found.append(row[0])
-            return {}
-
-        answer = page(session, query, Job.id, limit, cursor, keep, descending=True)
-        beside = asides(session, found)
-        answer["items"] = [show(job, beside[job.id]) for job in found]
-        return answer
+        found: Page[Job] = page(session, query, Job.id, limit, cursor, descending=True)
+        beside = asides(session, found.rows)
+        items = [to_json(job, beside[job.id]) for job in found.rows]
+        return {"items": items, "next_cursor": found.next_cursor}
 
 
-def act(db: Database, actor: Actor, job_id: str, action: Action) -> Json:
+def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
     """Cancel, pause or resume; asking for what already is changes nothing.
 
     Raises:
@@ -89,7 +82,13 @@ def act(db: Database, actor: Actor, job_id: str, action: Action) -> Json:
 
 
 def new_job(
-    model: Model, task: Task, override: Json, recipe: Json, now: float, *, retry_of: str | None = None
+    model: Model,
+    task: Task,
+    override: RecipePatch,
+    recipe: RecipeOut,
+    now: float,
+    *,
+    retry_of: str | None = None,
 ) -> Job:
     """A queued job at its task's place in the line of its model; the caller holds the model's row."""
     job = beside_the_line(model, Kind.LEARN, override, recipe, now)
@@ -100,7 +99,7 @@ def new_job(
     return job
 
 
-def beside_the_line(model: Model, kind: str, override: Json, recipe: Json, now: float) -> Job:
+def beside_the_line(model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float) -> Job:
     """A queued job that learns no task and waits for none: `kind` is in `core.work.kinds`."""
     return Job(
         id=new_id("job"),

@@ -20,6 +20,7 @@ from core.db.session import Database
 from core.db.tables import Key, Owner
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import NAME_PATTERN, is_plain_name, new_id
+from core.protocol.answers.key import KeyOut, KeyPage, NewKey
 from core.requests.actor import COVERS, Actor
 from core.requests.audit import record
 from core.requests.pages import page
@@ -56,7 +57,7 @@ def new_secret() -> tuple[str, str]:
 
 def create(
     db: Database, actor: Actor, *, name: str, owner: str | None, scope: str, expires_at: str | None
-) -> dict[str, Any]:
+) -> NewKey:
     """Make a key for the owner of that name (made at first mention; default: the caller's own).
 
     Returns the key with `secret`, which is never shown again.
@@ -83,15 +84,17 @@ def create(
         record(
             session, actor, "key.create", key.id, {"owner": row.name, "scope": scope, "name": name}, now=now
         )
-        return {**_show(key, row.name), "secret": secret}
+        return {**_to_json(key, row.name), "secret": secret}
 
 
-def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> dict[str, Any]:
+def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> KeyPage:
     """All keys, newest last; revoked ones too (`revoked_at`), never a secret."""
     del actor  # the route admits administrators only, and they see all
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        return page(session, query, Key.id, limit, cursor, lambda row: _show(row.Key, row.name))
+        found = page(session, query, Key.id, limit, cursor)
+        items = [_to_json(row.Key, row.name) for row in found.rows]
+        return {"items": items, "next_cursor": found.next_cursor}
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:
@@ -181,7 +184,7 @@ def _write_private(path: Path, text: str) -> None:
         raise
 
 
-def _show(key: Key, owner: str) -> dict[str, Any]:
+def _to_json(key: Key, owner: str) -> KeyOut:
     return {
         "id": key.id,
         "name": key.name,

@@ -7,7 +7,6 @@ downloaded and predict as before. The next version starts with an empty memory.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from core.db.session import Database
 from core.db.states import LEASED, Action, State
 from core.db.tables import Job, Part, Version
 from core.errors import StoreCorrupt
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.times import rfc3339
@@ -27,7 +29,6 @@ from core.requests.versions import PRIVATE_TYPES, find_version
 from core.safetensors_header import Tensor, parse_header
 from core.store import Blobs, Store
 
-Json = dict[str, Any]
 PRODUCTION = "production"
 TYPES = (*sorted(PRIVATE_TYPES), "own")
 """Shown: images, and what else the method keeps for itself. Only images are deleted."""
@@ -35,7 +36,7 @@ _STOPPED = frozenset({State.RUNNING, State.PAUSING})
 """States in which a job holds the memory of its parent and may still write it into a version or snapshot."""
 
 
-def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
+def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     """The memory of the version that `production` names, by type of part.
 
     Raises:
@@ -48,7 +49,7 @@ def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
         return _read(db, blobs, actor, model)
 
 
-def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
+def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -57,7 +58,7 @@ def _read(db: Database, blobs: Blobs, actor: Actor, model: str) -> Json:
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
-    shown = [_show(blobs, parts, _labeller(manifest, scenario, kind)) for kind, parts in by_type.items()]
+    shown = [_to_json(blobs, parts, _labeller(manifest, scenario, kind)) for kind, parts in by_type.items()]
     return {
         "version": number,
         "bytes": sum(part["bytes"] for part in shown),
@@ -116,7 +117,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     # One that is retried has no parent yet, but perhaps a snapshot of before.
     affected = versions | {None}
     keys = [key for job in held if job.parent_version in affected for key in _restarted(session, job, now)]
-    data = {"versions": sorted(versions), "bytes": sum(freed.values())}
+    data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record(session, actor, "memory.delete", row.id, data, now=now)
     return keys, digests
 
@@ -126,17 +127,17 @@ def _restarted(session: Session, job: Job, now: float) -> list[str]:
     snapshot, job.snapshot = job.snapshot, None
     if State(job.state) in _STOPPED:
         move(session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"})
-    return [] if snapshot is None else [snapshot["key"] + name for name in snapshot["files"]]
+    return [] if snapshot is None else snapshot.keys
 
 
-def _labeller(manifest: Json, scenario: str, kind: str) -> Callable[[int, int], str]:
+def _labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
     """(task, number) → label, of what a part calls `labels`.
 
     A buffer numbers the rows of the task's head; exemplars number the classes of all heads, in their order.
     """
-    heads = {int(head["task"]): list(head["classes"]) for head in manifest.get("heads") or []}
+    heads = {head.task: head.classes for head in manifest.heads or []}
     together = [label for head in heads.values() for label in head]
-    single = list(manifest.get("classes") or [])
+    single = manifest.classes or []
 
     def label(task: int, number: int) -> str:
         rows = single if scenario != "task" else together if kind == "exemplars" else heads[task]
@@ -145,10 +146,10 @@ def _labeller(manifest: Json, scenario: str, kind: str) -> Callable[[int, int], 
     return label
 
 
-def _show(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> Json:
+def _to_json(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]) -> PartMemory:
     """All parts of one type: the first says what is remembered, the others are packs of its images."""
     part = parts[0]
-    shown: Json = {
+    shown: PartMemory = {
         "type": part.type,
         "bytes": sum(one.bytes for one in parts),
         "items": None,
@@ -167,7 +168,9 @@ def _show(blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], st
         label = label_of(task, row)
         per_class[label] += n
         per_task.setdefault(task, Counter())[label] += n
-    tasks = [{"task": task, "items": c.total(), "per_class": dict(c)} for task, c in per_task.items()]
+    tasks: list[TaskMemory] = [
+        {"task": task, "items": c.total(), "per_class": dict(c)} for task, c in per_task.items()
+    ]
     return {**shown, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,6 +12,7 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
 from core.line.coverage import taught
+from core.protocol.answers.metrics import MatrixColumn, MatrixRow, MetricsOut
 from core.requests.actor import Actor, find_model
 from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cells, summary
 from core.requests.versions import find_version
@@ -44,7 +44,7 @@ WHOLE = Window()
 
 def model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
-) -> dict[str, Any]:
+) -> MetricsOut:
     """Rows (versions), columns (learned tasks), accuracy matrix and the summary of `version`.
 
     Args:
@@ -62,7 +62,7 @@ def model_metrics(
         tasks = _tasks(session, owner, learned)
         own = tuple(taught(asked.manifest))
         try:
-            figures = summary(session, owner, asked.number, own, published, tasks, first)
+            summarised = summary(session, owner, asked.number, own, published, tasks, first)
         except KeyError as error:
             raise NotFound(f"Version {asked.number} has an ancestor that is not there: {error}.") from error
         rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
@@ -73,7 +73,7 @@ def model_metrics(
             "rows": [_row(published[number]) for number in rows],
             "columns": [_column(tasks.get(n), n, sizes.get(n, 0)) for n in columns],
             "accuracy_matrix": _matrix(session, owner, rows, columns),
-            "summary": figures,
+            "summary": summarised,
             "definitions": matrix.DEFINITIONS,
         }
 
@@ -121,12 +121,12 @@ def _matrix(
     return list(rows.values())
 
 
-def _row(version: Published) -> dict[str, Any]:
+def _row(version: Published) -> MatrixRow:
     row = version.row
     return {"version": row.version, "task": row.task, "parent": row.parent, "status": version.status}
 
 
-def _column(task: Learned | None, number: int, measured: int) -> dict[str, Any]:
+def _column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
     if task is None:
         return {"task": number, "name": None, "classes": [], "n": measured}
     return {

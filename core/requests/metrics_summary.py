@@ -18,6 +18,12 @@ from core.db.measurements import ALL_TASKS, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of
 from core.matrix_row import Cell, StoredStages
+from core.protocol.answers.metrics import (
+    LastFigures,
+    StageFigures,
+    Summary,
+    TaskAccuracy,
+)
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
@@ -63,7 +69,7 @@ def summary(
     published: Mapping[int, Published],
     tasks: Mapping[int, Learned],
     first: matrix.Cells,
-) -> dict[str, Any]:
+) -> Summary:
     """The figures of `version` by the names of `matrix.DEFINITIONS`.
 
     Args:
@@ -126,7 +132,7 @@ def _told(session: Session, model: Model) -> _Told:
     return found
 
 
-def _of_the_line(told: _Told, line: Sequence[int]) -> dict[str, Any]:
+def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
     """Figures that the jobs of these versions measured themselves."""
 
     def each(name: str, key: str) -> list[float | None]:
@@ -145,7 +151,7 @@ def _of_the_line(told: _Told, line: Sequence[int]) -> dict[str, Any]:
 
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
-) -> dict[str, Any]:
+) -> LastFigures:
     """Figures that are told of the asked version alone, by task."""
     query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
         Measurement.model_id == model.id,
@@ -173,12 +179,12 @@ def _of_the_last(
 
 def _anytime(
     session: Session, model: Model, known: Mapping[int, Any], line: Sequence[int]
-) -> list[list[dict[str, Any]] | None]:
+) -> list[list[TaskAccuracy] | None]:
     """Of each of these versions the mean accuracies by task; None where the job did not measure them.
 
     known: versions whose jobs did.
     """
-    found: dict[int, list[dict[str, Any]]] = {version: [] for version in line if version in known}
+    found: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
     query = select(Measurement.version, Measurement.task, Measurement.value).order_by(Measurement.task)
     query = query.where(
         Measurement.model_id == model.id, Measurement.name == "adp", Measurement.task > ALL_TASKS

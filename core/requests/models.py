@@ -4,8 +4,8 @@ A model is born with version 0, its base (`first_version`). Its recipe is stored
 defaults, and shown resolved; changing it concerns later tasks only.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, cast
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -19,6 +19,13 @@ from core.errors import Invalid, NameTaken, NotFound
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
 from core.line import line, words
+from core.protocol.answers.architecture import ImageOut
+from core.protocol.answers.attention import AttentionOut
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.model import ModelOut, ModelPage, Scenario
+from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
+from core.protocol.catalogue import Catalogue
+from core.protocol.gate import GateLimits, GateOut
 from core.recipe.architecture import architecture
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
@@ -27,34 +34,43 @@ from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
-from core.requests.pages import page
+from core.requests.pages import Page, page
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
 from core.store import Blobs, Store
 
-Json = dict[str, Any]
-LINE: Json = {
+
+class Line(TypedDict):
+    """What the line does when something goes wrong, and how long that can be mended."""
+
+    on_held: str
+    on_rejected: str
+    on_failed: str
+    training_data_days: float
+    allow_lost_classes: bool
+
+
+LINE: Line = {
     "on_held": "stop",
     "on_rejected": "continue",
     "on_failed": "continue",
     "training_data_days": 7.0,
     "allow_lost_classes": False,
 }
-"""Fields that say what the line does when something goes wrong, and how long that can be mended; with their defaults."""
-GATE = ("max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise")
-IMAGE: Json = {"size": 32, "channels": 3}
+"""The defaults."""
+IMAGE: ImageOut = {"size": 32, "channels": 3}
 MIN_SIZE, MAX_SIZE = 8, 1024
 
 
 def create(
     db: Database,
     blobs: Blobs,
-    catalogue: Json,
+    catalogue: Catalogue,
     actor: Actor,
-    given: Json,
+    given: NewModel,
     repeat: idempotency.Request | None = None,
     admission: Admission = ANY,
-) -> tuple[Json, bool]:
+) -> tuple[ModelOut, bool]:
     """Create a model; returns its JSON form, and whether it is a replay of an earlier answer.
 
     Args:
@@ -74,7 +90,11 @@ def create(
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
-    image = {**IMAGE, **{k: v for k, v in (given.get("image") or {}).items() if v is not None}}
+    asked = given.get("image") or {}
+    image: ImageOut = {
+        "size": asked.get("size") or IMAGE["size"],
+        "channels": asked.get("channels") or IMAGE["channels"],
+    }
     resolved_architecture = architecture(catalogue, scenario, given.get("architecture") or "small-cnn", image)
     recipe = stored(given.get("recipe") or {})
     resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
@@ -87,7 +107,7 @@ def create(
             if repeat is not None:
                 replay = idempotency.replayed(session, actor, repeat, now)
                 if replay is not None:
-                    return replay.body or {}, True
+                    return cast(ModelOut, replay.body), True
             _name_free(session, actor, name)
             model = Model(
                 id=new_id("mdl"),
@@ -102,8 +122,8 @@ def create(
                 gate=gate,
                 keep_training_data=bool(given.get("keep_training_data", False)),
                 held_out=given.get("held_out") or "keep",
-                **{name: given[name] for name in LINE if given.get(name) is not None},
-                warnings=[*_default_size(given.get("image") or {}), *_kept_data(given), *resolved.warnings],
+                **_line(given),
+                warnings=[*_default_size(asked), *_kept_data(given), *resolved.warnings],
                 fence=0,
                 next_task=1,
                 next_place=1,
@@ -115,7 +135,7 @@ def create(
             session.flush()
             first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
-            answer = show(catalogue, model, {"production": 0, "latest": 0}, [])
+            answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 idempotency.remember(session, actor, repeat, 201, location, answer, now)
@@ -126,24 +146,20 @@ def create(
     return answer, False
 
 
-def list_models(db: Database, catalogue: Json, actor: Actor, limit: int, cursor: str | None) -> Json:
+def list_models(
+    db: Database, catalogue: Catalogue, actor: Actor, limit: int, cursor: str | None
+) -> ModelPage:
     """A page of the models that the caller sees, oldest first."""
     with db.read() as session:
         query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
-        models: list[Model] = []
-
-        def keep(row: Any) -> Json:
-            models.append(row[0])
-            return {}
-
-        result = page(session, query, Model.id, limit, cursor, keep)
-        named = aliases_of(session, [m.id for m in models])
-        waits = attention.of_models(session, models)
-        result["items"] = [show(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])) for m in models]
-        return result
+        found: Page[Model] = page(session, query, Model.id, limit, cursor)
+        named = aliases_of(session, [m.id for m in found.rows])
+        waits = attention.of_models(session, found.rows)
+        items = [to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])) for m in found.rows]
+        return {"items": items, "next_cursor": found.next_cursor}
 
 
-def read(db: Database, catalogue: Json, actor: Actor, model: str) -> Json:
+def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
     """One model, by id or name.
 
     Raises:
@@ -155,12 +171,12 @@ def read(db: Database, catalogue: Json, actor: Actor, model: str) -> Json:
 
 def change(
     db: Database,
-    catalogue: Json,
+    catalogue: Catalogue,
     actor: Actor,
     model: str,
-    patch: Json,
+    patch: ModelChange,
     admission: Admission = ANY,
-) -> Json:
+) -> ModelOut:
     """Change recipe or gate for later tasks (merge patches, RFC 7396, null resets), or what the line does from now on.
 
     The answer also warns of memory that the next task would lose to a change of method.
@@ -172,27 +188,31 @@ def change(
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        remarks: list[str] = []
+        warnings: list[str] = []
         if "recipe" in patch:
-            recipe = {} if patch["recipe"] is None else stored(patch["recipe"], row.recipe)
+            given = patch["recipe"]
+            recipe = {} if given is None else stored(given, row.recipe)
             resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
-            remarks = check_next_task(session, catalogue, row, resolved.recipe)
+            warnings = check_next_task(session, catalogue, row, resolved.recipe)
             work = work_of(session, row, row.next_task)
             admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
             row.recipe, row.warnings = recipe, resolved.warnings
         if "gate" in patch:
-            row.gate = _gate({} if patch["gate"] is None else row.gate, patch["gate"] or {})
-        for name in LINE.keys() & patch.keys():
-            setattr(row, name, LINE[name] if patch[name] is None else patch[name])
+            limits = patch["gate"]
+            row.gate = _gate({} if limits is None else row.gate, limits or {})
+        said = _line(patch)
+        for name, default in LINE.items():
+            if name in patch:
+                setattr(row, name, said.get(name, default))
         if "training_data_days" in patch:  # decided now: what was said of the default at creation is over
             row.warnings = [text for text in row.warnings if text not in _kept_data({})]
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
-        record(session, actor, "model.change", row.id, patch, now=now)
+        record(session, actor, "model.change", row.id, cast(AuditData, patch), now=now)
         session.flush()
         answer = _shown(session, catalogue, row)
-        answer["warnings"] += remarks
+        answer["warnings"] += warnings
         return answer
 
 
@@ -273,12 +293,12 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
     return named
 
 
-def _shown(session: Session, catalogue: Json, model: Model) -> Json:
+def _shown(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
     named = aliases_of(session, [model.id]).get(model.id, {})
-    return show(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
+    return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
 
 
-def show(catalogue: Json, model: Model, named: dict[str, int], waits: list[Json]) -> Json:
+def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]) -> ModelOut:
     """A model in the contract's shape; the recipe is shown resolved.
 
     waits: what waits for a person, see `core.requests.attention`.
@@ -289,16 +309,20 @@ def show(catalogue: Json, model: Model, named: dict[str, int], waits: list[Json]
     return {
         "id": model.id,
         "name": model.name,
-        "scenario": model.scenario,
+        "scenario": cast(Scenario, model.scenario),
         "architecture": model.architecture,
         "image": model.image,
         "base": model.base,
         "classes": model.classes,
         "recipe": completed(catalogue, model.recipe),
-        "gate": {key: model.gate.get(key) for key in GATE},
+        "gate": _gate(model.gate, {}),
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
-        **{name: getattr(model, name) for name in LINE},
+        "on_held": model.on_held,
+        "on_rejected": model.on_rejected,
+        "on_failed": model.on_failed,
+        "training_data_days": model.training_data_days,
+        "allow_lost_classes": model.allow_lost_classes,
         "aliases": named,
         "line_head": model.head,
         "production_follows": model.production_follows,
@@ -308,7 +332,7 @@ def show(catalogue: Json, model: Model, named: dict[str, int], waits: list[Json]
     }
 
 
-def _kept_data(given: Json) -> list[str]:
+def _kept_data(given: Mapping[str, object]) -> list[str]:
     """Said at creation, where the request left it open: images of people may not be kept by accident."""
     if given.get("training_data_days") is not None or given.get("keep_training_data"):
         return []
@@ -318,12 +342,24 @@ def _kept_data(given: Json) -> list[str]:
     ]
 
 
-def _gate(before: Json, patch: Json) -> Json:
-    gate = {**{key: None for key in GATE}, **before, **patch}
-    return gate
+def _line(given: ModelChange) -> dict[str, object]:
+    """What a request says of the line."""
+    settings: Mapping[str, object] = given
+    return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def _default_size(asked: Json) -> list[str]:
+def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
+    """All limits, those of the patch first; null where none is set."""
+    limits: GateLimits = {**before, **patch}
+    return {
+        "max_forgetting": limits.get("max_forgetting"),
+        "min_new_task": limits.get("min_new_task"),
+        "min_acc": limits.get("min_acc"),
+        "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
+    }
+
+
+def _default_size(asked: AskedImage) -> list[str]:
     """Said at creation, where nothing is learned yet that another size would throw away."""
     if asked.get("size") is not None:
         return []

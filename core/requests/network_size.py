@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.requests.base_advice import SMALL_IMAGE
 
-Json = Mapping[str, Any]
+Hyper = Mapping[str, Any]
+"""Hyper-parameters by name; their architecture's schema has checked them."""
 _RESNETS = {
     "resnet18": (1, (2, 2, 2, 2)),
     "resnet34": (1, (3, 4, 6, 3)),
@@ -59,9 +61,10 @@ class Size:
         self.widest = max(self.widest, values)
 
 
-def size_of(architecture: Json, image: Json) -> Size | None:
+def size_of(chosen: ArchitectureChoice, image: ImageOut) -> Size | None:
     """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here."""
-    name, pixels, channels = architecture["name"], int(image["size"]), int(image["channels"])
+    name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
+    architecture: Hyper = chosen
     size = Size()
     size.hold(channels * pixels**2)
     if name == "mlp":
@@ -176,7 +179,7 @@ def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int,
     size.hold(tokens * mlp, 2 * layers)
 
 
-def _dne(size: Size, architecture: Json, patch: int, pixels: int, channels: int) -> None:
+def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
     """The first expert; attention is written out in it, so that its weights are kept too."""
     heads, layers, tokens = architecture["heads"], architecture["layers"], (pixels // patch) ** 2
     width = heads * architecture["head_dim"]
@@ -189,12 +192,12 @@ def _dne(size: Size, architecture: Json, patch: int, pixels: int, channels: int)
     size.hold(heads * tokens**2, 2 * layers)
 
 
-def _small(architecture: Json, pixels: int) -> bool:
+def _small(architecture: Hyper, pixels: int) -> bool:
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
 
-def _patch(architecture: Json, pixels: int, large: int) -> int:
+def _patch(architecture: Hyper, pixels: int, large: int) -> int:
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
     return min(pixels, architecture.get("patch") or chosen)
 

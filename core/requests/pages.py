@@ -1,4 +1,4 @@
-"""Lists in pages: `{"items": […], "next_cursor": …}`, stable while rows are added.
+"""Lists in pages, stable while rows are added: the rows of one, and the cursor that asks for the next.
 
 A page is ordered by one unique column, and its cursor is the last value seen, encoded so that clients
 treat it as opaque. It ends early where its rows hold many bytes: the rows are weighed before any is read.
@@ -7,10 +7,11 @@ treat it as opaque. It ends early where its rows hold many bytes: the rows are w
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import JSON, ColumnElement, Row, Select, Text, cast, func
+from sqlalchemy import JSON, ColumnElement, Select, Text, cast, func
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import Invalid
@@ -20,6 +21,15 @@ DEFAULT_LIMIT = 50
 MAX_PAGE_BYTES = 4 << 20
 """Bytes that the rows of a page may hold in columns of any length; one row is always shown."""
 _MAX_INT = 2**63 - 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """What a page shows, and the cursor of the page after it; None: it is the last."""
+
+    rows: Sequence[T]
+    next_cursor: str | None
 
 
 def encode_cursor(value: int | str) -> str:
@@ -51,23 +61,22 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     return str(value)
 
 
-def page_of(items: Sequence[dict[str, Any]], key: str, limit: int, cursor: str | None) -> dict[str, Any]:
-    """One page of a list that is in memory, in its order; the cursor is the last item's `key`, unique text.
+def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
+    """One page of a list that is in memory, in its order; the cursor is the last item's key.
 
     Raises:
         Invalid: a limit out of range or a foreign cursor.
     """
     _check_limit(limit)
-    start = 0
+    start, names = 0, list(items)
     if cursor is not None:
         last = decode_cursor(cursor, str)
-        found = [place for place, item in enumerate(items) if item[key] == last]
-        if not found:
+        if last not in names:
             raise _unknown_cursor()
-        start = found[0] + 1
-    shown = items[start : start + limit]
-    more = len(items) > start + limit
-    return {"items": list(shown), "next_cursor": encode_cursor(shown[-1][key]) if more else None}
+        start = names.index(str(last)) + 1
+    shown = names[start : start + limit]
+    more = len(names) > start + limit
+    return Page([items[name] for name in shown], encode_cursor(shown[-1]) if more else None)
 
 
 def page(
@@ -76,17 +85,18 @@ def page(
     column: InstrumentedAttribute[Any],
     limit: int,
     cursor: str | None,
-    show: Callable[[Row[Any]], dict[str, Any]],
     *,
     descending: bool = False,
-) -> dict[str, Any]:
+) -> Page[Any]:
     """One page of `query`.
 
     Args:
         column: unique; orders the list and carries the cursor. It must be the first entity's or one that
             `query` selects.
         limit: rows at most, 1 to `MAX_LIMIT`; fewer where they hold more than `MAX_PAGE_BYTES`.
-        show: turns a row (always a `Row`, so `row[0]` is its first entity) into its JSON form.
+
+    Returns:
+        The first entity of each row; of a query of several the rows.
 
     Raises:
         Invalid: a limit out of range or a foreign cursor.
@@ -101,10 +111,10 @@ def page(
     rows = session.execute(ordered.limit(fitting + 1)).all()
     more = len(rows) > fitting
     rows = rows[:fitting]
-    return {
-        "items": [show(row) for row in rows],
-        "next_cursor": encode_cursor(rows[-1].page_key) if more else None,
-    }
+    alone = len(query.column_descriptions) == 1
+    return Page(
+        [row[0] if alone else row for row in rows], encode_cursor(rows[-1].page_key) if more else None
+    )
 
 
 def _fitting(session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int) -> int:

@@ -1,7 +1,6 @@
 """What the predict helper needs to know of a version: its manifest and where its weights lie."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 
@@ -9,8 +8,9 @@ from core import damage
 from core.db.session import Database
 from core.db.tables import Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, find_model
-from core.requests.versions import answering_types, find_version
+from core.requests.versions import find_version, inference_part_types
 from core.store.blobs import Blobs
 
 
@@ -20,7 +20,7 @@ class Predictable:
 
     id: str
     number: int
-    manifest: dict[str, Any]
+    manifest: Manifest
     parts: tuple[tuple[str, str], ...]
 
     def paths(self, blobs: Blobs) -> dict[str, str]:
@@ -33,9 +33,8 @@ class Predictable:
 
     def classes(self, task: int | None) -> int:
         """How many classes it tells apart, or its head of a task does."""
-        heads = self.manifest.get("heads") or []
-        own = [head["classes"] for head in heads if task is not None and int(head["task"]) == task]
-        return len(own[0] if own else self.manifest.get("classes") or [])
+        own = None if task is None else self.manifest.head_of(task)
+        return len(own.classes if own is not None else self.manifest.classes or [])
 
 
 def predictable(db: Database, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
@@ -55,14 +54,14 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
         row = find_version(session, owner, version)
         parts = session.scalars(select(Part).where(Part.version_id == row.id).order_by(Part.position))
         manifest = row.manifest
-        types = answering_types(manifest)
+        types = inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
         damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in used})
         number, scenario, version_id = row.number, owner.scenario, row.id
     if scenario == "task":
-        tasks = [int(head["task"]) for head in manifest.get("heads") or []]
+        tasks = [head.task for head in manifest.heads or []]
         if not tasks:
-            raise _untaught(number)
+            raise _without_classes(number)
         if task is None:
             raise _wrong_task("Each task has a head of its own here: name the task with ?task=", tasks)
         if task not in tasks:
@@ -73,8 +72,8 @@ def predictable(db: Database, actor: Actor, model: str, version: str, task: int 
                 f"In the {scenario} scenario no task is named: leave ?task= away.",
                 fields=[{"field": "task", "message": "only in the task scenario"}],
             )
-        if not manifest.get("classes") or number == 0:
-            raise _untaught(number)
+        if not manifest.classes or number == 0:
+            raise _without_classes(number)
     return Predictable(version_id, number, manifest, used)
 
 
@@ -84,7 +83,7 @@ def explained(db: Database, found: Predictable, error: StoreCorrupt) -> StoreCor
         return damage.explained(session, session.get_one(Version, found.id).model_id, error)
 
 
-def _untaught(number: int) -> WrongState:
+def _without_classes(number: int) -> WrongState:
     return WrongState(
         f"Version {number} has learned no classes yet: submit a task first, or name a later version.",
         extra={"state": "untaught"},

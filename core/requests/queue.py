@@ -21,7 +21,7 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 
 @dataclass(frozen=True)
-class Figures:
+class QueueMetrics:
     """`oldest_s`: how long the oldest job has waited for a worker, in seconds; 0 without one.
 
     Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked as damaged
@@ -53,7 +53,7 @@ _past: dict[str, _Past] = {}
 """By URL of the database."""
 
 
-def figures(db: Database) -> Figures:
+def queue_metrics(db: Database) -> QueueMetrics:
     """Count jobs by state (every state named), waiting time, expired leases, models and versions."""
     with db.read() as session:
         now = db.now(session)
@@ -73,7 +73,7 @@ def figures(db: Database) -> Figures:
         ).scalar_one()
         scrub = session.get(Scrub, 1)
         damaged = damage.count(session)
-    return Figures(
+    return QueueMetrics(
         {str(state): counted.get(str(state), 0) for state in State},
         max(0.0, now - oldest) if oldest is not None else 0.0,
         expired,

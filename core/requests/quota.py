@@ -3,7 +3,7 @@
 Both are asked before an upload is read, by its declared length, and again in the transaction that accepts it: there
 uploads that run side by side cannot exceed the limit together. A refusal rests on a sum that is at most
 `FRESH_S` old, so that deleting helps at once. Versions that jobs publish and exports count, but are never
-refused: nobody loses what he has learned, or cannot take it home.
+refused: a full store costs nobody a version or a download.
 """
 
 from sqlalchemy import func, select
@@ -75,7 +75,7 @@ def take_turn(session: Session, owner_id: str, limit: int) -> None:
         TooManyRequests: jobs that were added side by side have taken the room.
     """
     if limit:
-        # Weaker than FOR UPDATE, for which transactions that have added rows of this owner would wait in a ring.
+        # Weaker than FOR UPDATE, for which transactions that have added rows of this owner would deadlock.
         session.execute(select(Owner.id).where(Owner.id == owner_id).with_for_update(key_share=True))
         if _open_jobs(session, owner_id) > limit:
             raise _no_turn(limit)

@@ -3,8 +3,6 @@
 A retry keeps the place of its task in the line, comes before all waiting tasks, and runs while the line is stopped.
 """
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -16,6 +14,10 @@ from core.db.tables import Event, Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line, words
 from core.line.standing import Standing
+from core.protocol.answers.job import JobOut
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
 from core.recipe.resolve import resolve
 from core.recipe.stored import stored_override
 from core.requests import quota
@@ -27,19 +29,17 @@ from core.requests.job_answer import shown
 from core.requests.jobs import mine, missing, new_job
 from core.requests.times import rfc3339
 
-Json = dict[str, Any]
-
 
 def retry(
     db: Database,
-    catalogue: Json,
+    catalogue: Catalogue,
     actor: Actor,
     job_id: str,
-    override: Json | None,
+    override: RecipePatch | None,
     *,
     max_open_jobs: int = 0,
     admission: Admission = ANY,
-) -> tuple[Json, bool]:
+) -> tuple[JobOut, bool]:
     """Learn a task again: a failed or cancelled job, or one whose version was held by its gate.
 
     It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
@@ -92,11 +92,11 @@ def retry(
 def _retried(
     session: Session,
     actor: Actor,
-    catalogue: Json,
+    catalogue: Catalogue,
     model: Model,
     task: Task,
     job: Job,
-    override: Json | None,
+    override: RecipePatch | None,
     now: float,
     admission: Admission,
 ) -> Job:
@@ -135,11 +135,11 @@ def _retried(
 def learn_again(
     session: Session,
     actor: Actor,
-    catalogue: Json,
+    catalogue: Catalogue,
     model: Model,
     task: Task,
     last: Job,
-    override: Json | None,
+    override: RecipePatch | None,
     now: float,
     admission: Admission,
     action: str = "job.retry",
@@ -170,7 +170,7 @@ def learn_again(
 
 
 def _admitted(
-    session: Session, catalogue: Json, model: Model, task: Task, recipe: Json, admission: Admission
+    session: Session, catalogue: Catalogue, model: Model, task: Task, recipe: RecipeOut, admission: Admission
 ) -> None:
     work = work_of(session, model, task.number)
     admission.check_job(catalogue, model.architecture, model.image, recipe, work)

@@ -4,8 +4,6 @@ Each is one transaction under the model's row; afterwards held versions are judg
 have changed.
 """
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -15,6 +13,11 @@ from core.errors import NotFound, WrongState
 from core.line import line, words
 from core.line.coverage import taught
 from core.line.standing import DISCARDABLE, LACKED, Standing, open_tasks, standing
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.job import JobOut
+from core.protocol.answers.task import TaskOut
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
 from core.recipe.stored import stored_override
 from core.requests import quota, retries, task_answer
 from core.requests.actor import Actor, find_model
@@ -22,10 +25,10 @@ from core.requests.admission import ANY, Admission
 from core.requests.audit import record
 from core.requests.job_answer import shown
 
-Json = dict[str, Any]
 
-
-def go_on(db: Database, actor: Actor, model: str, number: int, reason: str | None) -> tuple[Json, str | None]:
+def go_on(
+    db: Database, actor: Actor, model: str, number: int, reason: str | None
+) -> tuple[TaskOut, str | None]:
     """Let the line of a model go on without a task whose version is held: the task is skipped.
 
     Returns:
@@ -46,7 +49,7 @@ def go_on(db: Database, actor: Actor, model: str, number: int, reason: str | Non
 
 def discard(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
-) -> tuple[Json, str | None]:
+) -> tuple[TaskOut, str | None]:
     """Give a task up: no version must cover it, and nothing waits for it.
 
     Returns:
@@ -68,15 +71,15 @@ def discard(
 
 def relearn(
     db: Database,
-    catalogue: Json,
+    catalogue: Catalogue,
     actor: Actor,
     model: str,
     number: int,
-    override: Json | None,
+    override: RecipePatch | None,
     *,
     max_open_jobs: int = 0,
     admission: Admission = ANY,
-) -> tuple[Json, bool]:
+) -> tuple[JobOut, bool]:
     """Learn a task again that the line lacks, from the line head and before all waiting tasks.
 
     Args:
@@ -143,11 +146,17 @@ def _settled(
     before: Standing,
     reason: str | None,
     now: float,
-) -> tuple[Json, str | None]:
+) -> tuple[TaskOut, str | None]:
     session.flush()
     published = line.judge_again(session, model, now)
-    data = {"model": model.id, "number": task.number, "from": str(before), "reason": reason}
-    record(session, actor, action, task.id, data | {"published": published}, now=now)
+    data: AuditData = {
+        "model": model.id,
+        "number": task.number,
+        "from": str(before),
+        "reason": reason,
+        "published": published,
+    }
+    record(session, actor, action, task.id, data, now=now)
     session.flush()
     return task_answer.shown(session, model, task), line.waiting_job(session, model)
 

@@ -1,7 +1,6 @@
 """A task in the contract's shape: its batch, its newest job, where it stands, and how well it was and is known."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
@@ -9,13 +8,12 @@ from sqlalchemy.orm import Session
 from core.db.tables import Job, Model, Result, Task
 from core.line import words
 from core.line.standing import Standing, standings
+from core.protocol.answers.task import TaskOut
 from core.requests.times import rfc3339
 from core.requests.versions import newest_published
 
-Json = dict[str, Any]
 
-
-def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Json]:
+def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[TaskOut]:
     """Tasks with their newest job and how well they were and are known."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
@@ -46,16 +44,16 @@ def of_tasks(session: Session, model: Model, found: Sequence[Task]) -> list[Json
         if version is not None and latest is not None:
             # Also after a deletion: it was measured before, and versions made since have no cell.
             now = cells.get((latest, task.number))
-        shown.append(show(model, task, newest.get(task.id), where[task.number], learned, now, version))
+        shown.append(to_json(model, task, newest.get(task.id), where[task.number], learned, now, version))
     return shown
 
 
-def shown(session: Session, model: Model, task: Task) -> Json:
+def shown(session: Session, model: Model, task: Task) -> TaskOut:
     """One task of a model as `read` answers it."""
     return of_tasks(session, model, [task])[0]
 
 
-def show(
+def to_json(
     model: Model,
     task: Task,
     job: Job | None,
@@ -63,7 +61,7 @@ def show(
     learned: float | None = None,
     now: float | None = None,
     version: int | None = None,
-) -> Json:
+) -> TaskOut:
     """One task.
 
     Args:

@@ -8,7 +8,7 @@ given out.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -20,8 +20,11 @@ from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound
 from core.line.coverage import taught
+from core.protocol.answers.manifest import ManifestOut
+from core.protocol.answers.version import FileList, FileOut, VersionOut, VersionPage
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, find_model
-from core.requests.pages import page, page_of
+from core.requests.pages import Page, page, page_of
 from core.requests.times import rfc3339
 from core.store.blobs import Blobs
 
@@ -42,10 +45,10 @@ class PartFile:
     filename: str
 
 
-def answering_types(manifest: Mapping[str, Any]) -> frozenset[str]:
+def inference_part_types(manifest: Manifest) -> frozenset[str]:
     """Types of the parts that a version answers with: its network's, and state that its method reads to answer."""
-    method = manifest.get("method") or {}
-    return NETWORK_TYPES | (frozenset(method.get("predicts_with") or ()) - PRIVATE_TYPES)
+    read = () if manifest.method is None else manifest.method.predicts_with
+    return NETWORK_TYPES | (frozenset(read) - PRIVATE_TYPES)
 
 
 def find_version(session: Session, model: Model, version: str) -> Version:
@@ -78,43 +81,35 @@ def newest_published(session: Session, model_id: str) -> int | None:
     return session.scalar(query.order_by(Version.number.desc()).limit(1))
 
 
-def list_versions(
-    db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None
-) -> dict[str, Any]:
+def list_versions(db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None) -> VersionPage:
     """A page of versions by rising number, each as in `get_version`."""
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id)
-        found: list[Version] = []
-
-        def keep(entry: Any) -> dict[str, Any]:
-            found.append(entry[0])
-            return {}
-
-        answer = page(session, query, Version.number, limit, cursor, keep)
-        answer["items"] = show(session, row, found)
-        return answer
+        found: Page[Version] = page(session, query, Version.number, limit, cursor)
+        return {"items": to_json(session, row, found.rows), "next_cursor": found.next_cursor}
 
 
-def get_version(db: Database, actor: Actor, model: str, version: str) -> dict[str, Any]:
+def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
     """One version: manifest, parts with sizes, gate verdict and its row of the accuracy matrix."""
     with db.read() as session:
         row = find_model(session, actor, model)
-        return show(session, row, [find_version(session, row, version)])[0]
+        return to_json(session, row, [find_version(session, row, version)])[0]
 
 
 def list_files(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
-) -> dict[str, Any]:
+) -> FileList:
     """A page of the parts of a version that can be fetched, in the manifest's order."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
-        items = [
-            {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+        items: dict[str, FileOut] = {
+            p.name: {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
             for p in _parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
-        ]
-    return page_of(items, "name", limit, cursor)
+        }
+    found = page_of(items, limit, cursor)
+    return {"items": list(found.rows), "next_cursor": found.next_cursor}
 
 
 def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
@@ -140,24 +135,24 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
         return PartFile(found.sha256, found.bytes, f"{owner.name}-v{row.number}-{found.name}.safetensors")
 
 
-def show(session: Session, model: Model, versions: Sequence[Version]) -> list[dict[str, Any]]:
+def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list[VersionOut]:
     """Versions of one model in the shape of the API's answers, in the order given."""
     if not versions:
         return []
     parts = _parts(session, [v.id for v in versions])
     first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
     rows = _accuracy(session, model, [v.number for v in versions])
-    figures = measurements.of_versions(session, model.id, [v.number for v in versions])
-    return [_show(v, parts[v.id], first, rows[v.number], figures[v.number]) for v in versions]
+    measured = measurements.of_versions(session, model.id, [v.number for v in versions])
+    return [_one(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions]
 
 
-def _show(
+def _one(
     version: Version,
     parts: Sequence[Part],
     first: Mapping[str, int],
     accuracy: list[float | None],
-    figures: Mapping[str, Any],
-) -> dict[str, Any]:
+    measured: Mapping[str, Any],
+) -> VersionOut:
     return {
         "id": version.id,
         "number": version.number,
@@ -182,7 +177,7 @@ def _show(
         "bytes": version.bytes,
         "bytes_new": version.bytes_new,
         "accuracy": accuracy,
-        "manifest": {**version.manifest, **figures},
+        "manifest": cast(ManifestOut, {**version.manifest.to_json(), **measured}),
         "created_at": rfc3339(version.created_at),
     }
 

@@ -13,11 +13,13 @@ from core.db.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.line import line
 from core.line.coverage import with_task
+from core.protocol.manifest import AnytimeState, StoredPart
+from core.protocol.snapshot import StoredAnytime
 from core.store import Store
 from core.work import snapshots
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
-from core.work.result import read_parts
+from core.work.result import read_anytime
 
 MANIFEST = "manifest.json"
 
@@ -37,41 +39,42 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         LeaseLost: the claim is not the job's any more; nothing was registered or deleted.
         ValueError: the folder is incomplete (a fault of the learning code).
     """
-    document, parts = read_parts(path)
-    step, validation = document["steps"], document["validation"]
+    found = read_anytime(path)
+    step, validation = found.document.steps, found.document.validation
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        known, origin = job.anytime or {}, snapshots.origin(job)
-        if known.get("origin") == origin and known["correct"] >= validation["correct"]:
+        known, origin = job.anytime, snapshots.origin(job)
+        if known is not None and known.origin == origin and known.correct >= validation.correct:
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
         base, parent = (line.version_of(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = with_task(parent.manifest, task.number)
-    number = known["number"] + 1 if known.get("fence") == claim.fence else 1
+    number = snapshots.next_number(known, claim)
     key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.upload(store, key, [part.path for part in parts])
+    files = snapshots.upload(store, key, [part.path for part in found.parts])
     described = []
-    for part in parts:
+    for part in found.parts:
         sha256, size = files[part.path.name]
-        described.append({"name": part.name, "type": part.type, "sha256": sha256, "bytes": size})
-    content = manifest(model, task, job, base, document, described, None, tasks)
-    content["anytime"] = {"job": claim.job_id, "step": step, "validation": validation}
-    (path / MANIFEST).write_text(json.dumps(content, ensure_ascii=False))
+        described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
+    content = manifest(model, task, job, base, found.document, described, None, tasks)
+    state = AnytimeState(job=claim.job_id, step=step, validation=validation)
+    content = content.model_copy(update={"anytime": state})
+    (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
     files |= snapshots.upload(store, key, [path / MANIFEST])
     try:
         with db.write() as session:
             job = hold(session, claim)
-            job.anytime = {
-                "key": key,
-                "files": files,
-                "fence": claim.fence,
-                "number": number,
-                "origin": origin,
-                "step": step,
-                "correct": validation["correct"],
-            }
-            told = {"name": "anytime", "step": step, "value": validation["correct"] / validation["total"]}
+            job.anytime = StoredAnytime(
+                key=key,
+                files=files,
+                fence=claim.fence,
+                number=number,
+                origin=origin,
+                step=step,
+                correct=validation.correct,
+            )
+            told = {"name": "anytime", "step": step, "value": validation.correct / validation.total}
             session.add(Event(job_id=job.id, type="metric", data=told, at=db.now(session)))
     except LeaseLost:
         for name in files:  # ours alone, and never registered

@@ -7,7 +7,7 @@ line waits for none of that. Whose job is claimed, and which of his, `core.work.
 database's clock.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
@@ -21,6 +21,9 @@ from core.errors import PerennialError
 from core.line import line, words
 from core.line.coverage import lacked, with_task
 from core.line.standing import ENDED
+from core.protocol.answers.event import StateData
+from core.protocol.error import JobError
+from core.protocol.report import BatchCheck
 from core.work import batch_lines, turns
 from core.work.fence import Claim, hold
 from core.work.kinds import KINDS, Done
@@ -258,7 +261,7 @@ def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
     Raises:
         LeaseLost: another worker owns the job by now.
     """
-    problem = {"kind": kind, "code": f"job-{kind}", "detail": error}
+    problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
     return _end(db, claim, Action.FAIL, problem)
 
 
@@ -275,7 +278,7 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
             batch_lines.tell(session, job.id, report, db.now(session))
         if job.task_id is None:
             found = {} if report is None else {"checked": report["checked"], "report": report}
-            job.report = {**(job.report or {}), "valid": False, **found}
+            job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **found})
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
@@ -300,8 +303,8 @@ def reap(db: Database, before: float | None = None) -> list[str]:
 
 def _lost(session: Session, job: Job, now: float, error: str) -> State:
     """End an attempt that died: a strike, unless it committed a snapshot since its claim."""
-    snapshot = job.snapshot or {}
-    job.strikes = 0 if snapshot.get("fence") == job.fence else job.strikes + 1
+    progressed = job.snapshot is not None and job.snapshot.fence == job.fence
+    job.strikes = 0 if progressed else job.strikes + 1
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
@@ -310,16 +313,14 @@ def _lost(session: Session, job: Job, now: float, error: str) -> State:
     return _move(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
 
 
-def _end(db: Database, claim: Claim, action: Action, problem: dict[str, Any]) -> State:
+def _end(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
     with db.write() as session:
         job = hold(session, claim)
         job.error = problem
         return _move(session, job, action, db.now(session), {"error": problem})
 
 
-def _move(
-    session: Session, job: Job, action: Action, now: float, data: dict[str, Any] | None = None
-) -> State:
+def _move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
     """`core.db.jobs.move`, and what the end of a job without a version means for the line of its model."""
     state = move(session, job, action, now, data)
     if state in ENDED:

@@ -26,8 +26,8 @@ from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import claim as claims
 from core.work import sweep
-from core.work.rehearsal import rehearse
 from core.work.retention import DAY_S
+from core.work.sweep_dry_run import dry_run
 
 LATE_S = DAY_S
 """What a sweep should have removed so long ago counts as drift; before that it is only waiting its turn."""
@@ -85,8 +85,8 @@ def named(db: Database) -> Iterator[Named]:
             state = getattr(Job, kind)
             states = select(Job.id, state).where(state.is_not(None)).execution_options(yield_per=_ROWS)
             for job, value in session.execute(states):
-                for name, (sha256, size) in value["files"].items():
-                    yield Named(value["key"] + name, size, sha256, f"{kind} of {job}")
+                for name, (sha256, size) in value.files.items():
+                    yield Named(value.key + name, size, sha256, f"{kind} of {job}")
 
 
 def _named_blobs(session: Session) -> Iterator[Named]:
@@ -197,7 +197,7 @@ def _is_named(session: Session, wanted: Named) -> bool:
     if job is None:
         return False
     states = [state for state in (job.snapshot, job.anytime) if state is not None]
-    return any(wanted.key in {state["key"] + name for name in state["files"]} for state in states)
+    return any(wanted.key in state.keys for state in states)
 
 
 def _is_sound(store: Store, wanted: Named) -> bool:
@@ -213,7 +213,7 @@ def _is_sound(store: Store, wanted: Named) -> bool:
 def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
     with db.read() as session:
         limit = db.now(session) - LATE_S
-    for removal in rehearse(db, store, settings, late_s=LATE_S):
+    for removal in dry_run(db, store, settings, late_s=LATE_S):
         if removal.modified < limit and (removal.modified == 0.0 or store.stat(removal.object) is not None):
             yield Drift("overdue", removal.object, removal.reason, removal.bytes)
 
@@ -269,5 +269,5 @@ def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) 
     with db.write() as session:
         job = job_rows.locked(session, key.split("/")[1])
         state = getattr(job, kind, None)
-        if job is not None and state is not None and job.state not in LEASED and key.startswith(state["key"]):
+        if job is not None and state is not None and job.state not in LEASED and key.startswith(state.key):
             setattr(job, kind, None)

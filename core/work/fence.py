@@ -5,7 +5,6 @@ an old number: each of its writes finds another one and ends in `LeaseLost`, wit
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +12,7 @@ from core.db import jobs
 from core.db.states import LEASED, State
 from core.db.tables import Job
 from core.errors import LeaseLost
+from core.protocol.snapshot import StoredSnapshot
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Claim:
     attempt: int
     state: State
     parent_version: int | None
-    snapshot: dict[str, Any] | None
+    snapshot: StoredSnapshot | None
     waited_s: float | None = None
 
     @property

@@ -1,9 +1,11 @@
-"""A manifest: what a state of a model is made of, and everything that it was made from."""
-
-from typing import Any
+"""The manifest of a state that a job made."""
 
 from core.code_version import code_version
 from core.db.tables import Job, Model, Task, Version
+from core.protocol.architecture import Architecture, Image
+from core.protocol.job_result import LearnedNetwork
+from core.protocol.manifest import Datasets, Manifest, StoredPart
+from core.protocol.recipe import Recipe
 
 _MEASURED = (
     *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast"),
@@ -16,46 +18,43 @@ def manifest(
     task: Task,
     job: Job,
     base: Version,
-    document: dict[str, Any],
-    parts: list[dict[str, Any]],
+    made: LearnedNetwork,
+    parts: list[StoredPart],
     number: int | None,
     tasks: list[int],
-) -> dict[str, Any]:
+) -> Manifest:
     """The manifest of what a job made.
 
     Args:
         base: version 0 of the model.
-        document: what the job process said of it.
-        parts: `{"name", "type", "sha256", "bytes"}` each.
+        made: what the job process said of it.
         number: of the version; None for a state that is none.
         tasks: that it was taught, in order.
     """
-    environment = document.get("environment", {})
-    content = {
-        "format": 1,
-        "model": model.id,
-        "name": model.name,
-        "version": number,
-        "parent": job.parent_version,
-        "task": task.number,
-        "tasks": tasks,
-        "scenario": model.scenario,
-        "architecture": model.architecture,
-        "image": model.image,
-        "normalise": document.get("normalise"),
-        "classes": document.get("classes"),
-        "heads": document.get("heads"),
-        "recipe": job.recipe,
-        "method": document.get("method"),
-        "datasets": {"train": task.train_sha256, "held_out": task.held_out_sha256},
-        "seed": job.recipe.get("seed"),
-        "threads": environment.get("threads"),
-        "code_version": code_version(),
-        "environment": environment,
-        "parts": parts,
-    }
-    content |= {name: document.get(name) for name in _MEASURED}
-    if document.get("network") is not None:  # what the method made of the architecture's network
-        content["network"] = document["network"]
-    origin = base.manifest
-    return content | {name: origin[name] for name in ("init", "base") if name in origin}
+    recipe, told = Recipe.from_json(job.recipe), made.given()
+    optional = {"network": made.network, "init": base.manifest.init, "base": base.manifest.base}
+    return Manifest(
+        format=1,
+        model=model.id,
+        name=model.name,
+        version=number,
+        parent=job.parent_version,
+        task=task.number,
+        tasks=tasks,
+        scenario=model.scenario,
+        architecture=Architecture.from_json(model.architecture),
+        image=Image.from_json(model.image),
+        normalise=made.normalise,
+        classes=made.classes,
+        heads=made.heads,
+        recipe=recipe,
+        method=made.method,
+        datasets=Datasets(train=task.train_sha256, held_out=task.held_out_sha256),
+        seed=recipe.seed,
+        threads=made.environment.threads,
+        code_version=code_version(),
+        environment=made.environment,
+        parts=parts,
+        **{name: told.get(name) for name in _MEASURED},
+        **{name: value for name, value in optional.items() if value is not None},
+    )

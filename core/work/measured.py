@@ -1,6 +1,6 @@
 """What a job measured becomes rows: cells of the accuracy matrix, and the figures of the new version."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
@@ -10,11 +10,17 @@ from core.db.tables import Model, Result, Version
 from core.line.line import version_of
 from core.line.row import best_before, keep_figures
 from core.matrix_row import Cell
-from core.work.result import JobResult, Measured
+from core.protocol.figures import Figures
+from core.protocol.job_result import MeasuredCell
 
 
 def write_measured(
-    session: Session, model: Model, version: Version, found: JobResult, deleted: Collection[int]
+    session: Session,
+    model: Model,
+    version: Version,
+    results: Iterable[MeasuredCell],
+    figures: Figures,
+    deleted: Collection[int],
 ) -> None:
     """Write what was measured of a new version, and on its task of those before it; a cell that is there stays.
 
@@ -23,7 +29,7 @@ def write_measured(
     """
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
-    measured = {(cell.version, cell.task): cell for cell in found.measured if cell.task not in deleted}
+    measured = {(cell.version, cell.task): cell for cell in results if cell.task not in deleted}
     new = [cell for (of, _), cell in measured.items() if of == "new"]
     best = best_before(session, parent, [cell.task for cell in new])
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new}
@@ -32,15 +38,15 @@ def write_measured(
     if rows:
         session.connection().execute(insert(Result), rows)
     keep_figures(session, version, cells, model.scenario)
-    told = (row for row in measurements.rows(found.document) if row.task not in deleted)
+    told = (row for row in measurements.rows(figures) if row.task not in deleted)
     measurements.add(session, model.id, version.number, told)
 
 
 def _older(
-    session: Session, model: Model, numbers: dict[str, int], measured: Collection[Measured]
+    session: Session, model: Model, numbers: dict[str, int], measured: Collection[MeasuredCell]
 ) -> list[dict[str, object]]:
     """Cells of the versions before, without those that are known."""
-    older: dict[tuple[int, int], Measured] = {}
+    older: dict[tuple[int, int], MeasuredCell] = {}
     for cell in measured:
         if cell.version in numbers:  # the parent may be the base
             older.setdefault((numbers[cell.version], cell.task), cell)
@@ -53,7 +59,7 @@ def _older(
     return [_row(model, key[0], cell, None) for key, cell in older.items() if key not in known]
 
 
-def _row(model: Model, version: int, cell: Measured, best: float | None) -> dict[str, object]:
+def _row(model: Model, version: int, cell: MeasuredCell, best: float | None) -> dict[str, object]:
     return {
         "model_id": model.id,
         "version": version,

@@ -8,7 +8,6 @@ since then may have added fields to it, or taken its method away.
 
 import json
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -21,6 +20,10 @@ from core.db.tables import Model, Part, Task, Version
 from core.errors import Invalid
 from core.line import line
 from core.line.coverage import taught
+from core.protocol.architecture import Architecture, Image
+from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.protocol.manifest import STATISTICS
+from core.protocol.recipe import Recipe
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -51,6 +54,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {version.id: _parts(session, version) for version in (base, parent)}
+        parts[parent.id] += _statistics(session, parent)
         asked = job.recipe
         erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
         erased_tasks = sorted(session.execute(erased).scalars())
@@ -60,47 +64,35 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
-    def version(of: Version) -> dict[str, Any]:
-        return {
-            "version": of.number,
-            "manifest": of.manifest,
-            "parts": [
-                {"name": part.name, "type": part.type, "path": str(blobs.fetch(part.sha256))}
-                for part in parts[of.id]
-                if part.deleted_at is None
-            ],
-            "deleted": sorted({part.type for part in parts[of.id] if part.deleted_at is not None}),
-        }
-
     with damage.explaining(db, model.id):
-        spec = {
-            "architecture": model.architecture,
-            "image": model.image,
-            "scenario": model.scenario,
-            "recipe": recipe,
-            "normalise": base.manifest.get("normalise"),
-            "classes": model.classes if model.scenario == "data" else None,
-            "task": {
-                "number": task.number,
-                "classes": sorted(task.classes),
-                "train": str(blobs.fetch(task.train_sha256)),
-                "held_out": _held_out(blobs, task),
-            },
-            "history": [
-                {"number": t.number, "classes": sorted(t.classes), "held_out": _held_out(blobs, t)}
+        spec = JobSpec(
+            architecture=Architecture.from_json(model.architecture),
+            image=Image.from_json(model.image),
+            scenario=model.scenario,
+            recipe=Recipe.from_json(recipe),
+            normalise=base.manifest.normalise,
+            classes=model.classes if model.scenario == "data" else None,
+            task=SpecTask(
+                number=task.number,
+                classes=sorted(task.classes),
+                train=blobs.fetch(task.train_sha256),
+                held_out=_held_out(blobs, task),
+            ),
+            history=[
+                EarlierTask(number=t.number, classes=sorted(t.classes), held_out=_held_out(blobs, t))
                 for t in tasks
                 if t.number != task.number
             ],
-            "erased_tasks": erased_tasks,
-            "parent": version(parent),
-            "base": version(base),
-            "snapshot": None if snapshot is None else str(snapshot),
-            "out": str(folder / "out"),
-            "threads": settings.threads,
-            "device": settings.device,
-        }
+            erased_tasks=erased_tasks,
+            parent=_local(blobs, parent, parts[parent.id]),
+            base=_local(blobs, base, parts[base.id]),
+            snapshot=snapshot,
+            out=folder / "out",
+            threads=settings.threads,
+            device=settings.device,
+        )
     path = folder / "spec.json"
-    path.write_text(json.dumps(spec, ensure_ascii=False))
+    path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path
 
 
@@ -114,8 +106,37 @@ def _parts(session: Session, version: Version) -> list[Part]:
     return list(session.execute(query).scalars())
 
 
-def _held_out(blobs: Blobs, task: Task) -> str | None:
+def _statistics(session: Session, parent: Version) -> list[Part]:
+    """Parts in which the versions before the parent keep the sums of their tasks, as far back as all have one."""
+    query = (
+        select(Version.number, Version.parent, Part)
+        .join(Part, Part.version_id == Version.id)
+        .where(Version.model_id == parent.model_id, Part.type == STATISTICS, Part.deleted_at.is_(None))
+    )
+    known = {number: (before, part) for number, before, part in session.execute(query)}
+    found: list[Part] = []
+    at = known.get(parent.number)
+    while at is not None and at[0] is not None and (at := known.get(at[0])) is not None:
+        found.insert(0, at[1])
+    return found
+
+
+def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
+    """A version with its parts as local files."""
+    return SpecVersion(
+        version=version.number,
+        manifest=version.manifest,
+        parts=[
+            LocalPart(name=part.name, type=part.type, path=blobs.fetch(part.sha256))
+            for part in parts
+            if part.deleted_at is None
+        ],
+        deleted=sorted({part.type for part in parts if part.deleted_at is not None}),
+    )
+
+
+def _held_out(blobs: Blobs, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
-    return str(blobs.fetch(task.held_out_sha256))
+    return blobs.fetch(task.held_out_sha256)

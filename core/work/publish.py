@@ -9,7 +9,6 @@ transaction, so none is ever skipped.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -21,17 +20,20 @@ from core.db.measurements import without_figures
 from core.db.session import Database
 from core.db.states import Action, after
 from core.db.tables import Job, Model, Part, Task, Version
+from core.failpoints import hit
 from core.ids import new_id
-from core.kill_points import reached
 from core.line import line, words
 from core.line.coverage import lacked, taught, with_task
 from core.line.judgement import judge
+from core.protocol.answers.event import StateData
+from core.protocol.job_result import JobResult
+from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
 from core.work import anytime, retention, snapshots
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.measured import write_measured
-from core.work.result import JobResult, PartFile, read
+from core.work.result import PartFile, read_result
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,8 @@ class _Stored:
     sha256: str
     bytes: int
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.file.name,
-            "type": self.file.type,
-            "sha256": self.sha256,
-            "bytes": self.bytes,
-        }
+    def describe(self) -> StoredPart:
+        return StoredPart(name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes)
 
 
 def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published:
@@ -68,17 +65,17 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published
     """
     done = _published(db, claim)
     if done is None:
-        found = read(result)
+        found = read_result(result)
         blobs = Blobs(store, result / "cache", marks=Marks(db))
         stored = []
         for file in found.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path)))
-            reached("part-stored")
-        reached("publish-stored")
-        done = _transaction(db, blobs, claim, found, stored)
-        reached("publish-committed")
+            hit("part-stored")
+        hit("publish-stored")
+        done = _transaction(db, blobs, claim, found.document, stored)
+        hit("publish-committed")
     _clean(db, store, claim)
-    reached("publish-cleaned")
+    hit("publish-cleaned")
     return done
 
 
@@ -105,7 +102,7 @@ def _transaction(
         number = model.next_version
         model.next_version = number + 1
         version = _version(session, model, task, job, number, found, stored, now)
-        write_measured(session, model, version, found, _deleted(session, model))
+        write_measured(session, model, version, found.results, found, _deleted(session, model))
         version.gate = judge(session, model, version)
         version.warnings = _lacks(session, model, version)
         if version.gate["passed"]:
@@ -118,7 +115,7 @@ def _transaction(
         retention.mark(model, task, published=version.status == "published", now=now)
         session.flush()
         stored_bytes.add(session, job.owner_id, version.bytes_new)
-        reached("publish-uncommitted")
+        hit("publish-uncommitted")
         return Published(number, version.status)
 
 
@@ -130,7 +127,7 @@ def _end(
         job_log.add(session, job.id, ("warning", text), now)
     job_log.add(session, job.id, _outcome(model, task, version), now)
     session.flush()  # event streams end with the event of the state
-    data = {"version": version.number, "outcome": version.status, "warnings": warnings}
+    data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
     move(session, job, Action.PUBLISH, now, data)
     job.version = version.number
     job.error = None
@@ -179,7 +176,7 @@ def _version(
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.describe() for part in stored]
     tasks = with_task(parent.manifest, task.number)
-    content = manifest(model, task, job, base, found.document, described, number, tasks)
+    content = manifest(model, task, job, base, found, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
     known = set(
         session.execute(

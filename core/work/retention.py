@@ -10,7 +10,7 @@ from core.db import references
 from core.db.session import Database
 from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Task
-from core.kill_points import reached
+from core.failpoints import hit
 from core.store import Blobs
 
 DAY_S = 86_400.0
@@ -96,5 +96,5 @@ def drop(db: Database, blobs: Blobs, digests: list[str]) -> int:
         unused = sorted(set(digests) - references.used(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
-        reached("sweep-uncommitted")
+        hit("sweep-uncommitted")
         return len(unused)

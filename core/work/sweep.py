@@ -6,7 +6,7 @@ held, so a retry cannot slip in between.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
@@ -17,6 +17,7 @@ from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, State
 from core.db.tables import Alias, Event, Export, Idempotency, Job, Model, Part, Task, Version
+from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention, uploads
@@ -147,10 +148,10 @@ def _sweep_states(
                 store.delete(key)
 
 
-def _superseded(job: Job, registered: dict[str, Any] | None, keys: list[str]) -> list[str]:
+def _superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
     """Keys older than the registered state; without one, those that no present attempt has stored."""
     if registered is not None:
-        current = (registered["fence"], registered["number"])
+        current = (registered.fence, registered.number)
     elif job.fence is not None:
         current = (job.fence, 0)
     else:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -28,10 +27,11 @@ from core.errors import (
     LabelsInvalid,
     Rejected,
 )
+from core.failpoints import hit
 from core.ingest.first_report import after_decoding
 from core.ingest.ingest import Ingested, ingest
 from core.ingest.limits import Limits
-from core.kill_points import reached
+from core.protocol.report import BatchReport
 from core.settings import Settings
 from core.store import Blobs, Store
 from core.store.blobs import Damaged, require_digest, verified
@@ -77,7 +77,7 @@ def validate(
     held_out, _ = blobs.put_file(made.held_out)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
-    reached("ingest-stored")
+    hit("ingest-stored")
     with db.write() as session:
         job = hold(session, claim)
         references.share(session)
@@ -93,7 +93,7 @@ def validate(
         session.flush()
         size = made.train.stat().st_size + made.held_out.stat().st_size
         stored_bytes.add(session, job.owner_id, size)
-    reached("ingest-committed")
+    hit("ingest-committed")
     forget_archive(db, store, task.id, archive_key)
 
 
@@ -104,7 +104,7 @@ class Archive:
     key: str
     sha256: str
     media_type: str
-    report: dict[str, Any]
+    report: BatchReport
 
 
 def decode(
@@ -144,7 +144,7 @@ def decode(
     except Rejected as error:
         error.extra["report"] = after_decoding(archive.report, error.extra["report"])
         raise
-    reached("ingest-decoded")
+    hit("ingest-decoded")
     return replace(made, report=after_decoding(archive.report, made.report))
 
 
@@ -161,7 +161,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
         others = select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
         if session.execute(others).first() is None:
             store.delete(archive_key)
-            reached("archive-deleted")
+            hit("archive-deleted")
         if task.archive_key == archive_key:
             task.archive_key = None
 

@@ -66,7 +66,7 @@ class Running:
             "network": None,
             "method": {"name": "finetune", "hyper": {}, "state": {}},
             "normalise": {"mean": [0.5] * 3, "std": [0.25] * 3},
-            "environment": {},
+            "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
             "steps": step,
             "validation": {"correct": correct, "total": 20},
         }

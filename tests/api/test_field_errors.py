@@ -123,7 +123,7 @@ def test_a_wrong_value_is_told_what_it_must_be_and_what_it_is(
 def test_a_field_of_another_method_names_the_methods_that_have_it(client: TestClient) -> None:
     told = refused(client, {"recipe": {"method": {"name": "finetune", "replay_batch": 5}}})
     assert told["recipe.method.replay_batch"] == (
-        "unknown field; known here: name; replay_batch belongs to der, der++, er"
+        "unknown field; known here: name; replay_batch belongs to der, der++, er, er-ace"
     )
 
 

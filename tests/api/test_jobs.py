@@ -13,7 +13,12 @@ from core.db.states import Action
 from core.db.tables import Event, Job, Version
 from core.errors import Unavailable
 from core.ids import new_id
+from core.protocol.manifest import Manifest
 from core.settings import Settings
+
+MANIFEST = Manifest.from_json(
+    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
+)
 
 
 @pytest.fixture
@@ -150,7 +155,7 @@ def test_a_held_version_is_retried_by_one_new_job(client: TestClient, db: Databa
                 job_id=job,
                 status="held",
                 gate={"passed": False, "checks": []},
-                manifest={},
+                manifest=MANIFEST,
                 bytes=0,
                 bytes_new=0,
                 created_at=1.0,

@@ -129,7 +129,7 @@ def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: l
         key = (settings.data_dir / "admin-key").read_text().strip()
         client.headers["Authorization"] = f"Bearer {key}"
         assert [client.get("/v1/models").status_code for _ in range(5)] == [200] * 4 + [429]
-        refused = client.get("/v1/jobs/job_none")  # a hot route
+        refused = client.get("/v1/jobs/job_none")  # a polled route
         assert refused.status_code == 429
         assert refused.json()["type"] == "/problems/too-many-requests"
         assert int(refused.headers["retry-after"]) >= 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.before_after import scenario
@@ -20,6 +21,7 @@ from tests.before_after.player import Player
 from tests.before_after.reading import read_all
 from tests.before_after.record import SETTINGS
 from tests.before_after.stored_parts import stored_parts
+from tests.openapi import Contract
 from tools import service
 
 BEFORE = Path(__file__).parents[1] / "data" / "before-renovation.tar.gz"
@@ -44,9 +46,28 @@ def running(folder: Path) -> Iterator[service.Service]:
 
 
 @pytest.fixture(scope="module")
-def served(running: service.Service) -> Json:
-    """What it answers about everything that it found, before anything is learned."""
+def unnamed() -> list[str]:
+    """What `/openapi.json` does not name of the answers so far."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def player(running: service.Service, unnamed: list[str]) -> Player:
+    """Whoever asks; each answer is held against the service's document."""
     player = Player(running.url, running.key)
+    contract = Contract(player.http.get("/openapi.json").json())
+
+    def compare(response: httpx.Response) -> None:
+        response.read()
+        unnamed.extend(contract.faults(response))
+
+    player.http.event_hooks["response"].append(compare)
+    return player
+
+
+@pytest.fixture(scope="module")
+def served(player: Player) -> Json:
+    """What it answers about everything that it found, before anything is learned."""
     read_all(player, "served", whole=None)
     return player.answers
 
@@ -103,12 +124,21 @@ def test_every_part_has_the_digest_and_every_memory_the_rows_of_before(folder: P
     assert stored_parts(folder / "data") == recorded(folder, "parts")
 
 
+def test_openapi_names_every_field_of_what_was_stored_before(served: Json, unnamed: list[str]) -> None:
+    assert len(served) > 400
+    assert unnamed == []
+
+
 def test_the_paused_job_goes_on_and_every_model_learns_its_next_task(
-    running: service.Service, served: Json
+    player: Player, served: Json, unnamed: list[str]
 ) -> None:
-    player = Player(running.url, running.key)
+    paused = player.http.get(f"/v1/models/{scenario.PAUSED}/tasks/2").json()["job"]
     scenario.resume(player)
+    events = player.http.get(f"/v1/jobs/{paused}/events", params={"type": "log"}).json()["items"]
+    said = [event["data"]["message"] for event in events]
+    assert [text for text in said if text.startswith("Going on from a snapshot: epoch 19")], said
     scenario.next_tasks(player)
     for model in player.http.get("/v1/models").json()["items"]:
         job = player.http.get(f"/v1/jobs?model={model['name']}").json()["items"][0]
         assert (job["state"], job["outcome"]) == ("succeeded", "published"), job
+    assert unnamed == []

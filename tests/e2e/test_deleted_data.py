@@ -10,6 +10,7 @@ import io
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def contents(path: Path) -> Iterator[bytes]:
         return  # a temporary file of somebody who works
     yield data
     if data[:4] == b"PK\x03\x04":
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:  # or half written
             for name in archive.namelist():
                 yield archive.read(name)
 

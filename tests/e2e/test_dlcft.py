@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from core.learn.networks import ImageSpec, build_network
-from core.learn.networks.edits import leaky
+from core.learn.networks.edits import replace_relu
 from tools import service
 from tools.client import Client
 
@@ -58,7 +58,7 @@ def base(own: Client) -> str:
     """The id of a base that plain PyTorch has trained, with the activations that it is linearised with."""
     network = build_network(ARCHITECTURE, ImageSpec.of(IMAGE), "class", seed=1)
     network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
-    leaky(network.backbone, 0.01)
+    replace_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
     rows = torch.isin(labels, torch.tensor(OF_BASE))
     x = ((pixels[rows].float() / 16 - 0.5) / 0.25).view(-1, 1, 8, 8)

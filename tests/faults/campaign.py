@@ -3,7 +3,7 @@
     python tests/faults/campaign.py [--kills 100] [--size small|large] [--lanes 4] [--seed 0]
 
 An API process and two workers, restarted as soon as they end; lanes of models learn the same three batches again and
-again through HTTP, with idempotency keys, while kill points are armed one after the other (`core/kill_points.py`) and,
+again through HTTP, with idempotency keys, while failpoints are armed one after the other (`core/failpoints.py`) and,
 every fourth time, a process of the service is killed at a random moment. `large` starts servers of its own: PostgreSQL
 and redis-server must be installed, the S3 server is made on first use. Every other lane has its model rolled back, held by its
 gate, learned again and retried.
@@ -43,7 +43,7 @@ from running_site import (
 )
 from servers import servers
 
-from core.kill_points import POINTS
+from core.failpoints import POINTS
 
 ARMED_S = 12.0
 """A point that nobody came by for so long is armed again later."""

@@ -6,6 +6,7 @@ short leases. The reference is the same stream on a house that nobody touches.
 
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -19,19 +20,22 @@ import pytest
 from sqlalchemy import select
 
 from core.catalogue import load_catalogue
-from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.states import TERMINAL, Action
 from core.db.tables import Alias, Event, Job, Key, Part, Version
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
-from core.requests import jobs, models, tasks, validations
+from core.requests import jobs, models, validations
 from core.requests.actor import Actor
 from core.requests.keys import ensure_admin_key
+from core.requests.submission import Batch, Submission
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import sweep
+from tests.api.conftest import empty_database
 from tools.service import lend_catalogue
+
+__all__ = ["empty_database"]
 
 sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
 
@@ -45,10 +49,13 @@ RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 150,
 class House:
     """One data directory and what happens in it."""
 
-    def __init__(self, folder: Path, catalogue: dict[str, Any], environment: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, catalogue: dict[str, Any], schema: Path, environment: dict[str, str]
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         lend_catalogue(folder)
+        shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder),
             "PERENNIAL_THREADS": "1",
@@ -62,7 +69,6 @@ class House:
         fields = {name.removeprefix("PERENNIAL_").lower(): v for name, v in self.environment.items()}
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
-        upgrade(self.db)
         self.store = open_store(self.settings)
         self.store.prepare()
         self.catalogue = catalogue
@@ -90,23 +96,23 @@ class House:
     def submit(self, data: bytes, model: str = "", recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task; the id of its job."""
         batch = self._batch(data, recipe or {})
-        answer, _ = tasks.submit(
+        answer, _ = Submission(
             self.db, self.store, self.catalogue, self.actor, model or self.model, batch, None
-        )
+        ).submit()
         return str(answer["job"]["id"])
 
     def check(self, data: bytes) -> str:
         """Have a batch checked whole; the id of its job."""
         batch = self._batch(data, {})
         answer, _ = validations.begin(
-            self.db, self.store, self.catalogue, self.actor, self.model, batch, None
+            Submission(self.db, self.store, self.catalogue, self.actor, self.model, batch, None)
         )
         return str(answer["id"])
 
-    def _batch(self, data: bytes, recipe: dict[str, Any]) -> tasks.Batch:
+    def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
         path = self.settings.folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
-        return tasks.Batch(
+        return Batch(
             path=path,
             sha256=hashlib.sha256(data).hexdigest(),
             bytes=len(data),
@@ -229,11 +235,11 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def make_house(catalogue: dict[str, Any]) -> Callable[..., House]:
+def make_house(catalogue: dict[str, Any], empty_database: Path) -> Callable[..., House]:
     """Makes a house in a folder."""
 
     def make(folder: Path, environment: dict[str, str] | None = None) -> House:
-        return House(folder, catalogue, environment or {})
+        return House(folder, catalogue, empty_database, environment or {})
 
     return make
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
+from core.protocol.job_event import DoneEvent, ErrorEvent
 from core.work import claim as claims
 from core.work.kinds import learn
 from worker import attempt as attempts
@@ -21,7 +22,7 @@ from worker.supervisor import Outcome
 
 
 def error(kind: str) -> Outcome:
-    return Outcome("error", {"event": "error", "kind": kind, "message": "m", "traceback": "t"}, 1)
+    return Outcome("error", ErrorEvent(kind=kind, message="m", traceback="t"), 1)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_a_job_that_outgrows_the_bound_of_its_memory_fails_at_once(run: Any) -> 
     assert (job.state, job.error["kind"]) == ("failed", "memory")
 
 
-@pytest.mark.parametrize("outcome", [Outcome("died", {}, -9), Outcome("died"), Outcome("stalled")])
+@pytest.mark.parametrize("outcome", [Outcome("died", None, -9), Outcome("died"), Outcome("stalled")])
 def test_a_dead_or_silent_process_is_tried_again_with_a_strike(run: Any, outcome: Outcome) -> None:
     job = run(outcome)
     assert (job.state, job.strikes) == ("queued", 1)
@@ -125,7 +126,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(attempts, "publish", publish)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
-    run(Outcome("done", {"event": "done", "path": "/r"}, 0))
+    run(Outcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3
 
 
@@ -161,7 +162,7 @@ def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch
     assert (job.state, job.strikes) == ("queued", 0)
 
 
-def test_the_last_word_waits_for_the_database(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outcome_is_reported_when_the_database_is_back(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     requeue = claims.requeue
 
@@ -172,7 +173,7 @@ def test_the_last_word_waits_for_the_database(run: Any, monkeypatch: pytest.Monk
         return requeue(*given, **named)
 
     monkeypatch.setattr(attempts.claims, "requeue", out_twice)
-    monkeypatch.setattr(attempts, "SAY_FIRST_S", 0.01)
+    monkeypatch.setattr(attempts, "REPORT_FIRST_S", 0.01)
     job = run(OperationalError("SELECT", None, Exception("gone")))
     assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)
 

@@ -7,8 +7,8 @@ import psutil
 
 _PROCESSES = {
     "api": "api.app:create_app",
-    "helper": "core.work.predictor",
-    "image decoder": "core.work.image_decoder",
+    "helper": "core.work.predict.helper",
+    "image decoder": "core.work.predict.decoder",
     "decoder": "core.ingest.decoder",
     "worker": "worker.",
 }

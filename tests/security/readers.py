@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from api.image_form import images_of
-from api.multipart import MultipartFile
-from api.spool_file import SpoolFile
+from api.predict.form import images_of
 from api.strict_json import parse
+from api.uploads.form import FormFile
+from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.ingest import images
 from core.ingest.inspect import check_size, opened
 from core.ingest.labels_csv import parse as parse_csv
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, LyingSize
+from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import reader_of
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.safetensors_header import parse_header
-from core.work.image_decoder import Refused, from_arrays
-from core.work.image_decoder import images_of as images_of_json
+from core.work.predict.decoder import Refused, from_arrays
+from core.work.predict.decoder import images_of as images_of_json
 
 LIMITS = Limits()
 _MAX_DETAIL = 600
@@ -81,7 +81,7 @@ def _hold(found: Contents, fd: int) -> None:
         try:
             unpacked = read_member(fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i],
                                    members.crcs[i])  # fmt: skip
-        except (Damaged, LyingSize):
+        except (Damaged, SizeMismatch):
             continue  # a row of the report, and a refused batch
         assert len(unpacked) == members.sizes[i]
 
@@ -132,7 +132,7 @@ def form(data: bytes) -> None:
 def _upload_form(data: bytes, path: Path) -> None:
     file = SpoolFile(path, 1 << 20, None, None)
     try:
-        reader = MultipartFile(file, b"xx", ("recipe",))
+        reader = FormFile(file, b"xx", ("recipe",))
         for at in range(0, len(data), 61):
             piece = bytearray(data[at : at + 61])
             reader.write(piece, len(piece))

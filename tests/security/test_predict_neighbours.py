@@ -22,8 +22,8 @@ from tools.client import Client
 
 pytestmark = pytest.mark.slow
 HELPERS = {
-    "predict helper": "core.work.predictor",
-    "image decoder": "core.work.image_decoder",
+    "predict helper": "core.work.predict.helper",
+    "image decoder": "core.work.predict.decoder",
     "decoder": "core.ingest.decoder",
     "zygote": "worker.zygote",
 }

@@ -1,6 +1,6 @@
 """Small doors, against a real service on the loopback address: order, names, files, the first key, figures, names of two.
 
-Each attack worked once; `docs/limits.md` and the files beside the code say what stands against it.
+Each attack worked once; `docs/reference/limits.md` and the files beside the code say what stands against it.
 """
 
 import io

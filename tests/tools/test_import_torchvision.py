@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from core.learn.networks import ImageSpec, expected_tensors
 from core.learn.predicting import load
 from core.learn.torchvision_import import torchvision_models
+from core.protocol.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +64,7 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
         "version": 0, "architecture": {"name": "resnet18"}, "image": {"size": 224, "channels": 3},
         "scenario": "class",
     }  # fmt: skip
-    network = load(manifest, {"base": out})
+    network = load(Manifest.from_json(manifest), {"base": out})
     assert torch.equal(network.state_dict()["backbone.conv1.weight"], state["conv1.weight"])
 
 
@@ -112,7 +113,7 @@ def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
     architecture = {"name": "resnet18", "stem": "standard"}
     assert json.dumps(architecture) in told and '"image": {"size": 32, "channels": 3}' in told
     manifest = {"version": 0, "architecture": architecture, "image": {"size": 32, "channels": 3}}
-    load({**manifest, "scenario": "class"}, {"base": tmp_path / "out.safetensors"})
+    load(Manifest.from_json({**manifest, "scenario": "class"}), {"base": tmp_path / "out.safetensors"})
     importer.main(["resnet18", *files])
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3\n" in capsys.readouterr().out
 

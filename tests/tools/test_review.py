@@ -18,6 +18,7 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.learn.catalogue import catalogue
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.linearised import LinearisedNetwork
+from core.protocol.manifest import Manifest
 from tools import review
 
 RESNET = {"name": "resnet20"}
@@ -47,7 +48,7 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    SafetensorsZip().write(folder / name, Version(manifest, parts, catalogue()))
+    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, catalogue()))
     return folder / name
 
 

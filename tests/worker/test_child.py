@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from core.protocol.job_event import DoneEvent, JobEvent, LogEvent, MetricEvent
 from worker.child import Child, Zygote, ZygoteDied
 
 Spec = Callable[..., Path]
 
 
-def read_all(child: Child, limit_s: float = 10.0) -> list[dict[str, object]]:
+def read_all(child: Child, limit_s: float = 10.0) -> list[JobEvent]:
     found, end = [], time.monotonic() + limit_s
     while not child.ended and time.monotonic() < end:
         found += child.events(0.1)
@@ -21,22 +22,22 @@ def read_all(child: Child, limit_s: float = 10.0) -> list[dict[str, object]]:
 
 
 def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: Zygote, spec: Spec) -> None:
-    events = [{"event": "log", "n": n} for n in range(200)]
-    child = zygote.spawn(spec(*(("emit", event) for event in events)))
+    events = [LogEvent(level="info", message=str(n)) for n in range(200)]
+    child = zygote.spawn(spec(*(("emit", event.to_json()) for event in events)))
     assert read_all(child) == events
     assert child.finish() == 0
 
 
 def test_an_event_of_a_megabyte_arrives_whole(zygote: Zygote, spec: Spec) -> None:
-    event = {"event": "metric", "data": "x" * (1 << 20)}
-    child = zygote.spawn(spec(("emit", event)))
+    event = MetricEvent(name="long", data="x" * (1 << 20))
+    child = zygote.spawn(spec(("emit", event.to_json())))
     assert read_all(child) == [event]
     child.finish()
 
 
 def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done"})))
-    assert read_all(child) == [{"event": "done"}]
+    child = zygote.spawn(spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"})))
+    assert read_all(child) == [DoneEvent(path="/r")]
     child.finish()
 
 
@@ -56,7 +57,7 @@ def test_a_killed_child_reports_its_signal(zygote: Zygote, spec: Spec) -> None:
 def test_one_zygote_forks_children_one_after_the_other(zygote: Zygote, spec: Spec) -> None:
     pids = set()
     for _ in range(5):
-        child = zygote.spawn(spec(("emit", {"event": "done"})))
+        child = zygote.spawn(spec(("emit", {"event": "done", "path": "/r"})))
         read_all(child)
         assert child.finish() == 0
         pids.add(child.pid)
@@ -71,7 +72,7 @@ def test_no_descriptor_is_left_open_after_many_children(zygote: Zygote, spec: Sp
     zygote.wait_ready()
     before = count()
     for _ in range(10):
-        child = zygote.spawn(spec(("emit", {"event": "done"})))
+        child = zygote.spawn(spec(("emit", {"event": "done", "path": "/r"})))
         read_all(child)
         child.finish()
     assert count() == before
@@ -86,9 +87,9 @@ def test_a_child_exits_when_the_control_pipe_closes(
 
 
 def test_a_dead_zygote_is_reported_and_its_child_still_heard(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("sleep", 0.3), ("emit", {"event": "done"})))
+    child = zygote.spawn(spec(("sleep", 0.3), ("emit", {"event": "done", "path": "/r"})))
     os.kill(zygote.pid, signal.SIGKILL)
-    assert read_all(child) == [{"event": "done"}]
+    assert read_all(child) == [DoneEvent(path="/r")]
     assert child.finish() is None
     with pytest.raises(ZygoteDied):
         zygote.spawn(spec(("sleep", 1)))

@@ -36,12 +36,12 @@ def test_a_pause_is_heard_between_beats() -> None:
         assert within(2, lambda: beat.asked is State.PAUSING)
 
 
-def test_a_hurry_is_heard_at_once() -> None:
+def test_a_call_to_wake_is_heard_at_once() -> None:
     state = [State.RUNNING]
     with Heartbeat(lambda: state[0], lambda: state[0], 600.0) as beat:
         time.sleep(0.1)
         state[0] = State.CANCELLING
-        beat.hurry()
+        beat.wake()
         assert within(LOOK_S / 2, lambda: beat.asked is State.CANCELLING)
 
 

@@ -19,7 +19,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Damaged, LyingSize, Members, read
+from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read
 from core.ingest.names import label_of, show
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers.zip import scan
@@ -245,7 +245,7 @@ def _vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArra
         data = read(
             fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i], members.crcs[i]
         )
-    except LyingSize as error:
+    except SizeMismatch as error:
         raise ArchiveHostile(f"The member {show(item.name)} does not unpack to its declared size.") from error
     except Damaged as error:
         raise ArchiveInvalid(f"The member {show(item.name)} is unreadable: {error}.") from error

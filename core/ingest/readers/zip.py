@@ -20,7 +20,7 @@ import numpy as np
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest import limits as bounds
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, LyingSize, Members, read
+from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, Members, SizeMismatch, read
 from core.ingest.names import MAGIC_BYTES, path_of, refuse_nested, show
 from core.ingest.reader import Contents, Reader, arranged
 
@@ -347,7 +347,7 @@ def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
     """Unpack an entry, up to one byte more than it declares; damage is left to the decoder's report."""
     try:
         read(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
-    except LyingSize as error:
+    except SizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {show(name)} does not unpack to its declared {entry.size} bytes."
         ) from error

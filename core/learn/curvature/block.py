@@ -1,9 +1,9 @@
-"""Curvature of one layer: a symmetric positive H over displacements d [o, w] of its weight, bias as last column.
+"""Curvature of one layer: a symmetric positive H over displacements d [o, w], bias as last column.
 
-A block knows how to multiply, H d, which is the gradient of the penalty ½ dᵀ H d, and how to merge with the block of
-another task: every stored statistic for itself, which is what measuring both tasks' data together gives (Shon et al.
-2022, DLCFT, section 3.2). No inverse is ever taken, and so nothing is damped. vec(d) goes by rows, as flatten does:
-a Kronecker block is G ⊗ A with G [o, o] and A [w, w].
+A block multiplies, H d, which is the gradient of the penalty ½ dᵀ H d, and merges with the block of another
+task: each stored statistic is averaged, which equals measuring both tasks' data together (Shon et al. 2022,
+DLCFT, section 3.2). No inverse is taken, so nothing is damped. vec(d) goes by rows, as flatten does: a
+Kronecker block is G ⊗ A with G [o, o] and A [w, w].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.learn.curvature.factor import Factor
 
 
 class Block(ABC):
-    """Fields are tensors or factors. Blocks are never changed; merging makes a new one."""
+    """Base class. Fields are tensors or factors. Blocks are immutable; merging makes a new one."""
 
     kind: ClassVar[str]
 
@@ -31,27 +31,36 @@ class Block(ABC):
         """w of a displacement [o, w] with `outputs` rows."""
 
     @abstractmethod
-    def mul(self, d: Tensor) -> Tensor:
-        """H d for d [o, w]."""
+    def matvec(self, d: Tensor) -> Tensor:
+        """H d [o, w] for d [o, w]."""
 
     @abstractmethod
     def trace(self) -> Tensor:
-        """Of H, 0-dim."""
+        """Trace of H, 0-dim."""
 
-    def quad(self, d: Tensor) -> Tensor:
+    def quadratic_form(self, d: Tensor) -> Tensor:
         """dᵀ H d, 0-dim."""
-        return (d * self.mul(d)).sum()
+        return (d * self.matvec(d)).sum()
 
-    def fitted(self, limit: int | None, kernel: int = 1) -> Block:
-        """With every factor in a tier of at most `limit` bytes; a diagonal when one of them fits in none."""
+    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+        """The block with every factor in at most `limit` bytes; a diagonal where that is impossible.
+
+        limit: None: no limit. kernel: pixels of a convolution's kernel.
+        """
         return self
 
-    def grown(self, outputs: int) -> Block:
-        """For a layer of `outputs` rows, of which those that were added have no curvature. ValueError: fewer rows."""
+    def with_rows(self, outputs: int) -> Block:
+        """The block of a layer that has grown to `outputs` rows, whose new rows have no curvature.
+
+        Raises ValueError for fewer rows than before, or a kind of block that cannot grow.
+        """
         raise ValueError(f"a {self.kind} block cannot grow")
 
     def merge(self, other: Block, share: float) -> Block:
-        """(1 - share) · self + share · other for each stored statistic. ValueError: another type or shape."""
+        """(1 - share) · self + share · other for each stored statistic.
+
+        Raises ValueError for another kind or shape.
+        """
         if type(other) is not type(self):
             raise ValueError(f"a {self.kind} block cannot be merged with a {other.kind} one")
         merged: dict[str, Tensor | Factor] = {}
@@ -69,7 +78,7 @@ class Block(ABC):
         return type(self)(**merged)
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """A tensor as its field's name, a factor's as `<field>.<name>`."""
+        """A tensor under its field's name, a factor's tensors as `<field>.<name>`."""
         found: dict[str, Tensor] = {}
         for name, value in self._values().items():
             if isinstance(value, Factor):
@@ -80,7 +89,7 @@ class Block(ABC):
 
     @property
     def tiers(self) -> dict[str, str]:
-        """Storage tier by field, of the fields that are factors."""
+        """Storage tier of each field that is a factor."""
         return {name: value.tier for name, value in self._values().items() if isinstance(value, Factor)}
 
     @property
@@ -100,21 +109,25 @@ class Diagonal(Block):
     kind: ClassVar[str] = "diagonal"
 
     def columns(self, outputs: int) -> int:
+        """w of `values`."""
         return self.values.shape[1]
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """values ∘ d."""
         return self.values * d
 
-    def grown(self, outputs: int) -> Block:
+    def with_rows(self, outputs: int) -> Block:
+        """Zeros for the new rows."""
         return Diagonal(_padded(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
+        """Sum of the values."""
         return self.values.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class Kfac(Block):
-    """H = G ⊗ A, A [w, w] the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over examples.
+    """H = G ⊗ A: A [w, w] the mean of a aᵀ over examples and positions, G [o, o] of Σ_s g gᵀ over examples.
 
     Grosse & Martens 2016, arXiv 1602.01407 (KFC); "expand" in Eschenhagen et al. 2023, arXiv 2311.00636.
     """
@@ -124,21 +137,26 @@ class Kfac(Block):
     kind: ClassVar[str] = "kfac"
 
     def columns(self, outputs: int) -> int:
+        """Size of A."""
         return self.a.size
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """G d A."""
         return self.a.times(self.g.times(d.T).T)
 
-    def grown(self, outputs: int) -> Block:
+    def with_rows(self, outputs: int) -> Block:
+        """Zeros in G for the new rows."""
         return (
             self if outputs == self.g.size else Kfac(self.a, factor.dense(_padded(self.g.dense(), outputs)))
         )
 
     def trace(self) -> Tensor:
+        """tr G · tr A."""
         return self.a.trace() * self.g.trace()
 
-    def fitted(self, limit: int | None, kernel: int = 1) -> Block:
-        a, g = factor.fitted(self.a.dense(), limit, kernel), factor.fitted(self.g.dense(), limit)
+    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compresses A and G; else the diagonal of G ⊗ A."""
+        a, g = factor.compressed(self.a.dense(), limit, kernel), factor.compressed(self.g.dense(), limit)
         if a is None or g is None:
             return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
         return Kfac(a, g)
@@ -148,8 +166,8 @@ class Kfac(Block):
 class TKfac(Block):
     """H = Q ⊗ P / δ, P = E Σ Mᵀ M, Q = E Σ M Mᵀ, δ = tr P = tr Q: both partial traces are the exact block's.
 
-    M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted K-FAC), whose form for
-    linear layers this is; for convolutions it assumes nothing about positions.
+    M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted K-FAC), whose form
+    for linear layers this is; for convolutions it assumes nothing about positions.
     """
 
     p: Factor
@@ -158,21 +176,26 @@ class TKfac(Block):
     kind: ClassVar[str] = "tkfac"
 
     def columns(self, outputs: int) -> int:
+        """Size of P."""
         return self.p.size
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """Q d P / δ."""
         return self.p.times(self.q.times(d.T).T / self._divisor)
 
-    def grown(self, outputs: int) -> Block:
+    def with_rows(self, outputs: int) -> Block:
+        """Zeros in Q for the new rows."""
         if outputs == self.q.size:
             return self
         return TKfac(self.p, factor.dense(_padded(self.q.dense(), outputs)), self.delta)
 
     def trace(self) -> Tensor:
+        """tr P · tr Q / δ."""
         return self.p.trace() * (self.q.trace() / self._divisor)
 
-    def fitted(self, limit: int | None, kernel: int = 1) -> Block:
-        p, q = factor.fitted(self.p.dense(), limit, kernel), factor.fitted(self.q.dense(), limit)
+    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compresses P and Q; else the diagonal of Q ⊗ P / δ."""
+        p, q = factor.compressed(self.p.dense(), limit, kernel), factor.compressed(self.q.dense(), limit)
         if p is None or q is None:
             return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
         return TKfac(p, q, self.delta)
@@ -191,37 +214,43 @@ class Exact(Block):
     kind: ClassVar[str] = "exact"
 
     def columns(self, outputs: int) -> int:
+        """Size of the matrix over the number of rows."""
         return self.matrix.shape[0] // outputs
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """The matrix times vec(d)."""
         return (self.matrix @ d.flatten()).view_as(d)
 
     def trace(self) -> Tensor:
+        """Trace of the matrix."""
         return self.matrix.trace()
 
 
 @dataclass(frozen=True, eq=False)
 class Gram(Block):
-    """H = I ⊗ A, A [w, w]: a head's under half the squared error, for any number of rows.
+    """H = I ⊗ A, A [w, w]: a head's block under half the squared error, for any number of rows.
 
-    Rows that are appended later have the curvature of those that were there: nothing of a row is stored.
+    All rows have the same A, so nothing is stored per row, and rows that are added later have it too.
     """
 
     a: Factor
     kind: ClassVar[str] = "gram"
 
     def columns(self, outputs: int) -> int:
+        """Size of A."""
         return self.a.size
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """d A."""
         return self.a.times(d)
 
     def trace(self) -> Tensor:
-        """Of one row's A: how many rows there are is not known here."""
+        """Trace of A alone: the number of rows is not known here."""
         return self.a.trace()
 
-    def fitted(self, limit: int | None, kernel: int = 1) -> Block:
-        a = factor.fitted(self.a.dense(), limit)
+    def compressed(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compresses A. Raises ValueError when it cannot be that small."""
+        a = factor.compressed(self.a.dense(), limit)
         if a is None:
             raise ValueError(f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes")
         return Gram(a)
@@ -229,21 +258,25 @@ class Gram(Block):
 
 @dataclass(frozen=True, eq=False)
 class Channels(Block):
-    """blocks [o, w, w]: each output's own exact block, none between outputs. For grouped convolutions."""
+    """blocks [o, w, w]: the exact block of each output, none between outputs. For grouped convolutions."""
 
     blocks: Tensor
     kind: ClassVar[str] = "channels"
 
     def columns(self, outputs: int) -> int:
+        """w of the blocks."""
         return self.blocks.shape[2]
 
-    def mul(self, d: Tensor) -> Tensor:
+    def matvec(self, d: Tensor) -> Tensor:
+        """Each output's block times its row of d."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
-    def grown(self, outputs: int) -> Block:
+    def with_rows(self, outputs: int) -> Block:
+        """Zero blocks for the new rows."""
         return Channels(_padded(self.blocks, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
+        """Sum of the blocks' traces."""
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 
@@ -251,7 +284,10 @@ TYPES: dict[str, type[Block]] = {t.kind: t for t in (Diagonal, Kfac, TKfac, Exac
 
 
 def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
-    """The block that `to_tensors`, `kind` and `tiers` came from. Raises ValueError for an unknown kind or tier."""
+    """The block that `to_tensors`, `kind` and `tiers` describe.
+
+    Raises ValueError for an unknown kind or tier.
+    """
     if kind not in TYPES:
         raise ValueError(f"unknown kind of curvature {kind!r}; known: {', '.join(TYPES)}")
     values: dict[str, Tensor | Factor] = {k: t for k, t in tensors.items() if "." not in k}
@@ -263,7 +299,7 @@ def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tens
 
 
 def _padded(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
-    """With zeros up to `rows` rows, and as many columns unless `rows_only`."""
+    """Zeros appended up to `rows` rows, and as many columns unless `rows_only`."""
     missing = rows - values.shape[0]
     if missing < 0:
         raise ValueError(f"a block of {values.shape[0]} rows cannot shrink to {rows}")

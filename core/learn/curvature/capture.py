@@ -1,8 +1,8 @@
-"""One pass of a network that keeps what layers took in, and where to ask for the gradients of what they gave.
+"""One forward pass that records the inputs of layers and where autograd has the gradients of their outputs.
 
-Modules are watched by forward hooks. Two layers have no module of their own to watch: a bare parameter gets a copy
-for each example in its place, and an attention's input projection runs here. Weights need not require gradients:
-those of a linearised network do not, and what is asked for are gradients by outputs.
+Forward hooks watch modules. Two kinds of layer have no module: a bare parameter is replaced by one copy per
+example, and an attention's input projection is computed here. Weights need not require gradients, as those of
+a linearised network do not: gradients are taken by outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Forward = Callable[[Tensor], Tensor]
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """float32 products as they are: neither TF32 nor autocast. float64 is not touched."""
+    """float32 products in full precision: neither TF32 nor autocast. float64 does not change."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     matmul.fp32_precision = conv.fp32_precision = "ieee"
@@ -36,20 +36,23 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 @dataclass
-class Seen:
-    """`a`: a layer's input as it came. `place`: where autograd gives the gradient by its output."""
+class LayerInput:
+    """`a`: a layer's input, unchanged.
+
+    `output_edge`: where autograd has the gradient by the layer's output.
+    """
 
     a: Tensor
-    place: GradientEdge | None
+    output_edge: GradientEdge | None
     version: int  # of `a` when it was seen: it counts changes in place
 
 
-class Pass:
-    """`outputs` [B, C] of a forward pass with their graph, and what each layer that ran has seen."""
+class CapturedPass:
+    """`outputs` [B, C] of a forward pass with their graph, and the input of each layer that ran."""
 
     def __init__(self, network: nn.Module, forward: Forward, layers: Sequence[Layer], x: Tensor) -> None:
         """Raises ValueError when a layer runs twice, on rows that are no examples, or on a changed input."""
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, LayerInput] = {}
         self._examples = x.shape[0]
         self._wanted = {layer.name for layer in layers}
         with ExitStack() as stack:
@@ -62,30 +65,32 @@ class Pass:
                 if isinstance(module, nn.MultiheadAttention) and _inside(name) & self._wanted:
                     stack.enter_context(self._attending(name, module))
             with torch.enable_grad():
-                # The input requires gradients so that all that follows has a graph, whatever the weights do.
+                # Weights may not require gradients; the input does, so that every layer has a graph.
                 self.outputs = forward(x.detach().requires_grad_().clone())
         for name, seen in self.seen.items():
             if seen.a._version != seen.version:
                 raise ValueError(f"{name}: its input was changed in place after it ran")
 
     def gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
-        """Gradients of Σ outputs · cotangent by the layers' outputs; layers that do not count are left out.
+        """Gradients of Σ outputs · cotangent by the layers' outputs; layers without influence are left out.
 
-        cotangent: [B, C], a row per example. last: the graph is freed.
+        cotangent: [B, C], a row per example. last: whether to free the graph.
         """
-        places = {name: seen.place for name, seen in self.seen.items() if seen.place is not None}
+        output_edges = {
+            name: seen.output_edge for name, seen in self.seen.items() if seen.output_edge is not None
+        }
         found: Sequence[Tensor | None] = torch.autograd.grad(
-            self.outputs, list(places.values()), cotangent, retain_graph=not last, allow_unused=True
+            self.outputs, list(output_edges.values()), cotangent, retain_graph=not last, allow_unused=True
         )
-        return {name: g for name, g in zip(places, found, strict=True) if g is not None}
+        return {name: g for name, g in zip(output_edges, found, strict=True) if g is not None}
 
     def _keep(self, name: str, a: Tensor, output: Tensor) -> None:
         if name in self.seen:
             raise ValueError(f"{name} runs twice in a pass: its gradients cannot be told apart")
         if a.shape[0] != self._examples or output.shape[0] != self._examples:
             raise ValueError(f"{name} runs on {a.shape[0]} rows for {self._examples} examples")
-        place = get_gradient_edge(output) if output.requires_grad else None
-        self.seen[name] = Seen(a.detach(), place, a._version)
+        output_edge = get_gradient_edge(output) if output.requires_grad else None
+        self.seen[name] = LayerInput(a.detach(), output_edge, a._version)
 
     def _hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         return lambda module, args, output: self._keep(name, args[0], output)
@@ -94,7 +99,7 @@ class Pass:
     def _swapped(self, layer: Layer) -> Iterator[None]:
         """A copy of a bare parameter for each example in its place."""
         rows = expanded(layer.weight, self._examples)
-        self.seen[layer.name] = Seen(rows.detach(), get_gradient_edge(rows), rows._version)
+        self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
         parameters: dict[str, Any] = layer.module._parameters
         parameters[layer.key] = rows
         try:
@@ -128,5 +133,5 @@ class Pass:
 
 
 def _inside(attention: str) -> set[str]:
-    """The two layers of an attention, which its own forward runs without calling a module."""
+    """The two layers of an attention, which it runs without calling a module."""
     return {attention + PROJECTION, attention + ".out_proj"}

@@ -1,7 +1,7 @@
-"""Curvature of a whole network, a block per layer, and the quadratic penalty that it makes.
+"""Curvature of a whole network, one block per layer, and its quadratic penalty.
 
-Penalty ½ Σ dᵀ H d over layers, d the displacement from an anchor; its gradient is H d itself, so that value and
-gradient come from one multiplication and no graph is built. Blocks between layers are taken as zero.
+Penalty ½ Σ dᵀ H d over layers, d the displacement from an anchor. Its gradient is H d, so one multiplication
+gives value and gradient, and no graph is built. Curvature between layers is taken as zero.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Curvature:
 
     @torch.no_grad()
     def gradient(self, displacements: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """H d by parameter, and ½ dᵀ H d (0-dim). displacements: by full parameter name, of its shape.
+        """(H d by parameter, ½ dᵀ H d 0-dim). displacements: by full parameter name, of its shape.
 
-        A layer whose weight is not given is left out, as is a parameter that no block covers; a missing bias
-        stands for one that did not move. Raises ValueError for a bias without its weight or a shape that no block
-        has.
+        Layers whose weight is not given and parameters without a block are left out; a missing bias counts as
+        a displacement of zero. Raises ValueError for a bias without its weight or a shape that does not fit
+        its block.
         """
         found: dict[str, Tensor] = {}
         values = []
@@ -42,7 +42,7 @@ class Curvature:
             of_weight, of_bias = displacements[weight], displacements.get(bias)
             d = _joined(layer, block, of_weight, of_bias)
             with full_precision(d.device):
-                r = block.mul(d).to(d.dtype)
+                r = block.matvec(d).to(d.dtype)
             values.append((d * r).sum() / 2)
             columns = of_weight.numel() // of_weight.shape[0]
             found[weight] = r[:, :columns].reshape(of_weight.shape)
@@ -51,7 +51,10 @@ class Curvature:
         return found, torch.stack(values).sum() if values else torch.zeros(())
 
     def merge(self, other: Curvature, share: float) -> Curvature:
-        """(1 - share) · self + share · other for each stored statistic. ValueError: other layers, types or shapes."""
+        """(1 - share) · self + share · other for each stored statistic.
+
+        Raises ValueError for other layers, kinds or shapes.
+        """
         if set(self.blocks) != set(other.blocks):
             different = ", ".join(sorted(set(self.blocks) ^ set(other.blocks)))
             raise ValueError(f"only one of two curvatures that are to be merged has {different}")
@@ -60,7 +63,7 @@ class Curvature:
         )
 
     def trace(self) -> Tensor:
-        """Sum of the blocks', 0-dim."""
+        """Sum of the blocks' traces, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
     def nbytes(self) -> dict[str, int]:
@@ -68,7 +71,7 @@ class Curvature:
         return {name: block.nbytes for name, block in self.blocks.items()}
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """`<layer>/<field>`, and `<layer>/<field>.<name>` of a factor's tensors."""
+        """Tensors as `<layer>/<field>`, a factor's as `<layer>/<field>.<name>`."""
         return {
             f"{layer}/{key}": tensor
             for layer, block in self.blocks.items()
@@ -81,7 +84,7 @@ class Curvature:
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
-        """What `to_tensors` and `to_json` came from."""
+        """The curvature that `to_tensors` and `to_json` describe."""
         by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
         for key, tensor in tensors.items():
             layer, _, field = key.rpartition("/")
@@ -92,7 +95,7 @@ class Curvature:
 
 
 def _names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
-    """Of a layer's weight and bias: a module's own, an attention's `in_proj_weight`, or the bare parameter."""
+    """Names of a layer's weight and bias: a module's own, `in_proj_weight`, or the bare parameter."""
     if layer in displacements:
         return layer, ""
     joint = "_" if layer.endswith(".in_proj") else "." if layer else ""

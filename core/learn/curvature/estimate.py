@@ -1,9 +1,9 @@
-"""Curvature measured in passes over data: per layer, means over examples of products of inputs and gradients.
+"""Curvature measured in passes over data: per layer, mean products of inputs and gradients.
 
-For cotangents v of the outputs with Σ v vᵀ the Hessian of the loss by the outputs (`probes.py`), a layer's block of
-the generalised Gauss-Newton matrix is E_x Σ_v vec(M) vec(M)ᵀ, M [o, w] the gradient of vᵀ outputs for one example
-(`layers.py`). What is kept are sums over examples: they do not depend on how examples are batched, can be stored in
-mid pass, and those of two sets of data are those of both together.
+For cotangents v of the outputs with Σ v vᵀ the Hessian of the loss by the outputs (`probes.py`), a layer's
+block of the generalised Gauss-Newton matrix is E_x Σ_v vec(M) vec(M)ᵀ, M [o, w] the gradient of vᵀ outputs
+for one example (`layers.py`). Stored are sums over examples: they do not depend on the batches, can be stored
+in mid pass, and add up over sets of data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.curvature.block import Block, Channels, Diagonal, Exact, Gram, Kfac, TKfac
-from core.learn.curvature.capture import Forward, Pass, full_precision
+from core.learn.curvature.capture import CapturedPass, Forward, full_precision
 from core.learn.curvature.factor import dense
 from core.learn.curvature.layers import Layer, find_layer, gradients_of, inputs_of, outputs_of
 
@@ -25,32 +25,33 @@ Cotangents = Callable[[Tensor], Sequence[Tensor]]
 EXACT_NUMBERS = 4096  # largest displacement of a layer whose whole block is built
 
 
-class Estimate:
-    """Sums over the examples so far, n of them.
+class CurvatureEstimator:
+    """Sums over the n examples so far.
 
-    Norms and bare parameters have a diagonal, and convolutions in groups a block for each output, where a
-    Kronecker-factored kind is asked for. A layer that the forward does not use has zero curvature.
+    Where a Kronecker-factored kind is asked for, norms and bare parameters get a diagonal, and grouped
+    convolutions a block per output. A layer that the forward pass does not use has zero curvature.
     """
 
     def __init__(self, network: nn.Module, forward: Forward, kinds: Mapping[str, Kind]) -> None:
         """network: in eval mode. forward: x [B, …] → outputs [B, C] of the plain network at its weights.
 
-        kinds: by layer, as `layers_of` names them. "gram" is for heads under half the squared error, and needs no
-        cotangents. Raises ValueError for a layer that cannot be measured.
+        kinds: by layer, as `layers_of` names them. "gram" is for heads under half the squared error, and
+        needs no cotangents. Raises ValueError for a layer that cannot be measured.
         """
         self._network, self._forward = network, forward
-        self._parts = {name: _Part(find_layer(network, name), kind) for name, kind in kinds.items()}
+        self._parts = {name: _LayerSums(find_layer(network, name), kind) for name, kind in kinds.items()}
         self.n = 0
 
     def add(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
-        """Add a chunk of examples x [B, …].
+        """Add examples x [B, …].
 
-        cotangents: outputs [B, C] → one [B, C] per probe, whose contributions are summed. Rows are the examples'
-        own: never divided by B. Without, only inputs are measured. Raises ValueError when a layer runs twice.
+        cotangents: outputs [B, C] → one [B, C] per probe, whose contributions are summed. Rows belong to
+        examples and are never divided by B. None: only inputs are measured. Raises ValueError when a layer
+        runs twice.
         """
         layers = [part.layer for part in self._parts.values()]
         with full_precision(x.device):
-            run = Pass(self._network, self._forward, layers, x)
+            run = CapturedPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
             for name, part in parts.items():
                 part.add_input(run.seen[name].a)
@@ -61,26 +62,26 @@ class Estimate:
         self.n += x.shape[0]
 
     def blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
-        """Means over the examples, by layer; factors stored in the first tier of at most `max_factor_bytes`.
+        """Means over the examples by layer; each factor in the first tier of at most `max_factor_bytes`.
 
         Raises ValueError before the first example.
         """
         if self.n == 0:
             raise ValueError("no example has been measured")
         return {
-            name: part.block(self.n).fitted(max_factor_bytes, part.layer.kernel)
+            name: part.block(self.n).compressed(max_factor_bytes, part.layer.kernel)
             for name, part in self._parts.items()
         }
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The sums as `<layer>/<statistic>`, and `n`: all that a pass needs to go on."""
+        """The sums as `<layer>/<statistic>`, and `n`: all that a pass needs to continue."""
         found = {"n": torch.tensor(self.n)}
         for name, part in self._parts.items():
             found |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what `to_tensors` gave. Raises ValueError for other layers, kinds or shapes."""
+        """Continue from what `to_tensors` returned. Raises ValueError for other layers, kinds or shapes."""
         mine = {f"{name}/{key}": t for name, part in self._parts.items() for key, t in part.sums.items()}
         shapes = {key: t.shape for key, t in tensors.items() if key != "n"}
         if shapes != {key: t.shape for key, t in mine.items()}:
@@ -91,7 +92,7 @@ class Estimate:
 
 
 @dataclass
-class _Part:
+class _LayerSums:
     """One layer's sums, by name, in float32 or the weight's own float64."""
 
     layer: Layer
@@ -126,7 +127,10 @@ class _Part:
         }
 
     def add_input(self, a: Tensor) -> None:
-        """What does not depend on the probe. The mean over positions is taken here: sums are over examples."""
+        """Add what does not depend on the probe.
+
+        The mean over positions is taken here: sums are over examples.
+        """
         if self.kind not in ("kfac", "gram"):
             return
         rows = inputs_of(self.layer, a.to(self.dtype))
@@ -137,7 +141,7 @@ class _Part:
         self.sums["a"] += rows.T @ rows / positions
 
     def add_probe(self, a: Tensor, g: Tensor) -> None:
-        """a: the layer's input, g: the gradient by its output for one probe, as they came."""
+        """Add one probe. a: the layer's input. g: the gradient by its output. Both as they came."""
         if self.kind == "gram":
             return
         a, g = a.to(self.dtype), g.to(self.dtype)
@@ -183,8 +187,8 @@ def trace_factors(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
 
-    by_positions: through products of positions with each other, never building M [o, w]; the same in exact
-    arithmetic. None: what takes fewer multiplications.
+    by_positions: through products between positions, without M [o, w]; the same in exact arithmetic. None:
+    the way with fewer multiplications.
     """
     if by_positions is None:
         positions = g[0].numel() // layer.outputs
@@ -201,7 +205,7 @@ def trace_factors(
 
 
 def _cheaper_by_positions(t: int, o: int, w: int) -> bool:
-    """Multiplications per example, through [T, T] products against through M [o, w]."""
+    """Compares multiplications per example: through [T, T] products, or through M [o, w]."""
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 
 

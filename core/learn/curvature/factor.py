@@ -1,9 +1,9 @@
-"""A symmetric positive factor F [w, w] of a layer's curvature, in as few bytes as its limit asks for.
+"""A symmetric positive factor F [w, w] of a layer's curvature, stored in at most a given number of bytes.
 
 A wide convolution's input factor is nine times as large as its weight. The first tier that fits is taken:
-full, packed (one triangle, nothing lost), packed bf16 (computed with in float32), low rank (leading eigenvectors and
-a diagonal that keeps F's own), uncorrelated (a convolution's channels alone, the same at every pixel of its kernel).
-What a factor computes with is what it stores: storing and loading it changes no bit.
+full, packed (one triangle, lossless), packed bf16 (computed with in float32), low rank (leading eigenvectors,
+and a diagonal that keeps F's own), uncorrelated (a convolution's channels alone, the same at every pixel of
+its kernel). A factor computes with what it stores: storing and loading changes no bit.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MAX_RANK = 512
 
 
 class Factor(ABC):
-    """F [w, w]. Factors are never changed; merging makes a new one."""
+    """Base class: F [w, w]. Factors are immutable; merging makes a new one."""
 
     tier: Tier
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """w."""
+        """w, the number of rows and columns."""
 
     @abstractmethod
     def times(self, x: Tensor) -> Tensor:
@@ -38,15 +38,15 @@ class Factor(ABC):
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """[w]."""
+        """Diagonal of F, [w]."""
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """F [w, w]."""
+        """F as a matrix [w, w]."""
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """What is stored. `from_tensors` with the tier gives the factor back bit for bit."""
+        """The stored tensors. `from_tensors` with the tier restores the factor bit for bit."""
 
     def merge(self, other: Factor, share: float) -> Factor:
         """(1 - share) · self + share · other in this factor's tier. Raises ValueError for another size."""
@@ -58,7 +58,7 @@ class Factor(ABC):
     def _merged(self, other: Factor, share: float) -> Factor: ...
 
     def trace(self) -> Tensor:
-        """0-dim."""
+        """Trace of F, 0-dim."""
         return self.diagonal().sum()
 
     @property
@@ -69,25 +69,30 @@ class Factor(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Factor):
-    """`matrix` [w, w], symmetric; stored as `tier` says. Make one with `dense`, which rounds it for bf16."""
+    """`matrix` [w, w], symmetric, stored as `tier` says. `dense` makes one, and rounds it for bf16."""
 
     matrix: Tensor
     tier: Tier = "full"
 
     @property
     def size(self) -> int:
+        """Rows of the matrix."""
         return self.matrix.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
+        """x times the matrix."""
         return x.to(self.matrix.dtype) @ self.matrix
 
     def diagonal(self) -> Tensor:
+        """Diagonal of the matrix."""
         return self.matrix.diagonal()
 
     def dense(self) -> Tensor:
+        """The matrix itself."""
         return self.matrix
 
     def to_tensors(self) -> dict[str, Tensor]:
+        """The matrix, or its upper triangle by rows."""
         if self.tier == "full":
             return {"matrix": self.matrix}
         triangle = self.matrix.masked_select(_upper(self.matrix))
@@ -98,6 +103,7 @@ class Dense(Factor):
 
     @property
     def nbytes(self) -> int:
+        """Bytes as stored, without building the triangle."""
         w, each = self.size, self.matrix.element_size()
         if self.tier == "full":
             return w * w * each
@@ -115,19 +121,24 @@ class LowRank(Factor):
 
     @property
     def size(self) -> int:
+        """Rows of the eigenvectors."""
         return self.vectors.shape[0]
 
     def times(self, x: Tensor) -> Tensor:
+        """x U diag(values) Uᵀ + x diag(rest)."""
         x = x.to(self.rest.dtype)
         return torch.addcmul((x @ self.vectors * self.values) @ self.vectors.T, x, self.rest)
 
     def diagonal(self) -> Tensor:
+        """Diagonal of F, which this form keeps."""
         return _diagonal(self.vectors, self.values) + self.rest
 
     def dense(self) -> Tensor:
+        """U diag(values) Uᵀ + diag(rest)."""
         return (self.vectors * self.values) @ self.vectors.T + self.rest.diag()
 
     def to_tensors(self) -> dict[str, Tensor]:
+        """Vectors, values and rest."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.rest}
 
     def _merged(self, other: Factor, share: float) -> Factor:
@@ -149,9 +160,9 @@ class LowRank(Factor):
 
 @dataclass(frozen=True, eq=False)
 class Uncorrelated(Factor):
-    """channels [c, c] ⊗ I for `kernel` pixels, c · kernel columns, and `corner` [1] for a bias column after them.
+    """channels [c, c] ⊗ I over `kernel` pixels; `corner` [1] for a bias column after the c · kernel columns.
 
-    channels is the mean of F's blocks over pixels: the trace is kept.
+    channels is the mean of F's blocks over pixels, which keeps the trace.
     """
 
     channels: Tensor
@@ -161,19 +172,23 @@ class Uncorrelated(Factor):
 
     @property
     def size(self) -> int:
+        """c · kernel, + 1 with a bias."""
         return self.channels.shape[0] * self.kernel + (self.corner is not None)
 
     def times(self, x: Tensor) -> Tensor:
+        """Channels mixed at each pixel; the bias column scaled by the corner."""
         x, channels = x.to(self.channels.dtype), self.channels.shape[0]
         pixels = x[:, : channels * self.kernel].reshape(-1, channels, self.kernel)
         product = torch.einsum("ncp,cd->ndp", pixels, self.channels).flatten(1)
         return product if self.corner is None else torch.cat([product, x[:, -1:] * self.corner], 1)
 
     def diagonal(self) -> Tensor:
+        """Diagonal of the channels at each pixel, then the corner."""
         pixels = self.channels.diagonal().repeat_interleave(self.kernel)
         return pixels if self.corner is None else torch.cat([pixels, self.corner])
 
     def dense(self) -> Tensor:
+        """channels ⊗ I, with the corner appended."""
         eye = torch.eye(self.kernel, dtype=self.channels.dtype, device=self.channels.device)
         pixels = torch.kron(self.channels, eye)
         if self.corner is None:
@@ -183,6 +198,7 @@ class Uncorrelated(Factor):
         return padded
 
     def to_tensors(self) -> dict[str, Tensor]:
+        """Channels, kernel and, with a bias, the corner."""
         found = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return found if self.corner is None else found | {"corner": self.corner}
 
@@ -200,7 +216,7 @@ class Uncorrelated(Factor):
 
 
 def dense(matrix: Tensor, tier: Tier = "full") -> Factor:
-    """A factor that computes with the whole of a symmetric matrix [w, w], to what `tier` can store."""
+    """A factor with the whole of a symmetric matrix [w, w], rounded to what `tier` can store."""
     return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
@@ -211,7 +227,10 @@ def low_rank(matrix: Tensor, rank: int) -> LowRank:
 
 
 def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
-    """The mean over a kernel's pixels of a matrix [w, w], w = channels · kernel, + 1 with a bias."""
+    """The mean over a kernel's pixels of a matrix [w, w], w = channels · kernel, + 1 with a bias.
+
+    Raises ValueError for another size.
+    """
     channels, bias = divmod(matrix.shape[0], kernel)
     if bias > 1 or kernel == 1:
         raise ValueError(f"a factor of size {matrix.shape[0]} is none of a kernel of {kernel} pixels")
@@ -222,8 +241,8 @@ def uncorrelated(matrix: Tensor, kernel: int) -> Uncorrelated:
     )
 
 
-def fitted(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
-    """The first tier for a symmetric matrix [w, w] that takes at most `limit` bytes; None: nothing does.
+def compressed(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
+    """The first tier for a symmetric matrix [w, w] that takes at most `limit` bytes; None: no tier does.
 
     kernel: pixels of a convolution's kernel, for the factor of its inputs.
     """
@@ -244,7 +263,7 @@ def fitted(matrix: Tensor, limit: int | None, kernel: int = 1) -> Factor | None:
 
 
 def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
-    """The factor that `to_tensors` came from. Raises ValueError for an unknown tier."""
+    """The factor that `to_tensors` described. Raises ValueError for an unknown tier."""
     if tier == "full":
         return Dense(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
@@ -266,7 +285,7 @@ def _diagonal(vectors: Tensor, values: Tensor) -> Tensor:
 
 
 def _upper(matrix: Tensor) -> Tensor:
-    """True on and above the diagonal. A mask takes a sixteenth of the memory that row and column indices take."""
+    """True on and above the diagonal. A mask takes a sixteenth of the memory of two index tensors."""
     return torch.ones_like(matrix, dtype=torch.bool).triu()
 
 

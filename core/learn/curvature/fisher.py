@@ -1,11 +1,12 @@
 """The diagonal Fisher information of a classifier, per example, never from batch-mean gradients.
 
-exact:      F_i = E_x Σ_c p_c (∂ log p_c / ∂θ_i)²
-sample:     the square for one class c drawn from p
-empirical:  for the label, c = y
-predicted:  for the likeliest class, c = argmax p (Hsu et al. 2018, arXiv 1810.12488)
-Which of them, and why not the gradient of a batch's mean: van de Ven 2025, arXiv 2502.11756.
-The softmax runs over the logits that the forward gives; the mean is over examples.
+    exact: F_i = E_x Σ_c p_c (∂ log p_c / ∂θ_i)²
+    sample: the square for one class c drawn from p
+    empirical: for the label, c = y
+    predicted: for the likeliest class, c = argmax p (Hsu et al. 2018, arXiv 1810.12488)
+
+van de Ven 2025, arXiv 2502.11756, compares them and explains why a batch's mean gradient is wrong. The
+softmax is over the logits of the forward pass; the mean is over examples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learn.curvature.per_sample import Forward, PerSample
+from core.learn.curvature.per_sample import Forward, PerSampleGradients
 
 Kind = Literal["exact", "sample", "empirical", "predicted"]
 EXACT_CLASSES = 20  # up to this many active classes the sum over classes is exact
@@ -34,18 +35,18 @@ def diagonal_fisher(
 ) -> dict[str, Tensor]:
     """Diagonal Fisher of the parameters `names`, each of its parameter's shape.
 
-    network: in eval mode. forward: x [B, C, S, S] → logits [B, K] of the active classes. examples: (x, y) of at
-    most CHUNK examples, y int64 [B] in 0 … K - 1 (read by "empirical" alone). generator: on the CPU, for
+    network: in eval mode. forward: x [B, C, S, S] → logits [B, K] of the active classes. examples: (x, y) of
+    at most CHUNK examples, y int64 [B] in 0 … K - 1 (read by "empirical" alone). generator: on the CPU, for
     "sample". Parameters that the forward does not use get zeros.
     """
-    found = PerSample(network, forward, names, torch.square)
+    found = PerSampleGradients(network, forward, names, torch.square)
     for x, y in examples:
         found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
     return found.mean()
 
 
 def log_p_gradients(logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator) -> list[Tensor]:
-    """∂ log p_c / ∂logits = e_c - p, of one class per row; for "exact" of every class, times √p_c."""
+    """∂ log p_c / ∂logits = e_c - p [B, K], for one class per row; for "exact" of every class, times √p_c."""
     classes = logits.shape[1]
     if classes == 0:
         return []

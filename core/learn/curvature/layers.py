@@ -1,8 +1,9 @@
-"""The layers that curvature is measured in, and what each one's gradient is made of.
+"""The layers in which curvature is measured, and how the gradient of each is composed.
 
-A layer's displacement is a matrix d [o, w], a row per output: its weight flattened, and its bias as the last column.
-The gradient of one example is then a matrix M [o, w] = Σ_s g_s a_sᵀ over positions s (pixels or tokens), a_s the
-layer's input there (a convolution's patch) with 1 appended for the bias, g_s the gradient by its output.
+A layer's displacement is a matrix d [o, w] with a row per output: its weight flattened, and its bias as the
+last column. The gradient of one example is a matrix M [o, w] = Σ_s g_s a_sᵀ over positions s (pixels or
+tokens): a_s is the layer's input there (a convolution's patch) with a 1 appended for the bias, g_s the
+gradient by its output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PROJECTION = ".in_proj"  # of nn.MultiheadAttention: query, key and value in one
 
 @dataclass(frozen=True)
 class Layer:
-    """`module` runs the layer, or owns it: the attention of a projection, the module of a bare parameter."""
+    """`module` runs or owns the layer: the attention of a projection, the module of a bare parameter."""
 
     name: str
     form: Form
@@ -35,17 +36,17 @@ class Layer:
 
     @property
     def outputs(self) -> int:
-        """o: rows of a displacement."""
+        """o, the rows of a displacement."""
         return self.weight.shape[0]
 
     @property
     def width(self) -> int:
-        """w: columns of a displacement, the bias among them."""
+        """w, the columns of a displacement, with the bias."""
         return self.weight.numel() // self.outputs + (self.bias is not None)
 
     @property
     def grouped(self) -> bool:
-        """A convolution whose outputs do not all see the same inputs: depthwise, for example."""
+        """Whether it is a convolution whose outputs see different inputs, such as a depthwise one."""
         return isinstance(self.module, nn.Conv2d) and self.module.groups > 1
 
     @property
@@ -55,7 +56,7 @@ class Layer:
 
 
 def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
-    """Names of the layers that own these parameters, in their order; a parameter outside one is its own layer."""
+    """Names of the layers that own these parameters; a parameter outside of a layer is its own layer."""
     modules = dict(network.named_modules())
     found: dict[str, None] = {}
     for name in parameters:
@@ -70,7 +71,7 @@ def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
 
 
 def find_layer(network: nn.Module, name: str) -> Layer:
-    """The layer of a name that `layers_of` gives. Raises ValueError for what cannot be measured."""
+    """The layer with a name from `layers_of`. Raises ValueError for what cannot be measured."""
     modules = dict(network.named_modules())
     if name in modules:
         return _of_module(name, modules[name])
@@ -129,14 +130,14 @@ def _scales_channels(parameter: Tensor) -> bool:
 
 
 def expanded(parameter: Tensor, examples: int) -> Tensor:
-    """A bare parameter with a copy for each example, which broadcasts as the parameter does: a leaf."""
+    """A leaf tensor with one copy of a bare parameter per example, which broadcasts as the parameter does."""
     rows = parameter.detach()
     rows = rows.expand(examples, *rows.shape[1:]) if _leads(rows) else rows.expand(examples, *rows.shape)
     return rows.clone().requires_grad_()
 
 
 def inputs_of(layer: Layer, a: Tensor) -> Tensor:
-    """A layer's input as rows [B, T, w], T positions: patches in the order of weight.flatten(1), then a 1."""
+    """A layer's input as rows [B, T, w] of T positions: patches in weight.flatten(1) order, then a 1."""
     module = layer.module
     if isinstance(module, nn.Conv2d):
         assert not isinstance(module.padding, str)
@@ -155,7 +156,10 @@ def outputs_of(layer: Layer, g: Tensor) -> Tensor:
 
 
 def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
-    """M [B, o, w]: every example's gradient. a, g: the layer's input and output gradient as they came."""
+    """M [B, o, w]: every example's gradient. a: the layer's input. g: its output gradient.
+
+    Both as they came.
+    """
     batch, module = g.shape[0], layer.module
     if layer.form == "bare":
         return g.reshape(batch, layer.outputs, layer.width)
@@ -174,9 +178,9 @@ def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
 
 
 def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
-    """Every example's gradient of a convolution's weight, [B, …], from inputs and output gradients [B, C, H, W].
+    """Every example's gradient of a convolution's weight, [B, …], of a and δ [B, C, H, W].
 
-    Examples side by side as channels are a convolution with a group for each: its weight's gradient is theirs.
+    Examples are laid side by side as channels of one convolution with a group per example.
     """
     n = a.shape[0]
     weight = module.weight
@@ -207,5 +211,8 @@ def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
 
 
 def _channels_first(module: nn.Module) -> bool:
-    """torchvision's LayerNorm2d, a LayerNorm that permutes [B, C, H, W] and back. By name: its import is slow."""
+    """Whether it is torchvision's LayerNorm2d, which permutes [B, C, H, W].
+
+    Told by name: torchvision's import is slow.
+    """
     return type(module).__name__ == "LayerNorm2d"

@@ -1,9 +1,9 @@
-"""Sizes (squares or absolute values) of the gradients of single examples, summed over examples.
+"""Squares or absolute values of per-sample gradients, summed over examples.
 
-A batch's gradient is a mean in which examples cancel; importances need every example's own. Linear,
-convolution and BatchNorm layers have it in closed form from their input a and output gradient δ: for a linear
-layer size(δ aᵀ) = size(δ) size(a)ᵀ, so that no gradient of one example is ever built. `vmap(grad)` covers every
-other network, and is the oracle of the closed forms.
+In a batch's mean gradient examples cancel; importances need every example's own. Linear, convolution and
+BatchNorm layers have it in closed form from their input a and output gradient δ: for a linear layer size(δ
+aᵀ) = size(δ) size(a)ᵀ, so no gradient of one example is built. `vmap(grad)` covers every other network, and
+is the oracle of the closed forms.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Size = Callable[[Tensor], Tensor]
 """`torch.square` or `torch.abs`: elementwise, and the size of a product is the product of the sizes."""
 
 
-class PerSample:
-    """Adds up size(∂s_n/∂θ) over examples n, for scalars s_n of the logits of example n.
+class PerSampleGradients:
+    """Sums size(∂s_n/∂θ) over examples n, for scalars s_n of the logits of example n.
 
-    A scalar comes as its gradient by the logits. total: by parameter, of its shape; n: examples so far.
+    A scalar is given as its gradient by the logits. total: by parameter, of its shape. n: examples so far.
     """
 
     def __init__(self, network: nn.Module, forward: Forward, names: Iterable[str], size: Size) -> None:
@@ -43,24 +43,24 @@ class PerSample:
         self._layers = _closed_form_layers(network, self._chosen)
 
     def add(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        """Add a chunk of examples. scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
+        """Add examples x [B, C, S, S]. scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
 
-        Parameters that the forward does not use get nothing.
+        Parameters that the forward pass does not use get nothing.
         """
         self.n += x.shape[0]
         if self._layers is not None and self._by_layer(self._layers, x, scalars):
             return
-        self._layers = None  # used twice, or not as expected: by vmap from here on
+        self._layers = None  # a layer ran twice, or on other shapes: vmap from here on
         self._by_vmap(x, scalars)
 
     def mean(self) -> dict[str, Tensor]:
-        """The sums over the number of examples."""
+        """The sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
     def _by_layer(
         self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
     ) -> bool:
-        """False, and nothing added, when a layer ran twice or on unexpected shapes."""
+        """Add by closed forms. False, and nothing added, when a layer ran twice or on unexpected shapes."""
         seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         twice: list[nn.Module] = []
 
@@ -110,7 +110,7 @@ class PerSample:
             self.total[layer.bias] += bias
 
     def _by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
-        """The same by one gradient per example and scalar, through torch.func."""
+        """Add by one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
         call = _Call(self._network, self._forward)
@@ -166,7 +166,7 @@ def _as_expected(module: nn.Module, a: Tensor, z: Tensor) -> bool:
 
 
 def _prepare(module: nn.Module, a: Tensor, size: Size) -> Tensor:
-    """What a layer's sizes need of its input, the same for every scalar."""
+    """The part of a layer's input that its closed form needs, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):

@@ -1,8 +1,8 @@
-"""Cotangents: vectors v by which a network is asked how its outputs react, with Σ v vᵀ the loss's curvature.
+"""Cotangents: vectors v of the outputs with Σ v vᵀ the Hessian of the loss by the outputs.
 
-For half the squared error the outputs' Hessian is the identity I: all basis vectors give it exactly, random signs
-on average, with less variance than Gaussian draws. Each row is one example's; nothing is divided by the batch. For
-cross entropy see `fisher.log_p_gradients`.
+For half the squared error that Hessian is the identity I: all basis vectors give it exactly; random signs
+give it on average, with less variance than Gaussian draws. Each row belongs to one example and is not divided
+by the batch size. For cross-entropy see `fisher.log_p_gradients`.
 """
 
 from __future__ import annotations

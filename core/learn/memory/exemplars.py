@@ -1,8 +1,8 @@
-"""Chosen examples of every class, each class's in an order of which a shorter beginning is as good a choice.
+"""Chosen examples of every class, in an order whose every prefix is as good a choice.
 
-So room for new classes is made by cutting every list, and an old list is never chosen again from images that are
-not there any more. Items are raw uint8 images with a label and the task that they came with, in a section of the
-method's state.
+So lists are cut to make room for new classes, and an old list is never chosen again from images that are
+gone. Items are raw uint8 images with a label and the task that they came with, in a section of the method's
+state.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from core.learn.state import Section
 
 
 class Exemplars:
-    """A view of a state section: images uint8 [N, S, S, C], labels and tasks int64 [N]. Holds no data itself."""
+    """A view of a state section: images uint8 [N, S, S, C], labels and tasks int64 [N].
+
+    Holds no data itself.
+    """
 
     def __init__(self, section: Section) -> None:
         self._section = section
 
     @property
     def size(self) -> int:
-        """Items held."""
+        """Number of items."""
         labels = self._section.tensors.get("labels")
         return 0 if labels is None else labels.shape[0]
 
     @property
     def images(self) -> Tensor:
-        """uint8 [N, S, S, C]."""
+        """Images uint8 [N, S, S, C]."""
         return self._section.tensors["images"]
 
     @property
     def labels(self) -> Tensor:
-        """int64 [N]."""
+        """Labels int64 [N]."""
         return self._section.tensors["labels"]
 
     def cut(self, count: int) -> None:
@@ -44,10 +47,10 @@ class Exemplars:
             self._keep(torch.cat([self._rows(label)[:count] for label in labels]))
 
     def add(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
-        """Append images of some classes, by label, in their order; each class has `count` at most afterwards.
+        """Append images of some classes, by label, in their order; then each class has at most `count`.
 
-        A class that has a list already takes turns between old and new, so that every beginning holds both.
-        All classes come at once, since every call copies all that is held.
+        If a class has a list already, old and new images alternate, so every prefix holds both. Pass all
+        classes at once: every call copies all items.
         """
         images = torch.cat(list(lists.values()))
         sizes = [len(some) for some in lists.values()]

@@ -1,8 +1,8 @@
 """The gradient of the loss on stored examples, as one flat vector beside the gradient of a step.
 
-Vectors run over parameters in the network's order, each in its logical (row-major) order; a parameter without a
-gradient counts as zeros. Stored images are not augmented and the network is in eval mode, so the gradient of a
-memory is a function of the weights alone.
+Vectors follow the parameters in the network's order, each flattened by rows; a parameter without a gradient
+counts as zeros. Stored images are not augmented and the network is in eval mode, so the gradient of a memory
+is a function of the weights alone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PIXELS = 256 * 32 * 32  # of stored images in one forward pass, or a training ba
 
 
 def step_gradient(parameters: Parameters) -> Tensor:
-    """[d], what the parameters' `.grad` hold."""
+    """[d], the parameters' `.grad`."""
     return _flat([parameter.grad for parameter in parameters], parameters)
 
 
 def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
-    """[d], of the mean cross-entropy of the items, each under its own head or all seen classes."""
+    """[d], the gradient of the items' mean cross-entropy, each under its own head or all seen classes."""
     n = items.labels.shape[0]
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None

@@ -1,7 +1,7 @@
-"""Herding: an order of a class's examples in which every beginning has nearly the mean of them all.
+"""Herding: an order of a class's examples in which the mean of every prefix is close to the class mean.
 
-Welling 2009; iCaRL (Rebuffi et al. 2017), algorithm 4: the k-th example is the one that brings the mean of the
-first k closest to the mean of the class.
+Welling 2009; iCaRL (Rebuffi et al. 2017), algorithm 4: the k-th example brings the mean of the first k
+closest to the class mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def herd(features: Tensor, count: int) -> Tensor:
     total = torch.zeros_like(mean)
     chosen: list[int] = []
     for k in range(1, min(count, features.shape[0]) + 1):
-        # ‖kμ - total - φ‖² without what is the same for every row: one product instead of N differences
+        # ‖kμ - total - φ‖² without the terms that all rows share: one product instead of N differences
         distance = squares - 2 * (features @ (k * mean - total))
         best = int((distance == distance.min()).nonzero()[0])
         chosen.append(best)

@@ -1,7 +1,7 @@
-"""A memory with a share of its own for every task: at most so many examples of each, chosen uniformly.
+"""A memory with a fixed share per task: at most so many examples of each, chosen uniformly.
 
-The layout is the reservoir's (images, labels, tasks, counters), so that a method with one kind of memory can
-take over the other's. Examples come shuffled: the first ones of a task are a uniform sample of it.
+Its layout is the reservoir's (images, labels, tasks, counters), so a method with one kind of memory can take
+over the other's. Examples come shuffled: the first ones of a task are a uniform sample of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from core.learn.context import Batch
-from core.learn.memory.reservoir import Items, begin
+from core.learn.memory.reservoir import Items, rescale_counters
 from core.learn.state import Section
 
 
@@ -30,8 +30,8 @@ class TaskMemory:
         return [] if held is None else sorted(set(held.tolist()))
 
     def begin(self) -> None:
-        """Before a task: fit the buffer that was found, perhaps another method's, to the share."""
-        begin(self._section, offers=1, logits=False)
+        """Before a task: fit the stored buffer, perhaps another method's, to the share."""
+        rescale_counters(self._section, offers=1, logits=False)
         held = self._section.tensors
         if not held:
             return
@@ -43,7 +43,7 @@ class TaskMemory:
         self._keep(torch.tensor(keep, dtype=torch.bool, device=held["tasks"].device))
 
     def fill(self, batches: Iterable[Batch], task: int) -> None:
-        """Take min(share, N) examples of a task's N. batches: all of them, in random order."""
+        """Store min(share, N) of a task's N examples. batches: all of them, shuffled."""
         held, room = self._section.tensors, self.share
         for batch in batches:
             self._section.json["seen"] += batch.y.shape[0]

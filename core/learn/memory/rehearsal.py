@@ -1,4 +1,4 @@
-"""Exemplars in training: how they are chosen from a task's images, and how they come along with new ones."""
+"""Exemplars in training: how they are chosen from a task's images, and how batches include them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from core.learn.networks import Network
 
 
 def unit_features(network: Network, x: Tensor) -> Tensor:
-    """[B, D] in float32, each of length one."""
+    """Features float32 [B, D], each normalised to length one."""
     return functional.normalize(network.features(x).float())
 
 
 @torch.no_grad()
-def choose(network: Network, batches: Iterable[Batch], count: int) -> dict[int, Tensor]:
+def choose_exemplars(network: Network, batches: Iterable[Batch], count: int) -> dict[int, Tensor]:
     """Label → raw images uint8 [min(count, n), S, S, C] in herding order, by features of length one.
 
     Every batch but the last must have the same size.
@@ -34,11 +34,11 @@ def choose(network: Network, batches: Iterable[Batch], count: int) -> dict[int, 
     return lists
 
 
-def share_of_epoch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
-    """The exemplars that this step's batch takes along: augmented inputs [b, C, S, S] and labels int64 [b].
+def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+    """The exemplars that this step's batch includes: augmented inputs [b, C, S, S] and labels int64 [b].
 
-    An epoch has them in an order of its own and gives every batch its share, so that all are seen once; no batch gets
-    more than the recipe's batch size. None: nothing for this batch.
+    Each epoch has its own order of the exemplars and gives every batch its share, so each is seen once. A
+    batch gets at most the recipe's batch size. None: no exemplars for this batch.
     """
     size = exemplars.size
     if size == 0:
@@ -48,22 +48,25 @@ def share_of_epoch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] 
     return _inputs(ctx, exemplars, torch.arange(begin, end)) if begin < end else None
 
 
-def batch_of_epoch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
-    """As `share_of_epoch`, a whole batch of them, going round and round; there must be some."""
+def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
+    """A whole batch of exemplars, in cycles through the epoch's order; there must be some.
+
+    Shapes as `exemplars_for_batch`.
+    """
     size = min(exemplars.size, ctx.recipe.batch_size)
     return _inputs(ctx, exemplars, (ctx.batch * size + torch.arange(size)) % exemplars.size)
 
 
 def _inputs(ctx: Context, exemplars: Exemplars, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Those at some places of the epoch's order."""
+    """Inputs and labels at some positions of the epoch's order."""
     key = ctx.epoch, exemplars.size
-    if ctx.derived.get("epoch") != key:
+    if ctx.cache.get("epoch") != key:
         seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
         table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
-        ctx.derived |= {"epoch": key, "table": table, "order": table[:, 0].argsort(stable=True)}
-    rows: Tensor = ctx.derived["order"][places]
+        ctx.cache |= {"epoch": key, "table": table, "order": table[:, 0].argsort(stable=True)}
+    rows: Tensor = ctx.cache["order"][places]
     held = rows.to(exemplars.images.device)
-    images = ctx.augment(exemplars.images, held, ctx.derived["table"][rows, 1:])
+    images = ctx.augment(exemplars.images, held, ctx.cache["table"][rows, 1:])
     return ctx.inputs(images), exemplars.labels[held]
 
 

@@ -1,7 +1,7 @@
-"""Losses on examples from a memory: forward passes that leave the main pass's statistics alone.
+"""Losses on examples from a memory, in forward passes that leave the main pass's statistics alone.
 
-With one head all items go through it together. With a head per task the features are computed once and
-every item's logits come from the head of its own task.
+With one head all items go through it together. With a head per task the features are computed once, and each
+item's logits come from the head of its own task.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Groups = list[tuple[Tensor | None, Tensor]]
 
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
-    """Augmented, normalised inputs [B, C, S, S] of the items; `table` [B, columns] drives the augmentation."""
+    """Augmented, normalised inputs [B, C, S, S] of the items. table: [B, columns], for augmentation."""
     rows = torch.arange(items.labels.shape[0], device=items.images.device)
     return ctx.inputs(ctx.augment(items.images, rows, table))
 
 
 def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
-    """The logits of items x [B, C, S, S] from tasks int64 [B]."""
+    """Logits of items x [B, C, S, S] from tasks int64 [B], by head."""
     return joint_logits(method, ctx, [(x, tasks)])[0]
 
 
@@ -63,10 +63,10 @@ def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
 
 
 def items_distillation(groups: Groups, stored: Tensor) -> Tensor:
-    """Mean squared difference to the stored logits, over items and units.
+    """Mean squared difference to the stored logits, over items and outputs.
 
-    stored: [B, W], zeros beyond the units that existed when an item was stored. Heads only grow, so unit i keeps
-    its meaning. Units that came later have the target 0, as in a head that had rows of zeros for them.
+    stored: [B, W], zeros beyond the outputs that existed when an item was stored. Heads only grow, so output
+    i keeps its meaning. Outputs that came later have the target 0, as in a head with rows of zeros for them.
     """
     total: Tensor | None = None
     count = 0

@@ -1,9 +1,9 @@
-"""A uniform random sample of everything a stream has shown, in constant memory.
+"""A uniform random sample of a stream, in constant memory.
 
-Reservoir sampling (Vitter 1985, algorithm R): item n + 1 of the stream is kept with probability
-M / (n + 1) and then replaces a random slot. Items are raw uint8 images, re-augmented at replay, with the
-label (row of its head), the task number and, if asked for, the logits of the forward pass that trained on
-them. All of it, counters and generator included, lives in a section of the method's state.
+Reservoir sampling (Vitter 1985, algorithm R): item n + 1 of the stream is kept with probability M / (n + 1)
+and then replaces a random slot. Items are raw uint8 images, augmented anew at replay, with label (row of its
+head), task number and optionally the logits of the forward pass that trained on them. Everything, counters
+and generator included, lives in a section of the method's state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Items:
 
 
 class Reservoir:
-    """A view of a state section as a reservoir of `capacity` items. Cheap to make: holds no data itself."""
+    """A view of a state section as a reservoir of `capacity` items. It holds no data itself."""
 
     def __init__(self, section: Section, capacity: int, seed: int) -> None:
         self._section = section
@@ -49,29 +49,28 @@ class Reservoir:
 
     @property
     def generator(self) -> torch.Generator:
-        """Made at the first draw: a buffer that is only erased from stays without one."""
+        """The section's generator, made at the first draw: erasing alone makes none."""
         return self._section.generator("reservoir", self._seed)
 
     @property
     def size(self) -> int:
-        """Items held."""
+        """Number of items."""
         labels = self._section.tensors.get("labels")
         return 0 if labels is None else labels.shape[0]
 
     @property
     def seen(self) -> int:
-        """Items offered since the beginning of the stream."""
+        """Items offered since the stream began."""
         return max(int(self._section.json.get("seen", 0)), self.size)
 
     def begin(self, *, offers: int = 1, logits: bool = False) -> None:
-        """Before a task: fit the buffer that was found, perhaps another method's, to how it is used now.
+        """Before a task: fit the stored buffer, perhaps another method's, to its present use.
 
-        offers: how often each example of the task will be offered. What was seen so far is counted as if it
-        had been offered as often, so that each example has the same chance whatever the epochs of its task.
-        logits: whether items keep them; without, those held are dropped. A buffer that is larger than the
-        capacity shrinks by a uniform choice.
+        offers: how often each example of the task will be offered. Earlier offers are rescaled to as many per
+        example, so each example has the same chance whatever the epochs of its task. logits: whether items
+        keep them; False drops stored ones. A buffer beyond the capacity shrinks by a uniform choice.
         """
-        begin(self._section, offers=offers, logits=logits)
+        rescale_counters(self._section, offers=offers, logits=logits)
         if self.size > self.capacity:
             keep = torch.randperm(self.size, generator=self.generator)[: self.capacity].sort().values
             self._keep(keep)
@@ -94,10 +93,10 @@ class Reservoir:
         task: int,
         logits: Tensor | None = None,
     ) -> None:
-        """Offer a batch in order.
+        """Offer a batch, in order.
 
-        images: gives the raw uint8 images of the rows asked for, so that only kept rows are gathered.
-        labels: int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having logits.
+        images: returns the raw uint8 images of the rows asked for, so only kept rows are gathered. labels:
+        int64 [B]. logits: [B, W] or None; all calls of one reservoir must agree on having logits.
         """
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
         seen, held = self.seen, self.size
@@ -146,7 +145,7 @@ class Reservoir:
 def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:
     """Slot → position in the batch, for the items of a batch that are kept (algorithm R).
 
-    draws: uniform in [0, 1), one for each item; seen, size: items offered and held before.
+    draws: uniform [0, 1), one per item. seen, size: items offered and held before.
     """
     slots: dict[int, int] = {}
     for row, draw in enumerate(draws):
@@ -162,7 +161,7 @@ def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) ->
     return slots
 
 
-def begin(section: Section, *, offers: int, logits: bool) -> None:
+def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
     """Bring a buffer's counters to `offers` per example, and drop logits that are not kept."""
     json = section.json
     json["seen"] = int(json.get("seen", 0)) * offers // int(json.get("offers", 1))
@@ -173,7 +172,7 @@ def begin(section: Section, *, offers: int, logits: bool) -> None:
 
 
 def _longer(old: Tensor, size: int, capacity: int) -> Tensor:
-    """`old` with `size` rows. Storage doubles, so that filling up costs linear time, not quadratic."""
+    """`old` with `size` rows. Storage doubles, so filling costs linear time, not quadratic."""
     if size <= old.shape[0]:
         return old
     room = old.untyped_storage().nbytes() // (old[0].nbytes) if old.shape[0] else 0

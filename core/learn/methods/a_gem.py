@@ -1,8 +1,8 @@
-"""Averaged GEM: no step may raise the loss on a random batch from the memory of earlier tasks.
+"""Averaged GEM: no step may raise the loss on a random batch of earlier examples.
 
-g_ref is the gradient on the batch; if g · g_ref < 0, the step's gradient becomes g - (g · g_ref / |g_ref|²) g_ref
-(Chaudhry et al. 2019, equation 11), else it stays as it is, bit for bit. The memory is a reservoir over all
-earlier tasks; the running task enters it at its end.
+g_ref is the gradient on that batch. If g · g_ref < 0, the step's gradient becomes g - (g · g_ref / |g_ref|²)
+g_ref (Chaudhry et al. 2019, equation 11); else it stays as it is, bit for bit. The memory is a reservoir over
+all earlier tasks. The current task's examples enter it when the task ends.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from core.learn.memory.reservoir import Reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
 
-FLAT = 1e-12  # a reference gradient of a smaller squared norm says nothing
+FLAT = 1e-12  # a reference gradient with a smaller squared norm is ignored
 
 
 class AGemHyper(Strict):
-    """`buffer`: examples kept of all tasks. `reference_batch`: examples of the reference gradient, 0 for none."""
+    """`buffer`: examples kept of all tasks.
+
+    `reference_batch`: examples of the reference gradient, 0 for none.
+    """
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
@@ -38,18 +41,20 @@ class AGem(Method):
         "Averaged GEM: projects each step so that a random batch of earlier examples does not get worse."
     )
     source = "Chaudhry et al. 2019, arXiv 1812.00420"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "a step that does not hurt the average of old classes still forgets many of them"
     }
     Hyper = AGemHyper
     neutral = AGemHyper(reference_batch=0)
-    takes = ("buffer",)
+    inherited_state = ("buffer",)
     hyper: AGemHyper
 
     def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its capacity."""
         self._reservoir(ctx).begin()
 
     def project(self, ctx: Context) -> None:
+        """Project the gradient where it opposes the reference gradient (equation 11)."""
         reservoir = self._reservoir(ctx)
         if reservoir.size == 0 or self.hyper.reference_batch == 0:
             return
@@ -62,10 +67,12 @@ class AGem(Method):
             add_to_step(-conflict / norm * reference, parameters)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Offer the task's examples to the reservoir."""
         for batch in batches:
             self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 

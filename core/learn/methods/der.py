@@ -1,13 +1,13 @@
-"""Dark experience replay: keep examples with the logits they had, and match those logits later.
+"""Dark experience replay: store examples with their logits, and match those logits later.
 
 L = CE(new) + alpha · MSE(z(buffer), z_stored), Buzzega et al. 2020. Stored logits are those of the forward
-pass that trained on the example, and examples are offered to the reservoir in every epoch, so the memory holds
-points of the whole trajectory. DER++ adds a term; it is a subclass.
+pass that trained on the example. Examples are offered to the reservoir in every epoch, so the memory holds
+points of the whole trajectory. DER++ is a subclass that adds a term.
 
-The authors' head has units for all classes from the start, so that stored logits say of a class to come that it is
-not this one. A head that grows stores nothing of them: their target is 0 then, what rows of zeros would have given.
-If only the units of then counted, nothing would keep new classes from winning on old images (DER, five tasks of
-digits in one head: accuracy 0.19 instead of 0.67).
+The authors' head has outputs for all classes from the start, so their stored logits also say that an example
+is not of a class to come. A head that grows stores no logits of later classes; their target is 0, as rows of
+zeros would have given. If only the outputs of that time counted, nothing would keep new classes from winning
+on old images (DER, five tasks of digits in one head: accuracy 0.19 instead of 0.67).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
-"""A scalar loss of items, given their logits now."""
+"""(present logits, items) → scalar loss of the items."""
 
 CHUNK = 256  # images of a forward pass without gradient
 
@@ -51,7 +51,7 @@ def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
 
 
 class DerHyper(Strict):
-    """`alpha` weighs stored logits; 0 skips the draw. `replay_batch` null: the batch size."""
+    """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch size."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     alpha: NotNegative = 0.3
@@ -68,34 +68,36 @@ class Der(Method):
     Hyper: ClassVar[type[Strict]] = DerHyper
     neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
-    takes = ("buffer",)
+    inherited_state = ("buffer",)
     hyper: DerHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
-        """Name → (weight, loss) of each replayed term; every term has a draw of its own, in this order."""
+        """Name → (weight, loss) of each replayed term. Every term has its own draw, in this order."""
         return {"logits": (self.hyper.alpha, stored_logits_loss)}
 
     def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its use. Compute logits for items that another method stored without them."""
         reservoir = self._reservoir(ctx)
         reservoir.begin(offers=ctx.recipe.epochs, logits=True)
         if reservoir.size and "logits" not in self.state["buffer"].tensors:
             self._fill_logits(ctx)
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of the new batch, and the weighted loss of each replayed term."""
         reservoir = self._reservoir(ctx)
         wanted = {name: term for name, term in self.replayed().items() if reservoir.size and term[0] > 0}
         size = self.hyper.replay_batch or ctx.recipe.batch_size
         draws = [reservoir.draw(size, ctx.augment.columns) for _ in wanted]
         parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table in draws]
         if parts and ctx.rows_independent:
-            # One pass for all: small networks on a GPU cost per call, not per image.
+            # One pass for all: a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full_like(batch.y, ctx.task))
             ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
             groups = []
             for x, tasks in parts:
-                # One image has no statistics of its own: BatchNorm refuses it, and takes the running ones.
+                # BatchNorm cannot train on a single image: it uses the running statistics for it.
                 with ctx.extra_forward() if len(x) > 1 else ctx.evaluation():
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
@@ -105,9 +107,11 @@ class Der(Method):
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
+        """Offer the batch with the logits that it was trained on."""
         self._reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
@@ -115,10 +119,10 @@ class Der(Method):
         return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
 
     def _fill_logits(self, ctx: Context) -> None:
-        """Give items of a method that keeps no logits those that the network gives them now.
+        """Store the network's present logits for items of a method that keeps none.
 
-        Without logits nothing would hold them. In the class scenario only units up to the highest label held
-        count: those above may have been added for this task.
+        Without logits nothing would preserve them. In the class scenario only outputs up to the highest
+        stored label count: later ones may have been added for this task.
         """
         held = self.state["buffer"].tensors
         n, known = held["labels"].shape[0], int(held["labels"].max()) + 1

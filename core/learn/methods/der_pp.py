@@ -1,7 +1,7 @@
 """Dark experience replay++: DER with a third term, the labels of a second and independent draw.
 
-L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020. With beta 0 it is
-DER, draw for draw.
+L = CE(new) + alpha · MSE(z(buffer), z_stored) + beta · CE(second draw), Buzzega et al. 2020. With beta 0 it
+equals DER bit for bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.learn.recipe import NotNegative, Strict
 
 
 class DerPlusPlusHyper(DerHyper):
-    """As DER's, and `beta` weighs stored labels; 0 skips their draw."""
+    """As DER's. `beta` weighs stored labels; 0: no draw for them."""
 
     alpha: NotNegative = 0.1
     beta: NotNegative = 0.5
@@ -32,4 +32,5 @@ class DerPlusPlus(Der):
     hyper: DerPlusPlusHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
+        """As DER's, and the cross-entropy of stored labels."""
         return {**super().replayed(), "labels": (self.hyper.beta, stored_labels_loss)}

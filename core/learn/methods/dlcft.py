@@ -1,10 +1,11 @@
-"""Deep linear continual fine-tuning: curvature of earlier tasks, exact where the model is linear, instead of data.
+"""Deep linear continual fine-tuning (DLCFT): earlier tasks are kept as curvature instead of data.
 
-The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so that an earlier
-task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ, Δ the way from the
-weights after task t - 1 and H the mean curvature of the tasks before (Shon et al. 2022, equations 11 to 14). With the
-whole H that is learning from all data at once; what is kept of it is a diagonal or Kronecker factors per layer.
-In the class scenario, where a new class changes what old images ought to say, half of that term is replay.
+The network is its first-order expansion (`networks/linearised.py`) and the loss a squared error, so an
+earlier task's loss is a quadratic function of the weights: L_t = (1/t) E_t[l] + ((t-1)/t) · 1/2 Δᵀ H Δ. Δ is
+the displacement from the weights after task t - 1, H the mean curvature of the tasks before (Shon et al.
+2022, equations 11 to 14). With the whole of H this equals learning from all data at once; stored is a
+diagonal or Kronecker factors per layer. In the class scenario a new class changes the targets of old images,
+so there half of that term is replay.
 """
 
 from __future__ import annotations
@@ -23,30 +24,37 @@ from core.learn.dataset import DataError
 from core.learn.memory.replay import replay_inputs
 from core.learn.memory.reservoir import Reservoir
 from core.learn.method import Accepts, Footprint, Method
-from core.learn.methods.dlcft_memory import Memory, like, measured
+from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.squared_loss import ridge_head, squared_errors
 
-EXACT_OUTPUTS = 10  # up to which every output is probed by itself
+EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
 
 
 class DlcftHyper(Strict):
-    """The targets are `alpha` · onehot. `curvature`: what is kept of each layer; "diagonal" is an eighth of the others.
+    """Hyper-parameters of the loss, of the curvature that is kept, and of the forecast.
 
-    `lambda` is the penalty's share beside replay in the class scenario, where `buffer` images are kept. `weighting`:
-    each task counts alike, or by its images ("samples"). `probes`: random sign vectors per image in the curvature
-    pass; null: all outputs one by one up to 10 of them, else 1 to 8, more for fewer images. `slope`: of the LeakyReLUs
-    that replace ReLU. `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that
-    the whole model is linear (not in the class scenario). `norms` "adapt": the base's batch norms take the first
-    task's statistics before they are folded. `decay`: weight decay towards the base, counted once over all tasks; the
-    optimizer's own is counted in every task. `gradient`: whether what is left of the earlier tasks' gradient is kept, for
-    forecasts alone or also as a term of the objective.
-    `max_factor_bytes`: a layer's factors beyond it are stored more coarsely. `keep_task_curvature` "diagonal": each
-    task's own, for forecasts by task. `max_predicted_loss_rise`: only states with a smaller forecast are deployed
-    (needs `validation`).
+    `alpha`: the targets are alpha · onehot.
+    `curvature`: what is kept per layer; "diagonal" takes an eighth of the memory of the others.
+    `lambda`: the penalty's share beside replay in the class scenario.
+    `buffer`: images kept for replay, in the class scenario only.
+    `weighting`: each task counts alike, or by its number of images ("samples").
+    `probes`: random sign vectors per image in the curvature pass; null: all outputs one by one up to 10
+        outputs, else 1 to 8, more for fewer images.
+    `slope`: of the LeakyReLUs that replace ReLU.
+    `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that the
+        whole model is linear (not in the class scenario).
+    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded.
+    `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
+        every task.
+    `gradient`: whether the remaining gradient of earlier tasks is kept: not, for forecasts, or also as a
+        term of the objective.
+    `max_factor_bytes`: larger factors of a layer are stored in a coarser form.
+    `keep_task_curvature` "diagonal": each task's own is kept as well, for forecasts by task.
+    `max_predicted_loss_rise`: only states with a smaller forecast are deployed (needs `validation`).
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -68,47 +76,52 @@ class DlcftHyper(Strict):
 
 
 class Dlcft(Method):
-    """Penalty by kept curvature on a linearised network."""
+    """Quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
     footprint = Footprint(copies=75.0, batches=3.0, images=128)
     description = (
-        "Deep linear continual fine-tuning: the network's linear expansion around its base, with the curvature of "
-        "earlier tasks kept instead of their data, and a forecast of what an update costs them. Needs a pretrained "
-        "base; with random weights the first task makes it."
+        "Deep linear continual fine-tuning: the network's linear expansion around its base, with the "
+        "curvature of earlier tasks kept instead of their data, and a forecast of what an update costs "
+        "them. Needs a pretrained base; with random weights the first task makes it."
     )
     source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
     Hyper = DlcftHyper
     accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
-    advice: ClassVar[Mapping[str, Any]] = {
+    recipe_defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
     }
     family = LinearisedNetwork.family
-    settled = ("curvature",)
-    structure = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
+    frozen_until_end_task = ("curvature",)
+    immutable_hyperparameters = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
     hyper: DlcftHyper
 
     # Structure.
 
     def build(self, network: Network) -> Network:
+        """The linearised network.
+
+        Raises DataError when the model was linearised with other hyper-parameters.
+        """
         fixed_head = self.hyper.head_mode == "linear"
         if isinstance(network, LinearisedNetwork):
             if (network.slope, network.fixed_head) != (self.hyper.slope, fixed_head):
                 raise DataError(
                     f"the model was linearised with slope {network.slope} and a "
-                    f"{'linear' if network.fixed_head else 'bilinear'} head, fixed with its first task: the recipe "
-                    "must ask for the same"
+                    f"{'linear' if network.fixed_head else 'bilinear'} head, fixed with its first task: the "
+                    "recipe must ask for the same"
                 )
             return network
-        frozen = network.learned and self.hyper.norms == "fold"
+        frozen = network.pretrained and self.hyper.norms == "fold"
         return LinearisedNetwork(network, slope=self.hyper.slope, fixed_head=fixed_head, frozen=frozen)
 
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        share, alpha = self._share(ctx), self.hyper.alpha
+        """Weighted squared errors of the new batch and, in the class scenario, of replayed images."""
+        share, alpha = self._task_weight(ctx), self.hyper.alpha
         if not self._replays(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
@@ -122,29 +135,31 @@ class Dlcft(Method):
         }
 
     def penalty_grads(self, ctx: Context) -> None:
-        share, strength, decay = self._share(ctx), self._strength(ctx), self.hyper.decay
+        """Add the gradients of the curvature penalty, of the kept linear term, and of `decay`."""
+        share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
         if not _linearised(ctx).frozen or (share == 1 and decay == 0):
             return
         deltas = self._deltas(ctx)
         pull: dict[str, Tensor] = {}
         if strength > 0:
             pull, ctx.scratch["rise"] = self._memory(ctx).curvature.gradient(deltas)
-        slopes = self._memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
+        gradients = self._memory(ctx).gradient if self.hyper.gradient == "objective" and share < 1 else {}
         for name, delta in deltas.items():
             parameter = ctx.trainable[name]
             if parameter.grad is None:
                 continue
             if name in pull:
                 parameter.grad.add_(pull[name], alpha=strength)
-            if name in slopes:
-                parameter.grad.add_(like(slopes[name], delta), alpha=1 - share)
+            if name in gradients:
+                parameter.grad.add_(match_shape(gradients[name], delta), alpha=1 - share)
             if decay > 0:
                 # λ (1/t · 1/2 ‖θ‖² + (t-1)/t · 1/2 ‖Δ‖²): over all tasks that is one λ/2 ‖θ‖².
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
     def penalty(self, ctx: Context) -> float:
-        strength = self._strength(ctx)
+        """The curvature penalty alone, without the linear term and `decay`."""
+        strength = self._penalty_weight(ctx)
         return (
             strength * float(self._memory(ctx).curvature.gradient(self._deltas(ctx))[1]) if strength else 0.0
         )
@@ -152,39 +167,42 @@ class Dlcft(Method):
     # A task.
 
     def begin_task(self, ctx: Context) -> None:
+        """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
         network = _linearised(ctx)
-        if not network.frozen and network.learned:
+        if not network.frozen and network.pretrained:
             _adapt_norms(ctx)
             network.freeze()
         elif not network.frozen:
             ctx.warn(
-                "the base has random weights: this first task trains the whole network as plain fine-tuning does, "
-                "and what it learns becomes the base of all later ones; upload a pretrained base to learn by "
-                "curvature from the first task on"
+                "the base has random weights: this first task trains the whole network as plain fine-tuning "
+                "does, and what it learns becomes the base of all later ones; upload a pretrained base to "
+                "learn by curvature from the first task on"
             )
         if network.fixed_head and network.frozen:
-            self._fit_reading_rows(ctx)
+            self._fit_readout_rows(ctx)
         if self.hyper.max_predicted_loss_rise is not None and not ctx.recipe.validation:
             ctx.warn(
                 "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
             )
         if ctx.masked:
             ctx.warn(
-                "train_ce masked has no effect: a squared error needs a target for every class, 0 for the others"
+                "train_ce masked has no effect: a squared error needs a target for every class, 0 for the "
+                "others"
             )
         if ctx.scenario == "class":
             self._reservoir(ctx).begin()
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Freeze a base that was just learned, measure the task's curvature, and merge it."""
         network, hyper = _linearised(ctx), self.hyper
         deltas = self._deltas(ctx) if network.frozen else {}
         if not network.frozen:
             network.freeze()
             if network.fixed_head:
                 rows = network.head_rows(ctx.head_task).detach().clone()
-                network.refer(network.reference_name(ctx.head_task), rows)
+                network.set_reference(network.reference_name(ctx.head_task), rows)
         with ctx.evaluation():
-            fresh = measured(
+            fresh = measure_task(
                 network,
                 ((batch.x, batch.y) for batch in batches),
                 ctx.head_task,
@@ -197,48 +215,51 @@ class Dlcft(Method):
                 diagonal=hyper.keep_task_curvature == "diagonal",
             )
         for name, value in fresh.health.items():
-            ctx.note(name, value, {})
-        self._memory(ctx).learn(
+            ctx.log_metric(name, value, {})
+        self._memory(ctx).add_task(
             fresh,
             deltas,
-            share=self._share(ctx),
+            share=self._task_weight(ctx),
             task=ctx.task,
-            images=ctx.count,
+            images=ctx.num_images,
             keep_gradient=hyper.gradient != "none",
         )
-        ctx.derived.clear()
+        ctx.cache.clear()
         if ctx.scenario == "class":
             reservoir = self._reservoir(ctx)
             for batch in ctx.examples():
                 reservoir.add(batch.raw, batch.y, ctx.task)
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks. Curvature stays."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 
-    # What is known of earlier tasks.
+    # Forecasts.
 
     def forecast(self, ctx: Context) -> float | None:
+        """c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the kept gradient. None in the first task."""
         if not self._tasks:
             return None
         memory, deltas = self._memory(ctx), self._deltas(ctx)
-        rise = ctx.scratch.get("rise")  # of the weights before this step, as long as it lasts
+        rise = ctx.scratch.get("rise")  # computed in this step already, at these weights
         if rise is None:
             rise = memory.curvature.gradient(deltas)[1]
         rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
-                rise = rise + (like(slope, deltas[name]) * deltas[name]).sum()
+                rise = rise + (match_shape(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
-        """c/2 Δᵀ D_i Δ + q_iᵀ Δ: D_i the task's own diagonal, c its coupling, q_i its gradient where this task began."""
+        """c/2 Δᵀ D_i Δ + q_iᵀ Δ: D_i the task's diagonal, c its coupling, q_i its gradient at Δ = 0."""
         found: dict[int, float] = {}
         deltas, memory = self._deltas(ctx) if self._tasks else {}, self._memory(ctx)
         for task, (diagonal, slope) in memory.of_tasks().items():
             terms = [
                 (
-                    memory.diagonal_coupling / 2 * like(diagonal[n], d) * d.square() + like(slope[n], d) * d
+                    memory.diagonal_coupling / 2 * match_shape(diagonal[n], d) * d.square()
+                    + match_shape(slope[n], d) * d
                 ).sum()
                 for n, d in deltas.items()
                 if n in diagonal
@@ -247,9 +268,11 @@ class Dlcft(Method):
         return found
 
     def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+        """Squared errors [B]."""
         return squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
-    def budget(self) -> float | None:
+    def max_forecast(self) -> float | None:
+        """The recipe's `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
     # Weights of the objective's terms.
@@ -257,39 +280,44 @@ class Dlcft(Method):
     @property
     def _tasks(self) -> int:
         """Tasks before this one."""
-        return Memory(self.state["curvature"]).tasks
+        return CurvatureMemory(self.state["curvature"]).tasks
 
-    def _share(self, ctx: Context) -> float:
-        """The new task's: 1/t, or its share of all images."""
-        memory = Memory(self.state["curvature"])
+    def _task_weight(self, ctx: Context) -> float:
+        """The new task's weight in the objective: 1/t, or its share of all images."""
+        memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.tasks + 1)
-        return ctx.count / (memory.images + ctx.count)
+        return ctx.num_images / (memory.images + ctx.num_images)
 
-    def _strength(self, ctx: Context) -> float:
-        """The penalty's."""
-        share = 1 - self._share(ctx)
+    def _penalty_weight(self, ctx: Context) -> float:
+        """The curvature penalty's weight in the objective."""
+        share = 1 - self._task_weight(ctx)
         return share * self.hyper.lambda_ if self._replays(ctx) else share
 
     def _replays(self, ctx: Context) -> bool:
-        """Without images (none yet, or deleted) the penalty alone stands for the earlier tasks."""
+        """Whether a batch is replayed.
+
+        Without stored images (none yet, or deleted) the penalty alone stands for the earlier tasks.
+        """
         return ctx.scenario == "class" and self._tasks > 0 and self._reservoir(ctx).size > 0
 
-    # Pieces.
+    # Helpers.
 
-    def _memory(self, ctx: Context) -> Memory:
-        """The kept curvature, ready for products."""
-        if "memory" not in ctx.derived:
-            ctx.derived["memory"] = Memory(self.state["curvature"])
-        found: Memory = ctx.derived["memory"]
+    def _memory(self, ctx: Context) -> CurvatureMemory:
+        """The stored curvature, unpacked once."""
+        if "memory" not in ctx.cache:
+            ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
+        found: CurvatureMemory = ctx.cache["memory"]
         return found
 
     def _deltas(self, ctx: Context) -> dict[str, Tensor]:
-        """Δ of the parameters that move and that earlier tasks have a say in; new rows of a head start at zero.
+        """Δ of the parameters that move and that earlier tasks depend on. New rows of a head start at zero.
 
-        A task's own head is no concern of other tasks.
+        In the task scenario heads are left out: earlier tasks do not depend on this task's head.
         """
-        return ctx.way(n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads."))
+        return ctx.displacement_from_start(
+            n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
+        )
 
     def _reservoir(self, ctx: Context) -> Reservoir:
         return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
@@ -300,11 +328,14 @@ class Dlcft(Method):
         asked = self.hyper.probes
         if asked is None and outputs <= EXACT_OUTPUTS:
             return None
-        wanted = asked or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.count))))
+        wanted = asked or min(MOST_PROBES, max(1, math.ceil(PROBES / max(1, ctx.num_images))))
         return None if wanted >= outputs else wanted
 
-    def _fit_reading_rows(self, ctx: Context) -> None:
-        """A head's frozen rows, where it has none: the best ones at ψ = 0. The head itself starts from them."""
+    def _fit_readout_rows(self, ctx: Context) -> None:
+        """Fit the frozen rows of a head that has none: least squared error at ψ = 0.
+
+        The head itself starts there.
+        """
         network = _linearised(ctx)
         name = network.reference_name(ctx.head_task)
         if name in network.references:
@@ -320,7 +351,7 @@ class Dlcft(Method):
             rows, biases = ridge_head(features(), len(network.classes_of(ctx.head_task)), self.hyper.alpha)
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
-        network.refer(name, head.weight.detach().clone())  # type: ignore[operator]
+        network.set_reference(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
 def _linearised(ctx: Context) -> LinearisedNetwork:
@@ -329,7 +360,7 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 
 
 def _adapt_norms(ctx: Context) -> None:
-    """Batch norms take the mean statistics of one pass over the task."""
+    """BatchNorm layers take the mean statistics of one pass over the task."""
     norms = [m for m in ctx.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     with torch.no_grad(), ctx.evaluation():

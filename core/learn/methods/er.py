@@ -1,12 +1,12 @@
-"""Experience replay: each step also sees a batch from a reservoir of earlier examples.
+"""Experience replay: each step also trains on a batch from a reservoir of earlier examples.
 
-One mean cross-entropy over current batch and replayed batch together (Chaudhry et al. 2019).
-Examples enter the reservoir in a task's first epoch only, so that each is offered once.
+The loss is one mean cross-entropy over current and replayed batch together (Chaudhry et al. 2019). Examples
+are offered to the reservoir in a task's first epoch only, so each is offered once.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -21,7 +21,7 @@ from core.learn.recipe import Strict
 
 
 class ErHyper(Strict):
-    """`buffer`: examples kept. `replay_batch`: examples per step, null for the batch size, 0 for none."""
+    """`buffer`: examples kept. `replay_batch`: examples per step; null: the batch size; 0: none."""
 
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
@@ -35,14 +35,16 @@ class Er(Method):
     source = "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
     footprint = Footprint(batches=2.0)
     Hyper = ErHyper
-    neutral = ErHyper(replay_batch=0)
-    takes = ("buffer",)
+    neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
+    inherited_state = ("buffer",)
     hyper: ErHyper
 
     def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its capacity."""
         self._reservoir(ctx).begin()
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """One mean cross-entropy; under a masked softmax in two terms, new and replayed."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
@@ -57,16 +59,18 @@ class Er(Method):
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:
             return {"task": ctx.cross_entropy(logits, y)}
-        # Masked: new data sees its own units only, old examples all of them; still one mean over all rows.
+        # Masked: the softmax of new data is over its own classes, that of old examples over all. One mean.
         new = ctx.cross_entropy(logits[:current], batch.y) * (current / y.shape[0])
         old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
+        """In the first epoch, offer the batch to the reservoir."""
         if ctx.epoch == 0:
             self._reservoir(ctx).add(batch.raw, batch.y, ctx.task)
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
         if self.state["buffer"]:
             Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
 

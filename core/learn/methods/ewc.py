@@ -1,8 +1,8 @@
-"""Elastic weight consolidation: one quadratic penalty per earlier task, in the memory of one.
+"""Elastic weight consolidation: a quadratic penalty per earlier task, in the memory of one penalty.
 
-(lambda / 2) Σ_k Σ_i F^k_i (θ_i - θ^k_i)², F^k the Fisher information after task k at its solution θ^k (Kirkpatrick
-et al. 2017). Kept are A = Σ_k F^k and the mean anchor m = (Σ_k F^k θ^k) / A: the gradient lambda · A (θ - m)
-equals that of the separate penalties exactly, and the value differs by a constant.
+(lambda / 2) Σ_k Σ_i F^k_i (θ_i - θ^k_i)², F^k the Fisher information after task k at its solution θ^k
+(Kirkpatrick et al. 2017). Stored are A = Σ_k F^k and the mean anchor m = (Σ_k F^k θ^k) / A: the gradient
+lambda · A (θ - m) equals that of the separate penalties exactly, and the value differs by a constant.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SAMPLE_EXAMPLES = 2000
 
 
 class EwcHyper(Strict):
-    """`lambda` weighs the penalty; it does not carry over from libraries without the factor 1/2.
+    """`lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
 
-    `fisher`: "exact" sums over the active classes, "sample" draws one class per example, "empirical" takes the
-    label, "predicted" the likeliest class; "auto" is exact up to 20 active classes, then sample. `examples` of
-    the training part are measured, all at most; null: 500 for exact, 2000 for the others.
+    `fisher`: "exact" sums over the active classes, "sample" draws one class per example, "empirical" takes
+    the label, "predicted" the likeliest class; "auto" is exact up to 20 active classes, then sample.
+    `examples` of the training part are measured, at most all; null: 500 for exact, 2000 for the others.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -50,26 +50,28 @@ class Ewc(Quadratic):
         "information. Keeps no data. With SGD, weights that are held too steeply for lr take smaller steps."
     )
     source = "Kirkpatrick et al. 2017, arXiv 1612.00796; Huszár 2018, arXiv 1712.03847"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "a weight penalty alone does not separate classes that were never seen together"
     }
     Hyper = EwcHyper
     neutral = EwcHyper.model_validate({"lambda": 0.0})
-    takes = ("curvature",)
+    inherited_state = ("curvature",)
     section = "curvature"
     importance = "fisher"
     hyper: EwcHyper
 
     @property
-    def stiffness(self) -> float:
+    def penalty_strength(self) -> float:
+        """lambda: the penalty is lambda / 2 · F (θ - θ*)²."""
         return self.hyper.lambda_
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Measure the Fisher information, and merge it with the stored penalty."""
         tensors = self.tensors
         for name, fresh in self._fisher(ctx, batches).items():
             key, anchor, now = self.key(name), f"anchor.{name}", weights_now(ctx, name)
             if key in tensors:
-                tensors[key], tensors[anchor] = folded(tensors[key], tensors[anchor], fresh, now)
+                tensors[key], tensors[anchor] = merge_penalties(tensors[key], tensors[anchor], fresh, now)
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
@@ -86,7 +88,7 @@ class Ewc(Quadratic):
             )
 
     def _sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
-        """How the Fisher is measured, on how many images, and where it draws from."""
+        """Kind of Fisher, number of images, and generator of its draws."""
         kind = self._kind(len(ctx.network.classes_of(ctx.head_task)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
@@ -97,8 +99,11 @@ class Ewc(Quadratic):
         return self.hyper.fisher
 
 
-def folded(total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """A + F and m + F (θ - m) / (A + F), which is θ where both importances are zero."""
+def merge_penalties(total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of two quadratic penalties as one: A + F, and m + F (θ - m) / (A + F).
+
+    The anchor is θ where both importances are zero.
+    """
     both = total + fresh
     share = torch.where(both > 0, fresh / both, 1.0)
     return both, torch.lerp(anchor, theta, share)

@@ -1,7 +1,7 @@
-"""Online elastic weight consolidation: one running Fisher around the weights after the latest task.
+"""Online elastic weight consolidation: one running Fisher information around the latest weights.
 
-F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task
-(Schwarz et al. 2018, Huszár 2018). gamma acts once, when a task ends, and not again in the penalty. With Kronecker
+F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task (Schwarz
+et al. 2018, Huszár 2018). gamma applies once, when a task ends, and not again in the penalty. With Kronecker
 factors in place of the diagonal it is the online structured Laplace approximation (Ritter et al. 2018).
 """
 
@@ -12,21 +12,22 @@ from typing import Literal
 
 from core.learn.context import Batch, Context
 from core.learn.curvature.curvature import Curvature
-from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.fisher import log_p_gradients
 from core.learn.curvature.layers import find_layer, layers_of
 from core.learn.method import Footprint
 from core.learn.methods.ewc import Ewc, EwcHyper
-from core.learn.methods.factored import Factored
+from core.learn.methods.factored import FactoredImportance
 from core.learn.methods.quadratic import chunks, weights_now
 from core.learn.recipe import Share
 
 
 class EwcOnlineHyper(EwcHyper):
-    """As EWC's; `gamma` is what is kept of the importance of earlier tasks when a task ends.
+    """As EWC's. `gamma`: share of the earlier tasks' importance that is kept when a task ends.
 
-    With gamma 1 importance grows with every task; 0.95 suits streams of more than 20. `curvature`: a number per weight,
-    or factors per layer, which also know how weights act together, in about eight times the memory ("kfac" is OSLA).
+    With gamma 1 importance grows with every task; 0.95 suits streams of more than 20 tasks. `curvature`: one
+    number per weight, or Kronecker factors per layer, which also model how weights act together, in about
+    eight times the memory ("kfac" is OSLA).
     """
 
     gamma: Share = 1.0
@@ -41,46 +42,61 @@ class EwcOnline(Ewc):
         copies=10.0, copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}}, examples=45.0, images=64
     )
     description = (
-        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With SGD, "
-        "weights that are held too steeply for lr take smaller steps."
+        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no data. With "
+        "SGD, weights that are held too steeply for lr take smaller steps."
     )
-    source = "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, arXiv 1805.07810"
+    source = (
+        "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, arXiv "
+        "1805.07810"
+    )
     Hyper = EwcOnlineHyper
     neutral = EwcOnlineHyper.model_validate({"lambda": 0.0})
     hyper: EwcOnlineHyper
 
     def begin_task(self, ctx: Context) -> None:
+        """Fit what is stored to a network that grew. Curvature of another kind is dropped with a warning."""
         section = self.state[self.section]
         kept = section.json.get("kind", "diagonal")
         if section and kept != self.hyper.curvature:
             ctx.warn(
-                f"the curvature kept so far is {kept}, not {self.hyper.curvature}: earlier tasks are unprotected"
+                f"the curvature kept so far is {kept}, not {self.hyper.curvature}: earlier tasks are "
+                "unprotected"
             )
             section.clear()
         if not self._factored:
             super().begin_task(ctx)
         elif section:
             names = section.json["layers"]
-            Factored.of(ctx, section).fit({n: find_layer(ctx.network, n).outputs for n in names})
+            FactoredImportance.of(ctx, section).grow({n: find_layer(ctx.network, n).outputs for n in names})
 
     def penalty_grads(self, ctx: Context) -> None:
+        """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
         if not self._factored:
             super().penalty_grads(ctx)
-        elif self.stiffness > 0:
-            pull, _ = Factored.of(ctx, self.state[self.section]).gradient(ctx.way(ctx.trainable))
+        elif self.penalty_strength > 0:
+            pull, _ = FactoredImportance.of(ctx, self.state[self.section]).gradient(
+                ctx.displacement_from_start(ctx.trainable)
+            )
             for name, r in pull.items():
                 grad = ctx.trainable[name].grad
                 if grad is not None:
-                    grad.add_(r, alpha=self.stiffness)
+                    grad.add_(r, alpha=self.penalty_strength)
 
     def penalty(self, ctx: Context) -> float:
+        """lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._factored:
             return super().penalty(ctx)
-        return self.stiffness * Factored.of(ctx, self.state[self.section]).gradient(ctx.way(ctx.trainable))[1]
+        return (
+            self.penalty_strength
+            * FactoredImportance.of(ctx, self.state[self.section]).gradient(
+                ctx.displacement_from_start(ctx.trainable)
+            )[1]
+        )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Measure the task's importance, discount the stored one by gamma, and add them."""
         if self._factored:
-            Factored.of(ctx, self.state[self.section]).learn(
+            FactoredImportance.of(ctx, self.state[self.section]).add_task(
                 self._measured(ctx, batches), self.hyper.gamma, self.hyper.curvature
             )
             return
@@ -94,7 +110,7 @@ class EwcOnline(Ewc):
         for name in self.stored():
             tensors[f"anchor.{name}"] = weights_now(ctx, name)
 
-    # Factors by layer. Their anchor is what the task started from, which is where the latest one ended.
+    # Factors by layer. Their anchor is the start of the task, where the latest task ended.
 
     @property
     def _factored(self) -> bool:
@@ -105,7 +121,7 @@ class EwcOnline(Ewc):
         network = ctx.network
         layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
         with ctx.evaluation():
-            found = Estimate(network, lambda x: self.forward(network, x, ctx.head_task), layers)
+            found = CurvatureEstimator(network, lambda x: self.forward(network, x, ctx.head_task), layers)
             for x, y in chunks(batches, limit):
                 found.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
         return Curvature(found.blocks())

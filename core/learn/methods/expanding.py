@@ -1,8 +1,9 @@
-"""What methods share that add an expert for each task: how they grow, their two stages, and their exemplars.
+"""What methods share that add an expert per task: growth, two stages, exemplars.
 
-Stage 1 trains the new expert and the classifier on the task's images and the exemplars; older experts are passed once,
-without a graph. Then the exemplars are chosen anew, the task's classes among them, and stage 2 tunes the classifier
-alone on them: as many of each class. The first task trains the first expert, in one stage.
+Stage 1 trains the new expert and the classifier on the task's images and the exemplars; older experts run
+once, without a graph. Then the exemplars are chosen anew, with the task's classes among them. Stage 2 tunes
+the classifier alone on them, with equally many of each class. The first task trains the first expert, in one
+stage.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from core.learn.context import Batch, Context
 from core.learn.dataset import DataError
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.rehearsal import batch_of_epoch, choose, share_of_epoch
+from core.learn.memory.rehearsal import choose_exemplars, exemplar_batch, exemplars_for_batch
 from core.learn.method import Method, Stage
 from core.learn.networks import Network
 from core.learn.networks.growing import GrowingNetwork
@@ -27,39 +28,43 @@ EXPERT, CLASSIFIER = "expert", "classifier"
 
 
 class ExpandingHyper(Strict):
-    """`exemplars`: images kept in all. `expertise`: weight of the new expert's own loss.
+    """`exemplars`: images kept in all. `expertise` (in Python: `auxiliary`): weight of the auxiliary loss.
 
-    `tuning_epochs`: of the classifier alone, each with as many steps as an epoch of the task.
+    `tuning_epochs`: epochs of stage 2, each with as many steps as an epoch of the task.
     """
 
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
-    expertise: NotNegative = 0.1
+    auxiliary: NotNegative = Field(default=0.1, alias="expertise")
     tuning_epochs: Annotated[int, Field(ge=1, le=10_000)] = 8
 
 
 class Expanding(Method):
-    """`size` and the losses are the subclasses'."""
+    """Base class. Subclasses say the size of an expert and the losses."""
 
     scenarios = ("class",)
     no_neutral = "every task after the first adds an expert, whatever the weights of the losses are"
-    takes = ("exemplars",)
+    inherited_state = ("exemplars",)
     network: ClassVar[type[GrowingNetwork]]
     hyper: ExpandingHyper
 
     @property
     def size(self) -> int:
-        """Of the expert that this task adds."""
+        """Size of the expert that this task adds, in the units of the network family."""
         return 1
 
     def losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Stage 1."""
+        """Losses of stage 1 by name. x: float [B, C, S, S]. y: int64 [B], rows of the classifier."""
         raise NotImplementedError
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Stage 2."""
+        """The scalar loss of stage 2. logits: [B, classes]. y: int64 [B]."""
         raise NotImplementedError
 
     def build(self, network: Network) -> Network:
+        """The growing network, which adds an expert after the first task.
+
+        Raises DataError for an unsuitable network.
+        """
         if not isinstance(network, self.network):
             try:
                 return self.network(network)
@@ -69,38 +74,44 @@ class Expanding(Method):
         return network
 
     def stages(self, ctx: Context) -> list[Stage]:
+        """Expert, then classifier; in the first task the expert alone."""
         first = [Stage(EXPERT)]
         return first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Losses of the stage on new images and exemplars; in stage 2 on exemplars alone, if any."""
         exemplars = Exemplars(self.state["exemplars"])
         x, y = batch.x, batch.y
         if ctx.stage == CLASSIFIER:
             if exemplars.size:
-                x, y = batch_of_epoch(ctx, exemplars)
+                x, y = exemplar_batch(ctx, exemplars)
             with torch.no_grad():
                 features = ctx.network.features(x)
             return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
-        if (share := share_of_epoch(ctx, exemplars)) is not None:
+        if (share := exemplars_for_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.losses(ctx, x, y)
 
     def begin_task(self, ctx: Context) -> None:
+        """Warn that `train_ce` masked has no effect."""
         if ctx.masked:
             ctx.warn(
                 "train_ce masked has no effect: exemplars are among the images, so every class is told apart"
             )
 
     def begin_stage(self, ctx: Context) -> None:
+        """Before stage 2, choose the exemplars anew."""
         if ctx.stage == CLASSIFIER:
             self._choose(ctx, ctx.examples())
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Choose the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
             self._choose(ctx, batches)
-        growing(ctx).expertise = None
+        as_growing(ctx).auxiliary = None
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every exemplar of these tasks."""
         Exemplars(self.state["exemplars"]).drop_tasks(tasks)
 
     def _choose(self, ctx: Context, batches: Iterable[Batch]) -> None:
@@ -109,27 +120,27 @@ class Expanding(Method):
         exemplars.cut(share)
         if share == 0:
             ctx.warn(
-                f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: none are kept; raise "
-                "method.exemplars"
+                f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: none are "
+                "kept; raise method.exemplars"
             )
             return
         with ctx.evaluation():
-            exemplars.add(choose(network, batches, share), ctx.task, share)
+            exemplars.add(choose_exemplars(network, batches, share), ctx.task, share)
 
 
-def growing(ctx: Context) -> GrowingNetwork:
-    """The context's network."""
+def as_growing(ctx: Context) -> GrowingNetwork:
+    """The context's network, typed."""
     assert isinstance(ctx.network, GrowingNetwork)
     return ctx.network
 
 
-def known(ctx: Context) -> int:
-    """Classes of earlier tasks that this one does not show."""
-    return len(ctx.network.classes) - ctx.units.numel()
+def num_old_classes(ctx: Context) -> int:
+    """How many of the network's classes do not belong to this task."""
+    return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
-def expertise_of(ctx: Context, y: Tensor) -> Tensor:
-    """What `expertise` ought to say: 0 for other classes, then 1, 2, … for the task's, in the order of their rows."""
-    places = torch.searchsorted(ctx.units, y)
-    inside = ctx.units[places.clamp_max(ctx.units.numel() - 1)] == y
+def auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
+    """int64 [B] for the auxiliary classifier: 0 for other tasks' classes, then 1, 2, … by row."""
+    places = torch.searchsorted(ctx.class_rows, y)
+    inside = ctx.class_rows[places.clamp_max(ctx.class_rows.numel() - 1)] == y
     return torch.where(inside, places + 1, 0)

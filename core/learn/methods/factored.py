@@ -1,8 +1,9 @@
-"""Importance of whole layers to earlier tasks, and a quadratic penalty that holds layers by it.
+"""Importance of layers as Kronecker factors, and a quadratic penalty by it.
 
-As `quadratic.py`, with Kronecker factors for each layer in place of one number for each weight: with the Fisher
-information of a plain network that is the online structured Laplace approximation (Ritter et al. 2018, OSLA). A
-layer's factors are merged as a mean over tasks and counted, since a sum of Kronecker products has no factors itself.
+As `quadratic.py`, with Kronecker factors per layer in place of one number per weight. With the Fisher
+information of a plain network that is the online structured Laplace approximation (Ritter et al. 2018, OSLA).
+A sum of Kronecker products is no Kronecker product, so factors are merged as a mean over tasks, and the tasks
+are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from core.learn.state import Section
 PREFIX = "factors/"
 
 
-class Factored:
+class FactoredImportance:
     """A view of a state section: H = Σ over layers of `counts[layer]` times the layer's mean block.
 
     counts: tasks that measured the layer, older ones discounted.
@@ -32,24 +33,27 @@ class Factored:
         self._mean = Curvature.from_tensors(held, section.json.get("layers", {}))
 
     @staticmethod
-    def of(ctx: Context, section: Section) -> Factored:
+    def of(ctx: Context, section: Section) -> FactoredImportance:
         """The view of a run, unpacked once."""
-        if "factored" not in ctx.derived:
-            ctx.derived["factored"] = Factored(section)
-        found: Factored = ctx.derived["factored"]
+        if "factored" not in ctx.cache:
+            ctx.cache["factored"] = FactoredImportance(section)
+        found: FactoredImportance = ctx.cache["factored"]
         return found
 
-    def fit(self, outputs: Mapping[str, int]) -> None:
-        """Fit the blocks to a network that grew. outputs: rows by layer. Raises ValueError for a missing layer."""
+    def grow(self, outputs: Mapping[str, int]) -> None:
+        """Fit the blocks to a network that grew. outputs: rows by layer.
+
+        Raises ValueError for a missing layer.
+        """
         for name in self._mean.blocks:
             if name not in outputs:
                 raise ValueError(f"the stored importance names {name}, which the network does not have")
-        blocks = {name: block.grown(outputs[name]) for name, block in self._mean.blocks.items()}
+        blocks = {name: block.with_rows(outputs[name]) for name, block in self._mean.blocks.items()}
         self._mean = Curvature(blocks)
         self._store()
 
     def gradient(self, deltas: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
-        """H Δ by parameter, and 1/2 Δᵀ H Δ. deltas: by parameter."""
+        """(H Δ by parameter, 1/2 Δᵀ H Δ). deltas: Δ by parameter."""
         found: dict[str, Tensor] = {}
         value = 0.0
         for name, block in self._mean.blocks.items():
@@ -58,8 +62,8 @@ class Factored:
             value += self.counts[name] * float(half)
         return found, value
 
-    def learn(self, fresh: Curvature, gamma: float, kind: str) -> None:
-        """Take in a task that ended; those before it count `gamma` times as much as they did."""
+    def add_task(self, fresh: Curvature, gamma: float, kind: str) -> None:
+        """Merge a task that ended. Tasks before it count `gamma` times what they did."""
         blocks = dict(self._mean.blocks)
         counts = {name: gamma * count for name, count in self.counts.items()}
         for name, block in fresh.blocks.items():

@@ -1,4 +1,4 @@
-"""Plain fine-tuning: the reference that every method at strength zero must equal bit for bit."""
+"""Plain fine-tuning. Every method at strength zero must equal it bit for bit."""
 
 from __future__ import annotations
 
@@ -14,5 +14,7 @@ class Finetune(Method):
     name = "finetune"
     description = "Trains on the new task only. The baseline that forgets."
     source = "The naive baseline of the continual-learning literature"
-    weak: ClassVar[Mapping[str, str]] = {"class": "plain fine-tuning forgets the old classes almost entirely"}
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
+        "class": "plain fine-tuning forgets the old classes almost entirely"
+    }
     neutral = Hyper()

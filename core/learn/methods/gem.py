@@ -1,9 +1,9 @@
 """Gradient episodic memory: no step may raise the loss on the memory of an earlier task.
 
-Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If the step's
-gradient g opposes one of them, it becomes the closest vector that opposes none (Lopez-Paz & Ranzato 2017); else
-it stays as it is, bit for bit. Memories are never trained on. With more than 20 earlier tasks the oldest share
-one constraint, the mean over all of their examples.
+Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If the
+step's gradient g opposes one of them, g becomes the closest vector that opposes none (Lopez-Paz & Ranzato
+2017); else it stays as it is, bit for bit. The loss never includes stored examples. With more than 20 earlier
+tasks the oldest ones share one constraint, the mean over all of their examples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.learn.context import Batch, Context
 from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradient
 from core.learn.memory.per_task import TaskMemory
 from core.learn.method import Footprint, Method
-from core.learn.optim.gem_dual import products, solve
+from core.learn.optim.gem_dual import gram_and_dots, solve
 from core.learn.recipe import NotNegative, Strict
 
 CONSTRAINTS = 20
@@ -27,8 +27,10 @@ GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they a
 
 
 class GemHyper(Strict):
-    """`memory`: examples kept of each task, 0 for none. `gamma`: lower bound of each past task's weight in a
-    projected step; larger values favour old tasks."""
+    """`memory`: examples kept of each task; 0: none.
+
+    `gamma`: lower bound of each earlier task's weight in a projected step. Larger values favour old tasks.
+    """
 
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 256
     gamma: NotNegative = 0.5
@@ -40,21 +42,23 @@ class Gem(Method):
     name = "gem"
     footprint = Footprint(growing=1.0, images=256)
     description = (
-        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every step "
-        "costs a pass over all memories."
+        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. Every "
+        "step costs a pass over all memories."
     )
     source = "Lopez-Paz & Ranzato 2017, arXiv 1706.08840"
     Hyper = GemHyper
     neutral = GemHyper(memory=0)
-    takes = ("buffer",)
+    inherited_state = ("buffer",)
     hyper: GemHyper
 
     def begin_task(self, ctx: Context) -> None:
+        """Fit the memory to its share per task."""
         self._memory.begin()
 
     def project(self, ctx: Context) -> None:
+        """Project the gradient where it opposes the gradient of a memory."""
         memory = self._memory
-        constraints = _merged(memory.tasks)
+        constraints = _constraints(memory.tasks)
         if not constraints:
             return
         parameters = list(ctx.trainable.values())
@@ -66,7 +70,7 @@ class Gem(Method):
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, tasks in zip(rows, constraints, strict=True):
                 row.copy_(memory_gradient(self, ctx, memory.items(tasks), block))
-            more_gram, more_dots = products(rows, step_gradient(block))
+            more_gram, more_dots = gram_and_dots(rows, step_gradient(block))
             gram, dots = gram + more_gram, dots + more_dots
         if not bool((dots < 0).any()):
             return
@@ -79,9 +83,11 @@ class Gem(Method):
                 add_to_step(weight * memory_gradient(self, ctx, memory.items(tasks), parameters), parameters)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Store examples of the task."""
         self._memory.fill(batches, ctx.task)
 
     def erase(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
         self._memory.drop_tasks(tasks)
 
     @property
@@ -89,14 +95,14 @@ class Gem(Method):
         return TaskMemory(self.state["buffer"], self.hyper.memory)
 
 
-def _merged(tasks: list[int]) -> list[list[int]]:
-    """The tasks of each constraint: one each, and the oldest together where there are too many."""
+def _constraints(tasks: list[int]) -> list[list[int]]:
+    """The tasks of each constraint: one task each; the oldest together where there are too many."""
     spare = max(0, len(tasks) - CONSTRAINTS)
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
 def _blocks(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
-    """The parameters in runs of at most so many numbers each; one parameter at least."""
+    """The parameters in runs of at most `numbers` elements each, with at least one parameter."""
     out: list[list[nn.Parameter]] = [[]]
     held = 0
     for parameter in parameters:

@@ -1,17 +1,19 @@
-"""iCaRL: a few chosen images per class, distillation on all of them, and answers by the nearest class mean.
+"""iCaRL: a few chosen images per class, distillation on all of them, nearest-mean classification.
 
-Rebuffi et al. 2017, arXiv 1611.07725. Every class has a sigmoid output; the loss is the mean binary cross-entropy
-over all classes seen. The target is the label for this task's classes and the old network's sigmoid for the others,
-on new images and exemplars alike. `train_ce` changes nothing: labels of new images never train an old class.
+Rebuffi et al. 2017, arXiv 1611.07725. Every class has a sigmoid output; the loss is the mean binary
+cross-entropy over all classes seen. The target is the label for this task's classes and the old network's
+sigmoid for the others, on new images and exemplars alike. `train_ce` has no effect: labels of new images
+never train an old class.
 
-Each epoch takes the exemplars in an order of its own, drawn from (seed, task, epoch), and gives every batch of new
-images its share of them, so that all are seen once. No batch gets more exemplars than the recipe's batch size;
-where a task is that much smaller than the memory, an epoch sees a part, another in each. So epochs and steps
-mean what they mean for other methods, and how an epoch goes is a function of its number: nothing to save.
+Each epoch takes the exemplars in its own order, drawn from (seed, task, epoch), and gives every batch of new
+images its share of them, so each is seen once. A batch gets at most the recipe's batch size of exemplars;
+where a task is much smaller than the memory, an epoch sees a different part each time. So epochs and steps
+mean what they mean for other methods, and an epoch is a function of its number, so nothing needs to be saved.
 
-At the end K exemplars are shared out, m = floor(K / classes) to each: older lists keep their first m, new classes
-are herded. An image is answered with the class whose mean of exemplar features is nearest, features and means both
-of length one. Until there are means (in training, or when some class has no exemplars) the head answers.
+At the end K exemplars are shared out, m = floor(K / classes) for each class: older lists keep their first m,
+new classes are herded. The prediction is the class whose mean exemplar feature is nearest, features and means
+both of length one. Until there are means (in training, or when some class has no exemplars) the head
+predicts.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from torch.nn import functional
 
 from core.learn.context import Batch, Context
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.rehearsal import choose, share_of_epoch, unit_features
+from core.learn.memory.rehearsal import choose_exemplars, exemplars_for_batch, unit_features
 from core.learn.method import Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
@@ -43,13 +45,14 @@ class IcarlHyper(Strict):
 
 
 class Icarl(Method):
-    """Classes are numbered over all heads: `units`. With a single head they are its rows."""
+    """Classes are numbered over all heads. With a single head the numbers are its rows."""
 
     name = "icarl"
     footprint = Footprint(copies=8.0, batches=2.0, images=64)
     description = (
-        "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class mean. Its "
-        "loss is a mean over classes: rates above those of cross-entropy may suit it (its authors use SGD at 2.0)."
+        "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest class "
+        "mean. Its loss is a mean over classes: rates above those of cross-entropy may suit it (its authors "
+        "use SGD at 2.0)."
     )
     source = (
         "Rebuffi et al. 2017, iCaRL: Incremental Classifier and Representation Learning, arXiv 1611.07725"
@@ -58,76 +61,79 @@ class Icarl(Method):
     Hyper = IcarlHyper
     no_neutral = "its loss is binary cross-entropy and its answers are class means, whatever K is"
     regularisers = ("distillation",)
-    takes = ("exemplars",)
+    inherited_state = ("exemplars",)
     predicts_with = ("own",)
     inference = "nearest-mean"
     hyper: IcarlHyper
 
     def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """-‖φ(x) - μ_y‖² for each class of the head, φ and μ of length one; the head's logits without means."""
+        """-‖φ(x) - μ_y‖² per class of the head, φ and μ of length one; without means the head's logits."""
         means = self.state["own"].tensors.get(MEANS)
         if means is None:
             return self.forward(network, x, task)
-        start = _offset(network, task)
+        start = network.first_class(task)
         means = means[start : start + len(network.classes_of(task))]
         features = unit_features(network, x)
         return 2 * features @ means.T - means.square().sum(1) - features.square().sum(1, keepdim=True)
 
     def begin_task(self, ctx: Context) -> None:
+        """Drop the class means: they belong to weights that are about to change."""
         self.state["own"].clear()  # means of weights that are about to change
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        offset = _offset(ctx.network, ctx.head_task)
+        """One mean binary cross-entropy over all classes, in two terms: this task's and the others."""
+        offset = ctx.network.first_class(ctx.head_task)
         x, labels = batch.x, batch.y + offset
-        if (share := share_of_epoch(ctx, Exemplars(self.state["exemplars"]))) is not None:
+        if (share := exemplars_for_batch(ctx, Exemplars(self.state["exemplars"]))) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
         logits = _all_logits(ctx.network, x)
-        wanted = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-        part = ctx.units.numel() / logits.shape[1]
+        targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+        part = ctx.class_rows.numel() / logits.shape[1]
         if part == 1:
-            return {"task": functional.binary_cross_entropy_with_logits(logits, wanted)}
+            return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
             soft = _all_logits(teacher(ctx), x).sigmoid()
         new = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
-        new[ctx.units + offset] = True
+        new[ctx.class_rows + offset] = True
         # one mean over all classes, in two terms
-        terms = {"task": (new, wanted, part), "distillation": (~new, soft, 1 - part)}
+        terms = {"task": (new, targets, part), "distillation": (~new, soft, 1 - part)}
         return {
-            name: weight * functional.binary_cross_entropy_with_logits(logits[:, units], target[:, units])
-            for name, (units, target, weight) in terms.items()
+            name: weight * functional.binary_cross_entropy_with_logits(logits[:, rows], target[:, rows])
+            for name, (rows, target, weight) in terms.items()
         }
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        ctx.derived.clear()
+        """Shorten the lists of old classes, choose exemplars of new ones, and compute the class means."""
+        ctx.cache.clear()
         exemplars = Exemplars(self.state["exemplars"])
-        classes = sum(len(ctx.network.classes_of(task)) for task in _heads(ctx.network))
+        classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
         share = self.hyper.exemplars // classes
         exemplars.cut(share)
         if share == 0:
             ctx.warn(
-                f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are kept, and the head "
-                "answers instead of class means; raise method.exemplars"
+                f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are kept, and the "
+                "head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = _offset(ctx.network, ctx.head_task)
+        offset = ctx.network.first_class(ctx.head_task)
         with ctx.evaluation(), torch.no_grad():
-            chosen = choose(ctx.network, batches, share)
+            chosen = choose_exemplars(ctx.network, batches, share)
             lists = {label + offset: images for label, images in chosen.items()}
             exemplars.add(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
 
     def erase(self, tasks: set[int]) -> None:
-        """Means of what is left are made at the end of the next task."""
+        """Remove the exemplars of these tasks. Class means are computed anew at the next task's end."""
         if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
             self.state["own"].tensors.pop(MEANS, None)
 
     def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
-        """float32 [C, D]: of each class, the mean of its exemplars' features, brought back to length one."""
+        """float32 [C, D]: the mean exemplar feature of each class, normalised to length one."""
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]
         if missing:
             ctx.warn(
-                f"{missing} of {classes} classes have no exemplars (learned with another method, or their data was "
-                "deleted): the head answers instead of class means"
+                f"{missing} of {classes} classes have no exemplars (learned with another method, or their "
+                "data was deleted): the head answers instead of class means"
             )
             return
         features = torch.cat(
@@ -137,18 +143,7 @@ class Icarl(Method):
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
 
 
-def _heads(network: Network) -> list[int | None]:
-    """What names the heads: task numbers in the order of learning, or None for a single one."""
-    return list(network.head_classes) if network.scenario == "task" else [None]
-
-
-def _offset(network: Network, task: int | None) -> int:
-    """The first unit of a task's head."""
-    heads = _heads(network)
-    return sum(len(network.classes_of(head)) for head in heads[: heads.index(task)])
-
-
 def _all_logits(network: Network, x: Tensor) -> Tensor:
-    """[B, C] over all units, in float32."""
+    """Logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
-    return torch.cat([network.logits(features, task) for task in _heads(network)], dim=1).float()
+    return torch.cat([network.logits(features, task) for task in network.head_tasks()], dim=1).float()

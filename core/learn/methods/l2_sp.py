@@ -1,10 +1,10 @@
 """L2-SP: weight decay towards the starting point instead of towards zero.
 
-Penalty (alpha / 2) ‖w_S - w⁰_S‖² + (beta / 2) ‖w_N‖² (Li et al. 2018, arXiv 1802.01483): w_S is what the starting
-point has as well, w_N what is new since. In a first task w_N is the whole head, as in the paper; later on it is
-the rows for new classes alone, since decay to zero would wipe out the rows that earlier tasks have learned. Both
-gradients are added in closed form, so an adaptive optimizer rescales them; weight decay that is decoupled from the
-gradient is another method. Norms are sums over elements: means would be thousands of times weaker.
+Penalty (alpha / 2) ‖w_S - w⁰_S‖² + (beta / 2) ‖w_N‖² (Li et al. 2018, arXiv 1802.01483): w_S is what the
+starting point has too, w_N what is new. In a first task w_N is the whole head, as in the paper; later it is
+the rows of new classes alone, since decay to zero would erase rows that earlier tasks have learned. Both
+gradients are added in closed form, so an adaptive optimizer rescales them; decoupled weight decay is another
+method. Norms are sums over elements: means would be thousands of times weaker.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from core.learn.recipe import StartingPoint, Strength, Strict
 
 
 class L2SpHyper(Strict):
-    """`alpha` pulls to the starting point, `beta` pulls what is new to zero.
+    """`alpha` pulls towards the starting point, `beta` pulls what is new towards zero.
 
-    `anchor`: the starting point is the version that the task starts from, or version 0; that one has no head, so
-    all of the head counts as new and `beta` pulls the rows of old classes as well. `tensors`: "weights" leaves out
-    parameters of one dimension, which are biases and norms.
+    `anchor`: the starting point is the version that the task starts from, or version 0. Version 0 has no
+    head, so all of the head counts as new and `beta` pulls the rows of old classes too. `tensors`: "weights"
+    leaves out parameters of one dimension, which are biases and norms.
     """
 
     alpha: Strength = 0.01
@@ -41,7 +41,7 @@ class L2Sp(Method):
     footprint = Footprint(copies=8.0)
     description = "Weight decay towards the weights that the task starts from. Keeps no data and no state."
     source = "Li et al. 2018, Explicit Inductive Bias for Transfer Learning, arXiv 1802.01483"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "a weight penalty alone does not separate classes that were never seen together"
     }
     Hyper = L2SpHyper
@@ -50,6 +50,7 @@ class L2Sp(Method):
     hyper: L2SpHyper
 
     def penalty_grads(self, ctx: Context) -> None:
+        """Add alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._anchors(ctx)
         grads = {name: p.grad for name, p in self._pulled(ctx).items() if p.grad is not None}
         values = {name: ctx.trainable[name].detach() for name in grads}
@@ -62,6 +63,7 @@ class L2Sp(Method):
             torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
 
     def penalty(self, ctx: Context) -> float:
+        """alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
         anchors = self._anchors(ctx)
         values = {name: p.detach() for name, p in self._pulled(ctx).items()}
         shared, new = _split(values, anchors)
@@ -76,15 +78,15 @@ class L2Sp(Method):
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
     def _anchors(self, ctx: Context) -> dict[str, Tensor]:
-        """The starting point of S, for each parameter the rows that there were, on the device."""
-        if "anchors" not in ctx.derived:
+        """The starting point of S on the device; of each parameter the rows that existed."""
+        if "anchors" not in ctx.cache:
             weights = ctx.weights_at(self.hyper.anchor)
-            ctx.derived["anchors"] = {
+            ctx.cache["anchors"] = {
                 name: torch.empty_like(parameter.detach()[: len(weights[name])]).copy_(weights[name])
                 for name, parameter in ctx.trainable.items()
                 if name in weights and len(weights[name])
             }
-        anchors: dict[str, Tensor] = ctx.derived["anchors"]
+        anchors: dict[str, Tensor] = ctx.cache["anchors"]
         return anchors
 
 

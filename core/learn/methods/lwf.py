@@ -1,8 +1,8 @@
-"""Learning without forgetting: what the old network says about the new images is kept as a second target.
+"""Learning without forgetting: the old network's outputs for the new images are a second target.
 
-L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network as the task found
-it and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is one such term per old
-head, else one over the units that existed before. Old data is neither kept nor seen.
+L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network as it was
+when the task began and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is
+one such term per old head, else one over the outputs that existed before. Old data is neither kept nor seen.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch.nn import functional
 from core.learn.context import Batch, Context
 from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import NotNegative, Strict
-from core.learn.teacher import known_rows, teacher
+from core.learn.teacher import num_old_rows, teacher
 
 WARM_UP = "warm-up"
 
 
 class LwfHyper(Strict):
-    """`lambda_o` weighs the distillation, `temperature` softens both sides.
+    """`lambda_o` weighs the distillation. `temperature` divides the logits of both networks.
 
-    `warmup_epochs`: epochs before the recipe's, in which only new rows of the head learn (the whole head, where a
-    task brings no new class). They have an optimizer of their own.
+    `warmup_epochs`: epochs before the recipe's, with their own optimizer, in which only new rows of the head
+    learn; the whole head where a task brings no new class.
     """
 
     lambda_o: NotNegative = 1.0
@@ -44,7 +44,7 @@ class Lwf(Method):
         "Learning without forgetting: distils the previous version on the new images. Keeps no data."
     )
     source = "Li and Hoiem 2016, Learning without Forgetting, arXiv 1606.09282"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "new images say little about old classes, so the new ones crowd them out"
     }
     Hyper = LwfHyper
@@ -53,10 +53,12 @@ class Lwf(Method):
     hyper: LwfHyper
 
     def stages(self, ctx: Context) -> list[Stage]:
+        """The warm-up, if asked for, then the recipe's epochs."""
         warm_up = [Stage(WARM_UP, self.hyper.warmup_epochs, depth=1)] if self.hyper.warmup_epochs else []
         return [*warm_up, Stage()]
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy, and after the first task the weighted distillation."""
         if ctx.first or self.hyper.lambda_o == 0:
             return super().loss_terms(ctx, batch)
         network, old = ctx.network, teacher(ctx)
@@ -71,7 +73,7 @@ class Lwf(Method):
                     target = old.logits(old_features, task)
                     distances.append(self._distance(network.logits(features, task), target))
         else:
-            rows = known_rows(ctx, "head.weight")
+            rows = num_old_rows(ctx, "head.weight")
             target = old.logits(old_features)
             distances.append(self._distance(logits[:, :rows], target[:, :rows]))
         return {
@@ -80,16 +82,18 @@ class Lwf(Method):
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
+        """In the warm-up, put old rows of the head back."""
         if ctx.stage != WARM_UP or ctx.first:
             return
-        old = {name: (known_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()}
+        old = {name: (num_old_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()}
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # nothing is new: the whole head warms up
         for name, (rows, parameter) in old.items():
             parameter[:rows].copy_(teacher(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        ctx.derived.pop("teacher", None)
+        """Drop the teacher."""
+        ctx.cache.pop("teacher", None)
 
     def _distance(self, logits: Tensor, target: Tensor) -> Tensor:
         return distillation(logits.float(), target.float(), self.hyper.temperature)
@@ -98,7 +102,7 @@ class Lwf(Method):
 def distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """Mean over the batch of the cross-entropy between softened outputs; gradient (q' - p') / (T · B).
 
-    logits, target: [B, C] over the same units; nothing flows into `target`.
+    logits, target: [B, C] over the same classes. No gradient flows into `target`.
     """
-    wanted = (target / temperature).softmax(1)
-    return functional.cross_entropy(logits / temperature, wanted)
+    targets = (target / temperature).softmax(1)
+    return functional.cross_entropy(logits / temperature, targets)

@@ -1,8 +1,8 @@
-"""Memory aware synapses: weights matter by how much they move the network's outputs.
+"""Memory aware synapses: the importance of a weight is the sensitivity of the outputs to it.
 
 Omega += mean over examples of |∂ ‖z(x)‖² / ∂θ|, z the logits, at the end of each task; labels are not used.
 Penalty lambda Σ Omega (θ - θ*)², without 1/2 (Aljundi et al. 2018), θ* the weights after the latest task. The
-absolute value is taken per example: that of a batch's mean gradient is smaller, since examples cancel.
+absolute value is taken per example: in a batch's mean gradient examples cancel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from pydantic import ConfigDict, Field
 
 from core.learn.context import Batch, Context
-from core.learn.curvature.per_sample import PerSample
+from core.learn.curvature.per_sample import PerSampleGradients
 from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
@@ -34,12 +34,14 @@ class Mas(Quadratic):
     name = "mas"
     footprint = Footprint(copies=10.0, examples=45.0, images=64)
     description = (
-        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are sensitive. Keeps no "
-        "data and uses no labels. With SGD, weights that are held too steeply for lr take smaller steps."
+        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are sensitive. "
+        "Keeps no data and uses no labels. With SGD, weights that are held too steeply for lr take smaller "
+        "steps."
     )
     source = "Aljundi et al. 2018, Memory Aware Synapses, arXiv 1711.09601"
-    weak: ClassVar[Mapping[str, str]] = {
-        "data": "it holds the outputs on old data as they are, and new data of the same classes must change them",
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
+        "data": "it holds the outputs on old data as they are, and new data of the same classes must change "
+        "them",
         "class": "a weight penalty alone does not separate classes that were never seen together",
     }
     Hyper = MasHyper
@@ -49,12 +51,14 @@ class Mas(Quadratic):
     hyper: MasHyper
 
     @property
-    def stiffness(self) -> float:
+    def penalty_strength(self) -> float:
+        """2 lambda: the penalty has no factor 1/2."""
         return 2 * self.hyper.lambda_
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Add the sensitivity measured on the task, and move the anchor to the present weights."""
         tensors = self.tensors
-        found = PerSample(
+        found = PerSampleGradients(
             ctx.network,
             lambda x: self.forward(ctx.network, x, ctx.head_task),
             list(ctx.trainable),

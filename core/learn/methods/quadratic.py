@@ -1,12 +1,15 @@
-"""Importance of each weight to earlier tasks, and a quadratic penalty that holds weights by it.
+"""A quadratic penalty on the displacement of each weight, by its importance to earlier tasks.
 
-Penalty (stiffness / 2) Σ importance (θ - anchor)²; its gradient is added in closed form. New names and grown rows
-have no importance until the end of their first task. What differs between methods is where importance comes from.
-With SGD a weight takes smaller steps where its penalty is steeper than 1 / r, r = lr / (1 - momentum) the rate at
-which a steady gradient moves it: its whole gradient, the loss's included, is scaled by 1 / (r · stiffness ·
-importance), as if its rate were lowered to that. Steeper penalties would swing weights through their anchors
-into steep parts of the loss, and diverge although each step alone is short enough. Neither what is stored nor
-the weights at which loss and penalty balance change. Adam bounds its steps anyway.
+Penalty (penalty_strength / 2) Σ importance (θ - anchor)²; its gradient is added in closed form. New
+parameters and rows have importance 0 until the end of their first task. Methods differ in how they measure
+importance.
+
+With SGD a weight takes smaller steps where its penalty is steeper than 1 / r. r = lr / (1 - momentum) is the
+rate at which a steady gradient moves the weight. There its whole gradient, the loss's included, is scaled by
+1 / (r · penalty_strength · importance), as if its rate were lowered to that. Without this, weights would
+swing through their anchors into steep parts of the loss and diverge, although each step alone is short
+enough. The stored values and the weights at which loss and penalty balance stay the same. Adam bounds its
+steps itself.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ LARGEST = torch.finfo(torch.float32).max
 
 
 class Quadratic(Method):
-    """Tensors `<importance>.<name>` and `anchor.<name>` in one section of the state, each as its parameter.
+    """Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
 
-    Subclasses add importance at the end of a task and say how `stiffness` follows from their strength.
+    Subclasses measure importance at the end of a task and define `penalty_strength`.
     """
 
     section: ClassVar[str]
@@ -36,8 +39,8 @@ class Quadratic(Method):
     regularisers = ("penalty",)
 
     @property
-    def stiffness(self) -> float:
-        """The penalty's second derivative where importance is 1."""
+    def penalty_strength(self) -> float:
+        """The second derivative of the penalty where importance is 1."""
         raise NotImplementedError
 
     @property
@@ -46,7 +49,7 @@ class Quadratic(Method):
         return self.state[self.section].tensors
 
     def key(self, name: str) -> str:
-        """Of a parameter's importance."""
+        """The key of a parameter's importance."""
         return f"{self.importance}.{name}"
 
     def stored(self) -> list[str]:
@@ -55,7 +58,10 @@ class Quadratic(Method):
         return [key.removeprefix(prefix) for key in self.tensors if key.startswith(prefix)]
 
     def begin_task(self, ctx: Context) -> None:
-        """Fit what is stored to a network that grew. Raises ValueError for what it does not have."""
+        """Fit what is stored to a network that grew.
+
+        Raises ValueError for a parameter that the network lacks.
+        """
         parameters = dict(ctx.network.named_parameters())
         for name in self.stored():
             if name not in parameters:
@@ -66,60 +72,62 @@ class Quadratic(Method):
         self._warn_of_limits(ctx)
 
     def penalty_grads(self, ctx: Context) -> None:
-        names = [n for n in self._held(ctx) if ctx.trainable[n].grad is not None]
+        """Add penalty_strength · importance (θ - anchor), then scale gradients that are too steep."""
+        names = [n for n in self._penalised(ctx) if ctx.trainable[n].grad is not None]
         if not names:
             return
         weights = [ctx.trainable[name] for name in names]
         grads = [p.grad for p in weights if p.grad is not None]
         pull = torch._foreach_sub([p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names])
         torch._foreach_mul_(pull, [self.tensors[self.key(name)] for name in names])
-        torch._foreach_add_(grads, pull, alpha=self.stiffness)
-        scales = self._scales(ctx)
+        torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
+        scales = self._gradient_scales(ctx)
         slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
         if slowed:
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
 
     def penalty(self, ctx: Context) -> float:
+        """penalty_strength / 2 Σ importance (θ - anchor)² over the parameters of S."""
         total = 0.0
-        for name in self._held(ctx):
+        for name in self._penalised(ctx):
             delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
             total += float((self.tensors[self.key(name)] * delta.square()).sum())
-        return self.stiffness / 2 * total
+        return self.penalty_strength / 2 * total
 
-    def _held(self, ctx: Context) -> list[str]:
-        """Parameters of S that the penalty is about."""
-        return [n for n in ctx.trainable if self.key(n) in self.tensors] if self.stiffness > 0 else []
+    def _penalised(self, ctx: Context) -> list[str]:
+        """Parameters of S with an importance; [] at strength 0."""
+        return [n for n in ctx.trainable if self.key(n) in self.tensors] if self.penalty_strength > 0 else []
 
-    def _limit(self, ctx: Context, name: str) -> float:
-        """The importance up to which a parameter keeps its rate: r · stiffness · importance = 1."""
+    def _importance_limit(self, ctx: Context, name: str) -> float:
+        """The importance up to which a parameter keeps its rate: r · penalty_strength · importance = 1."""
         optimizer = ctx.recipe.optimizer
         if optimizer.name != "sgd":
             return math.inf
         rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
             rate *= 1 - optimizer.dampening
-        # It may be anything down to zero: a limit that float32 cannot hold is none.
-        steepness = rate * self.stiffness
+        # A limit that float32 cannot hold is no limit.
+        steepness = rate * self.penalty_strength
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
-    def _scales(self, ctx: Context) -> dict[str, Tensor]:
-        """limit / importance, 1 at most, of the parameters of which some element is beyond its limit."""
-        if "scales" not in ctx.derived:
-            ctx.derived["scales"] = {
+    def _gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
+        """min(1, limit / importance) of the parameters with an element beyond its limit."""
+        if "scales" not in ctx.cache:
+            ctx.cache["scales"] = {
                 name: (limit / value).clamp_max(1)
-                for name in self._held(ctx)
-                for value, limit in [(self.tensors[self.key(name)], self._limit(ctx, name))]
+                for name in self._penalised(ctx)
+                for value, limit in [(self.tensors[self.key(name)], self._importance_limit(ctx, name))]
                 if bool((value > limit).any())
             }
-        scales: dict[str, Tensor] = ctx.derived["scales"]
+        scales: dict[str, Tensor] = ctx.cache["scales"]
         return scales
 
     def _warn_of_limits(self, ctx: Context) -> None:
-        scales = self._scales(ctx)
+        scales = self._gradient_scales(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
-            of = sum(self.tensors[self.key(name)].numel() for name in self._held(ctx))
+            of = sum(self.tensors[self.key(name)].numel() for name in self._penalised(ctx))
             ctx.warn(
                 f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: {slowed} of {of} "
                 f"parameters take smaller steps, down to {slowest:.2g} of the rate"
@@ -145,7 +153,7 @@ def weights_now(ctx: Context, name: str) -> Tensor:
 
 
 def _grown(old: Tensor, fresh: Tensor, name: str) -> Tensor:
-    """`old` in the shape and layout of `fresh`, whose values fill rows that old does not have."""
+    """`old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks."""
     if old.dim() != fresh.dim() or old.shape[1:] != fresh.shape[1:] or old.shape[0] > fresh.shape[0]:
         raise ValueError(f"the stored importance of {name} has shape {tuple(old.shape)}")
     fresh[: old.shape[0]] = old

@@ -1,15 +1,17 @@
-"""The registry of methods: one file and one line here per method."""
+"""The registry of methods: the import and the registration of each."""
 
 from __future__ import annotations
 
 from core.learn.method import Method
 from core.learn.methods.a_gem import AGem
+from core.learn.methods.analytic import Analytic
 from core.learn.methods.der import Der
 from core.learn.methods.der_net import DerNet
 from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.dlcft import Dlcft
 from core.learn.methods.dne import Dne
 from core.learn.methods.er import Er
+from core.learn.methods.er_ace import ErAce
 from core.learn.methods.ewc import Ewc
 from core.learn.methods.ewc_online import EwcOnline
 from core.learn.methods.finetune import Finetune
@@ -35,18 +37,20 @@ def register(method: type[Method]) -> type[Method]:
 
 
 def get(name: str) -> type[Method]:
-    """The method of that name. Raises KeyError with the names there are."""
+    """The method of that name. Raises KeyError that lists the known names."""
     if name not in METHODS:
         raise KeyError(f"unknown method {name!r}: one of {', '.join(sorted(METHODS))}")
     return METHODS[name]
 
 
 register(Finetune)
+register(Analytic)
 register(EwcOnline)
 register(Ewc)
 register(Mas)
 register(Si)
 register(Er)
+register(ErAce)
 register(Der)
 register(DerPlusPlus)
 register(Gem)

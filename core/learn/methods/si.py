@@ -1,9 +1,10 @@
-"""Synaptic intelligence: weights matter by how much their movement lowered the loss, measured while training.
+"""Synaptic intelligence: importance is how much a weight's movement lowered the loss, measured in training.
 
-Each step: omega -= g · Δθ, g the gradient of the task's loss alone (before penalties, projection and clipping),
-Δθ all that moved the weight (momentum, Adam, clipping, OLOR). End of a task: Omega ← relu(Omega + omega / (d² + xi)),
-d the whole distance moved; omega is forgotten. Penalty c Σ Omega (θ - θ*)², without 1/2 (Zenke et al. 2017).
-Three passes over the weights per step, and no pass over the data at the end.
+Each step: omega -= g · Δθ, g the gradient of the task's loss alone (before penalties, projection and
+clipping), Δθ the whole movement of the weight (momentum, Adam, clipping, OLOR). End of a task: Omega ←
+relu(Omega + omega / (d² + xi)), d the whole displacement; omega is dropped. Penalty c Σ Omega (θ - θ*)²,
+without 1/2 (Zenke et al. 2017). A step costs three passes over the weights; the end of a task needs no pass
+over the data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from core.learn.recipe import Strength, Strict
 
 
 class SiHyper(Strict):
-    """`c` weighs the penalty c Σ Omega (θ - θ*)²; `xi` keeps Omega finite for weights that hardly moved."""
+    """`c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved."""
 
     c: Strength = 0.1
     xi: Annotated[float, Field(ge=1e-12)] = 0.1
@@ -34,10 +35,11 @@ class Si(Quadratic):
     footprint = Footprint(copies=12.0)
     description = (
         "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier tasks, measured "
-        "while training. Keeps no data. With SGD, weights that are held too steeply for lr take smaller steps."
+        "while training. Keeps no data. With SGD, weights that are held too steeply for lr take smaller "
+        "steps."
     )
     source = "Zenke et al. 2017, Continual Learning Through Synaptic Intelligence, arXiv 1703.04200"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "a weight penalty alone does not separate classes that were never seen together"
     }
     Hyper = SiHyper
@@ -47,10 +49,12 @@ class Si(Quadratic):
     hyper: SiHyper
 
     @property
-    def stiffness(self) -> float:
+    def penalty_strength(self) -> float:
+        """2 c: the penalty has no factor 1/2."""
         return 2 * self.hyper.c
 
     def begin_task(self, ctx: Context) -> None:
+        """As `Quadratic`; start the path integral of every parameter in S at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
             now = weights_now(ctx, name)
@@ -59,6 +63,7 @@ class Si(Quadratic):
             self.tensors[f"path.{name}"] = torch.zeros_like(now)
 
     def penalty_grads(self, ctx: Context) -> None:
+        """Record gradients and weights for the path integral, then add the penalty's gradient."""
         moving = {name: p for name, p in ctx.trainable.items() if p.grad is not None}
         ctx.scratch["moving"] = list(moving)
         ctx.scratch["gradients"] = [p.grad.clone() for p in moving.values() if p.grad is not None]
@@ -66,6 +71,7 @@ class Si(Quadratic):
         super().penalty_grads(ctx)
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
+        """Add - g · Δθ of the step to the path integral."""
         names = ctx.scratch["moving"]
         if names:
             back = ctx.scratch["before"]  # becomes minus what the step moved
@@ -74,6 +80,7 @@ class Si(Quadratic):
             torch._foreach_addcmul_(paths, ctx.scratch["gradients"], back)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Turn path integrals into importance, and move the anchor to the present weights."""
         tensors = self.tensors
         for name in ctx.trainable:
             now, path = weights_now(ctx, name), tensors.pop(f"path.{name}")

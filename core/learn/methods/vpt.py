@@ -1,8 +1,8 @@
-"""Visual prompt tuning: a frozen vision transformer learns through a few tokens put in beside the patches.
+"""Visual prompt tuning: a frozen vision transformer learns through a few tokens beside the patches.
 
 Jia et al. 2022, arXiv 2203.12119. Prompts and heads move, the backbone never does, so depth is always 1. With
-`per_task` each task has its own prompts and head: what an earlier task answers cannot change at all. Version 0
-has no prompts and is measured without them.
+`per_task` each task has its own prompts and head, so the predictions of earlier tasks cannot change. Version
+0 has no prompts and is measured without them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from core.learn.recipe import Strict
 
 
 class VptHyper(Strict):
-    """`prompts`: tokens per block, 0 is a linear probe. `deep`: before every block, else before the first only.
+    """`prompts`: tokens per block, 0 is a linear probe.
 
-    `per_task`: a prompt set for each task (task scenario). All three are fixed with a model's first task.
+    `deep`: before every block, else before the first only. `per_task`: a prompt set for each task (task
+    scenario). All three are fixed with a model's first task.
     """
 
     prompts: Annotated[int, Field(ge=0, le=1000)] = 10
@@ -38,24 +39,25 @@ class Vpt(Method):
         "Visual prompt tuning: trains prompt tokens and heads of a vision transformer, not its weights."
     )
     source = "Jia et al. 2022, Visual Prompt Tuning, arXiv 2203.12119"
-    weak: ClassVar[Mapping[str, str]] = {
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "prompts and head follow the new classes only, and the old ones are forgotten"
     }
     Hyper = VptHyper
     accepts = Accepts(olor=False, depths=(1,), architectures=("vit",), task_only=("per_task",))
     no_neutral = "without prompts it is a linear probe, not plain fine-tuning"
     family = PromptedNetwork.family
-    structure = ("prompts", "deep", "per_task")
+    immutable_hyperparameters = ("prompts", "deep", "per_task")
     hyper: VptHyper
 
     def build(self, network: Network) -> Network:
+        """The prompted network. Raises DataError when the model has prompts of another number or kind."""
         hyper = self.hyper
         if not isinstance(network, PromptedNetwork):
             return PromptedNetwork(network, hyper.prompts, hyper.deep, () if hyper.per_task else None)
         asked = (hyper.prompts, hyper.deep, hyper.per_task)
         if (network.tokens, network.deep, network.per_task) != asked:
             raise DataError(
-                f"the model has {network.tokens} prompts (deep: {network.deep}, per task: {network.per_task}), "
-                "fixed with its first task: the recipe must ask for the same"
+                f"the model has {network.tokens} prompts (deep: {network.deep}, per task: "
+                f"{network.per_task}), fixed with its first task: the recipe must ask for the same"
             )
         return network

@@ -1,9 +1,9 @@
-"""Architectures by name, and how a network is built from one.
+"""Architectures by name, and networks built from them.
 
-An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. Its other fields are checked by a
-frozen pydantic model, whose JSON Schema the catalogue publishes. A backbone is made on the meta device, where
-constructors draw nothing, then filled from a given generator: its first weights are a pure function of
-(architecture, image, seed) and the global generator is neither used nor moved.
+An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. A frozen pydantic model checks its
+other fields, and the catalogue publishes its JSON Schema. A backbone is made on the meta device, where
+constructors draw nothing, then filled from a given generator. So its first weights are a pure function of
+(architecture, image, seed), and the global generator is neither used nor moved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def architectures() -> dict[str, ArchitectureInfo]:
 
 
 def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
-    """The registered architecture and its checked hyper-parameters. ValueError: unknown name or field."""
+    """The registered architecture and its checked hyper-parameters.
+
+    Raises ValueError for an unknown name or field.
+    """
     name = architecture.get("name")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {name!r}; known: {', '.join(ARCHITECTURES)}")
@@ -55,9 +58,9 @@ def parse(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]
 
 
 def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator) -> Backbone:
-    """A backbone on the CPU in float32, filled from the generator (a CPU generator, which moves on).
+    """A backbone on the CPU in float32, filled from the CPU generator, which moves on.
 
-    Raises ValueError for an unknown architecture, bad hyper-parameters or an image that it cannot take.
+    Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot take.
     """
     info, _ = parse(architecture)
     backbone = _empty_backbone(architecture, image)
@@ -72,21 +75,21 @@ def build_network(
     heads: HeadSpec | None = None,
     seed: int = 0,
 ) -> Network:
-    """A network with first weights from `seed` and zero heads. ValueError as `build_backbone`."""
+    """A network with first weights from `seed` and heads of zeros. Raises ValueError as `build_backbone`."""
     return Network(build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads)
 
 
 def empty_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
-    """A network whose backbone is uninitialised memory: for a strict load right after, and nothing else."""
+    """A network whose backbone is uninitialised memory, for a strict load right after."""
     return Network(_empty_backbone(architecture, image), scenario, heads)
 
 
 def expected_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name to (safetensors dtype, shape) of a backbone's state dict, without allocating it."""
+    """Name → (safetensors dtype, shape) of a backbone's state dict, without allocating it."""
     state = meta_backbone(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
@@ -94,8 +97,8 @@ def expected_tensors(
 def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> dict[str, Any]:
     """What an uploaded base must hold, as JSON.
 
-    `tensors`: name to dtype and shape; `optional`: names that may be missing; `ignored`: name prefixes that may
-    be present (the reference's classifier); `parameters`: their number.
+    `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name prefixes that
+    may be present (the reference's classifier). `parameters`: their number.
     """
     backbone = meta_backbone(architecture, image)
     tensors = expected_tensors(architecture, image)
@@ -108,7 +111,10 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> dict[str
 
 
 def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
-    """A backbone on the meta device: names, shapes and stages without memory. ValueError as `build_backbone`."""
+    """A backbone on the meta device: names, shapes and stages without memory.
+
+    Raises ValueError as `build_backbone`.
+    """
     info, hyper = parse(architecture)
     if image.size < info.min_size:
         raise ValueError(f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}")

@@ -1,8 +1,8 @@
-"""What every backbone is: an image in, a feature vector out, and a list of layers that depth is counted in.
+"""What every backbone is: images in, feature vectors out, and a list of layers in which depth is counted.
 
-A backbone names its own tensors as its reference implementation does (torchvision's names for torchvision's
-families), so that a real checkpoint loads without renaming. Layers are name prefixes in forward order;
-stages are runs of layers. A stage is the unit of depth (how much may move) and of storage (one part).
+A backbone names its tensors as its reference implementation does (torchvision's names for torchvision's
+families), so that checkpoints load without renaming. Layers are name prefixes in forward order; stages are
+runs of layers. A stage is the unit of depth (how much may move) and of storage (one part).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class ImageSpec:
 
     @staticmethod
     def of(value: ImageSpec | dict[str, Any]) -> ImageSpec:
-        """From the `image` field of a model or manifest, or unchanged."""
+        """From the `image` field of a model or manifest; an ImageSpec is returned as it is."""
         return (
             value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))
         )
 
 
 class Backbone(nn.Module):
-    """Base class. `forward` maps float [B, channels, size, size], normalised, to features [B, width].
+    """Base class. `forward` maps normalised float [B, channels, size, size] to features [B, width].
 
-    `stages[i]` holds the name prefixes of stage i, input side first; `layers` the same at block granularity
-    (the layer index of OLOR, where the first layer is 0 and the last n). `ignored` are prefixes of a
-    reference checkpoint that are not part of the backbone: its classifier.
+    `stages[i]` holds the name prefixes of stage i, input side first; `layers` the same per block (the layer
+    index of OLOR, from 0 to n). `ignored`: prefixes of a reference checkpoint that are not part of the
+    backbone, its classifier.
     """
 
     width: int
@@ -55,7 +55,7 @@ class Backbone(nn.Module):
         self.stages: list[list[str]] = []
         self.layers: list[list[str]] = []
 
-    def arrange(self, stages: Sequence[Sequence[Layer]]) -> None:
+    def declare_stages(self, stages: Sequence[Sequence[Layer]]) -> None:
         """Declare the layers of every stage, both in forward order.
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
@@ -63,20 +63,20 @@ class Backbone(nn.Module):
         self.layers = [list(layer) for stage in stages for layer in stage]
         self.stages = [[prefix for layer in stage for prefix in layer] for stage in stages]
         for name in self.state_dict():
-            homes = sum(belongs(name, stage) for stage in self.stages)
+            homes = sum(has_prefix(name, stage) for stage in self.stages)
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def stage_names(self, stage: int) -> list[str]:
         """The state-dict names of one stage, in state-dict order."""
-        return [name for name in self.state_dict() if belongs(name, self.stages[stage])]
+        return [name for name in self.state_dict() if has_prefix(name, self.stages[stage])]
 
     def load_base(self, tensors: dict[str, Tensor]) -> None:
-        """Copy an uploaded base (a backbone state dict by the reference names) into this backbone.
+        """Copy an uploaded base (a backbone's state dict by the reference's names) into this backbone.
 
-        The reference's classifier (`ignored`) is skipped; BatchNorm's step counters may be missing, as in
-        checkpoints written before they existed. Raises ValueError for every other missing or extra tensor and
-        for a wrong shape or dtype, naming it.
+        The reference's classifier (`ignored`) is skipped. BatchNorm's batch counters may be missing, as in
+        old checkpoints. Raises ValueError that names any other missing or extra tensor, or one of a wrong
+        shape or dtype.
         """
         own = self.state_dict()
         extra = [name for name in tensors if name not in own and not name.startswith(self.ignored or ("\0",))]
@@ -92,30 +92,33 @@ class Backbone(nn.Module):
                 raise ValueError(f"the base lacks the tensor {name}")
 
 
-def runs(layers: list[Layer], count: int) -> list[list[Layer]]:
-    """Up to `count` runs of near-equal length; where it does not come out even, earlier runs are longer."""
+def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
+    """Up to `count` runs of near-equal length.
+
+    Where the length does not divide evenly, earlier runs are longer.
+    """
     count = min(count, len(layers))
     length, longer = divmod(len(layers), count)
-    runs, start = [], 0
+    found, start = [], 0
     for i in range(count):
         end = start + length + (i < longer)
-        runs.append(layers[start:end])
+        found.append(layers[start:end])
         start = end
-    return runs
+    return found
 
 
-def belongs(name: str, prefixes: Iterable[str]) -> bool:
-    """Whether a state-dict name is one of the prefixes or lies below one."""
+def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
+    """Whether a state-dict name equals one of the prefixes or lies below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
 def is_counter(name: str) -> bool:
-    """BatchNorm's count of batches: never used with a fixed momentum, and absent from old checkpoints."""
+    """Whether it is BatchNorm's batch counter: not used here, and absent from old checkpoints."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
 def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
-    """Copy in place, keeping the target's device and memory format. Raises ValueError naming the tensor."""
+    """Copy in place, with the target's device and memory format. Raises ValueError that names the tensor."""
     if source.shape != target.shape:
         raise ValueError(f"the tensor {name} has shape {tuple(source.shape)}, expected {tuple(target.shape)}")
     if source.dtype != target.dtype:
@@ -125,5 +128,5 @@ def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
 
 
 def contiguous_copy(tensor: Tensor) -> Tensor:
-    """A CPU tensor of its own, in the standard memory format."""
+    """A copy on the CPU, in the standard memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

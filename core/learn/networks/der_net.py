@@ -1,4 +1,4 @@
-"""The network of dynamically expandable representation: a whole backbone for each task, side by side."""
+"""The network of dynamically expandable representation: one whole backbone per task, side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from core.learn.networks.growing import GrowingNetwork, Older
+from core.learn.networks.growing import GrowingNetwork, OlderFeatures
 from core.learn.networks.network import Network
 
 
@@ -20,24 +20,28 @@ class ParallelNetwork(GrowingNetwork):
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
-        """From a plain network and what `describe` said, for a strict load right after."""
+        """From a plain network and the result of `describe`, for a strict load right after."""
         return ParallelNetwork(plain, [1] * int(description["experts"]))
 
     def describe(self) -> dict[str, Any]:
         """For the manifest. `experts`: how many there are after the first."""
         return {"family": self.family, "experts": len(self.experts)}
 
-    def make(self, size: int) -> nn.Module:
+    def make_expert(self, size: int) -> nn.Module:
+        """Another backbone."""
         return copy.deepcopy(self.backbone)
 
-    def draw(self, expert: nn.Module, generator: torch.Generator) -> None:
+    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+        """Copy the weights of the expert before it."""
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 
-    def older(self, x: Tensor) -> Older:
+    def older(self, x: Tensor) -> OlderFeatures:
+        """Features of all experts but the newest, without a graph."""
         with torch.no_grad():
-            return Older([expert(x) for expert in [self.backbone, *self.experts][:-1]])
+            return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
 
-    def newest(self, old: Older, x: Tensor, drops: Tensor | None = None) -> Tensor:
+    def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+        """The newest backbone's features [B, width]."""
         expert = self.experts[-1] if self.experts else self.backbone
         return expert(x)  # type: ignore[no-any-return]

@@ -1,9 +1,10 @@
 """Dual numbers: a value of a network together with its derivative along a displacement of the weights.
 
-A backbone's own forward pass, on a dual image and dual weights, gives f(x; ψ0) and D_ψ f(x; ψ0) · ψ at once: every
-torch function in it is answered by a rule here. Unlike `torch.func.jvp`, the oracle, the value needs no graph, and
-the derivative keeps for the backward pass only what its weights' gradients need: inputs of layers, which are values,
-and signs. The value's own activations decide every mask and every index (Shon et al. 2022, table 4, completed).
+A backbone's own forward pass, on a dual image and dual weights, gives f(x; ψ0) and D_ψ f(x; ψ0) · ψ at once:
+every torch function in it has a rule here. Unlike `torch.func.jvp`, the oracle, the value needs no graph, and
+the derivative keeps for the backward pass only what its weights' gradients need: inputs of layers, which are
+values, and signs. The value's own activations decide every mask and every index (Shon et al. 2022, table 4,
+completed).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learn.networks.tangents import Followed, TangentConv, TangentLinear, total_of
+from core.learn.networks.tangents import MaskedTangent, TangentConv, TangentLinear, sum_of
 
 
 class NoRule(NotImplementedError):
-    """A function has no rule for dual numbers."""
+    """A function that has no rule for dual numbers."""
 
 
 class Dual:
-    """`x` and its derivative `dx` of x's shape; None stands for zero, and costs nothing."""
+    """`x` and its derivative `dx` of x's shape. None stands for a derivative of zero, and costs nothing."""
 
     def __init__(self, x: Tensor, dx: Tensor | None) -> None:
         self.x = x
@@ -42,32 +43,39 @@ class Dual:
             raise NoRule(f"{getattr(function, '__name__', function)} has no rule for dual numbers")
         return rule(*args, **(kwargs or {}))
 
-    # What modules ask of their inputs besides functions.
+    # What modules read of their inputs.
 
     @property
     def shape(self) -> torch.Size:
+        """Shape of the value."""
         return self.x.shape
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the value."""
         return self.x.dtype
 
     @property
     def device(self) -> torch.device:
+        """Device of the value."""
         return self.x.device
 
     @property
     def is_nested(self) -> bool:
+        """False; modules ask."""
         return False
 
     @property
     def requires_grad(self) -> bool:
+        """True: keeps modules off their fast paths."""
         return True
 
     def dim(self) -> int:
+        """Number of dimensions of the value."""
         return self.x.dim()
 
     def size(self, *axes: int) -> Any:
+        """Size of the value."""
         return self.x.size(*axes)
 
     def __len__(self) -> int:
@@ -84,7 +92,7 @@ class Dual:
     __rmul__ = __mul__
 
     def __getattr__(self, name: str) -> Any:
-        """Tensor methods that have a rule: `x.mean((2, 3))` is the function on this and the arguments."""
+        """Tensor methods that have a rule: `x.mean((2, 3))` calls the function on this object."""
         method = getattr(Tensor, name, None)
         if method is not None and (method in SAME_ON_BOTH or method in RULES):
             return lambda *args, **kwargs: type(self).__torch_function__(method, (), (self, *args), kwargs)
@@ -100,11 +108,8 @@ Rule = Callable[..., Any]
 
 
 @contextmanager
-def displaced(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterator[None]:
-    """Every parameter of a module as a dual number with the displacement of its name, for a while.
-
-    Not for two threads at once: the module itself is changed.
-    """
+def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterator[None]:
+    """Make every parameter of a module a dual number, for a while. Not for two threads at once."""
     held: list[tuple[nn.Module, str, nn.Parameter]] = []
     try:
         for prefix, owner in module.named_modules():
@@ -173,7 +178,7 @@ def _multiply(a: Any, b: Any) -> Dual:
     a, b = _dual(a), _dual(b)
     x = a.x * b.x
     terms = [tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None]
-    return Dual(x, total_of(terms))
+    return Dual(x, sum_of(terms))
 
 
 def _dual(value: Any) -> Dual:
@@ -184,7 +189,7 @@ def _shaped(dx: Tensor, x: Tensor) -> Tensor:
     return dx if dx.shape == x.shape else dx.expand(x.shape)
 
 
-# Layers with weights. The bias counts once: none on the derivative's own path.
+# Layers with weights. The derivative of the input passes without a bias.
 
 
 def _conv2d(
@@ -222,14 +227,14 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
     return Dual(value, TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
 
 
-# Activations and pooling: what the value decides, the derivative follows.
+# Activations and pooling: masks and indices are those of the value.
 
 
 def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return Dual(value, None)
-    return Dual(value, Followed.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+    return Dual(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
 def _relu(x: Any, inplace: bool = False) -> Dual:
@@ -317,7 +322,7 @@ def _affine(hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Se
         None if weight.dx is None else hat * weight.dx.view(shape),
         None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
     ]
-    return Dual(value, total_of(terms))
+    return Dual(value, sum_of(terms))
 
 
 def _attention(
@@ -336,36 +341,37 @@ def _attention(
     out_proj_bias: Any,
     **options: Any,
 ) -> tuple[Dual, None]:
-    """Self-attention of [T, B, E], as nn.MultiheadAttention asks for it; weights are never wanted."""
+    """Self-attention of [T, B, E] as nn.MultiheadAttention calls it, without returned attention weights."""
     plain = bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
     plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
-    for name in ("key_padding_mask", "attn_mask"):
-        plain = plain and options.get(name) is None
+    plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
     if not plain or (dropout_p and options.get("training", True)):
         raise NoRule("only plain self-attention has a rule for dual numbers")
-    length, batch, width = query.shape
+    mixed = _self_attention(_linear(query, in_proj_weight, in_proj_bias), num_heads)
+    return _linear(mixed, out_proj_weight, out_proj_bias), None
+
+
+def _self_attention(projected: Dual, num_heads: int) -> Dual:
+    """softmax(q kᵀ / √e) v of joint queries, keys and values [T, B, 3 E] to [T, B, E]; e = E / heads."""
+    length, batch, width = projected.x.shape[0], projected.x.shape[1], projected.x.shape[2] // 3
     e = width // num_heads
-    projected = _linear(query, in_proj_weight, in_proj_bias)
 
     def heads(t: Tensor) -> tuple[Tensor, ...]:
         return tuple(p.reshape(length, batch * num_heads, e).transpose(0, 1) for p in t.chunk(3, -1))
 
-    q, k, v = heads(projected.x)
-    scale = 1 / math.sqrt(e)
-    p = ((q @ k.transpose(1, 2)) * scale).softmax(-1)
-    out = p @ v
-    moved = None
-    if projected.dx is not None:
-        dq, dk, dv = heads(projected.dx)
-        ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
-        dp = p * (ds - (p * ds).sum(-1, keepdim=True))
-        moved = dp @ v + p @ dv
-
     def joined(t: Tensor) -> Tensor:
         return t.transpose(0, 1).reshape(length, batch, width)
 
-    both = Dual(joined(out), None if moved is None else joined(moved))
-    return _linear(both, out_proj_weight, out_proj_bias), None
+    q, k, v = heads(projected.x)
+    scale = 1 / math.sqrt(e)
+    p = ((q @ k.transpose(1, 2)) * scale).softmax(-1)
+    out = joined(p @ v)
+    if projected.dx is None:
+        return Dual(out, None)
+    dq, dk, dv = heads(projected.dx)
+    ds = (dq @ k.transpose(1, 2) + q @ dk.transpose(1, 2)) * scale
+    dp = p * (ds - (p * ds).sum(-1, keepdim=True))
+    return Dual(out, joined(dp @ v + p @ dv))
 
 
 RULES: dict[Any, Rule] = {

@@ -1,8 +1,8 @@
-"""What is changed in a backbone before it is linearised: its activations, and its batch norms.
+"""Changes of a backbone before it is linearised: its activations and its batch norms.
 
-A linear model of a network is better where the network's own kinks are milder: LeakyReLU in place of ReLU (Achille
-et al. 2021, LQF). A batch norm in eval mode is a fixed affine map, and becomes part of the convolution before it
-(Mu et al. 2020), so that every remaining weight is a convolution's or a linear layer's.
+A linear model of a network is more accurate where the network is smoother: LeakyReLU in place of ReLU
+(Achille et al. 2021, LQF). A batch norm in eval mode is a fixed affine map, and is folded into the
+convolution before it (Mu et al. 2020), so every remaining weight belongs to a convolution or a linear layer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import nn
 from core.learn.networks.backbone import Backbone
 
 
-def leaky(backbone: Backbone, slope: float) -> None:
-    """Replace every ReLU by LeakyReLU(slope), in place; slope 0 leaves them. Nothing is stored differently."""
+def replace_relu(backbone: Backbone, slope: float) -> None:
+    """Replace every ReLU by LeakyReLU(slope), in place. Slope 0 leaves them. Stored tensors stay the same."""
     if slope == 0:
         return
     for module in list(backbone.modules()):
@@ -25,12 +25,12 @@ def leaky(backbone: Backbone, slope: float) -> None:
                 setattr(module, name, nn.LeakyReLU(slope))
 
 
-def fold(backbone: Backbone) -> None:
-    """Put every BatchNorm2d into the convolution before it, by its running statistics, in place.
+def fold_batch_norms(backbone: Backbone) -> None:
+    """Fold every BatchNorm2d into the convolution before it, by its running statistics, in place.
 
-    W' = W · s, b' = shift + (b - mean) · s with s = scale / √(var + eps), a number per output channel. A norm belongs
-    to the convolution that is declared just before it in the same module. Raises ValueError where there is none
-    that fits. Computed in float64 and rounded once.
+    W' = W · s, b' = shift + (b - mean) · s with s = scale / √(var + eps), one number per output channel. A
+    norm belongs to the convolution that is declared just before it in the same module. Raises ValueError
+    where none fits. Computed in float64 and rounded once.
     """
     for name, module in list(backbone.named_modules()):
         children = list(module.named_children())

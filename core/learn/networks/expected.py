@@ -1,7 +1,8 @@
 """Prints what a base for an architecture must hold, for a caller that must not import torch.
 
 `python -m core.learn.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size": 224,
-"channels": 3}}'` writes the JSON of `expected_base` and exits 0, or one sentence on stderr and exits 2.
+"channels": 3}}'` writes the JSON of `expected_base` and exits 0, or writes one sentence to stderr and exits
+2.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from core.learn.networks.backbone import ImageSpec
 
 
 def main(argument: str) -> int:
-    """0 and JSON on stdout; 2 and a sentence on stderr when the request makes no sense."""
+    """0 and JSON on stdout; 2 and a sentence on stderr when the request is not valid."""
     try:
         request = json.loads(argument)
         answer = expected_base(request["architecture"], ImageSpec.of(request["image"]))

@@ -1,15 +1,16 @@
-"""Networks that grow by an expert for each task and never touch the older ones, with one classifier over all features.
+"""Networks that add one expert per task and never change the older ones, with one classifier.
 
-Logits are summed expert by expert, in order: what a new expert adds to old classes is zero at first, so that they start
-as the same bits. `backbone` is the first expert; `experts` are the later ones, a part each, never changed once their
-task is over. So a version is a chain of shards and a classifier, and every earlier version's features lie on the way.
+Logits are summed expert by expert, in order. A new expert adds zero to old classes at first, so their logits
+start as the same bits. `backbone` is the first expert. `experts` are the later ones, a part each, which never
+change once their task is over. So every earlier version is a prefix of the chain of experts with its own
+classifier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,33 +20,34 @@ from core.learn.networks.network import Network
 
 
 class Classifier(Head):
-    """Logits [B, rows] of features in blocks [B, widths[t]], added up in the order of blocks."""
+    """Logits [B, rows] of features in blocks [B, widths[t]], summed in the order of the blocks."""
 
     def __init__(self, widths: Sequence[int], rows: int = 0) -> None:
         super().__init__(sum(widths), rows)
         self.widths = list(widths)
 
     def forward(self, features: Tensor) -> Tensor:
-        return blockwise(features, self.weight, self.bias, self.widths)
+        """Features [B, sum of widths] to logits [B, rows]."""
+        return blockwise_linear(features, self.weight, self.bias, self.widths)
 
-    def widen(self, width: int) -> None:
-        """Columns of zeros for another block. The parameter is a new object afterwards."""
+    def add_block(self, width: int) -> None:
+        """Append columns of zeros for another block. The parameter is a new object afterwards."""
         self.widths.append(width)
         self.width += width
         rows = self.weight.shape[0]
         wider = torch.cat([self.weight.detach(), self.weight.new_zeros(rows, width)], 1)
         self.weight = nn.Parameter(wider, requires_grad=self.weight.requires_grad)
 
-    def draw_again(self, rows: int, generator: torch.Generator) -> None:
-        """Draw what the first `rows` make of the newest block, and their biases, as torch's own linear layer would."""
+    def reinit_newest_columns(self, rows: int, generator: torch.Generator) -> None:
+        """Draw the newest block's columns and the biases of the first `rows` rows as torch's Linear does."""
         bound = self.width**-0.5
         with torch.no_grad():
             for part in (self.weight[:rows, -self.widths[-1] :], self.bias[:rows]):
                 part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=generator))
 
 
-def blockwise(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]) -> Tensor:
-    """bias + Σ_t f_t W_tᵀ, [B, rows]; blocks that `widths` does not cover are left out."""
+def blockwise_linear(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]) -> Tensor:
+    """bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
     out = bias.expand(features.shape[0], -1)
     start = 0
     for width in widths:
@@ -55,20 +57,23 @@ def blockwise(features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[i
 
 
 @dataclass(frozen=True)
-class Older:
-    """What the older experts say of a batch: features [B, d] of each, and what else the newest one reads of them."""
+class OlderFeatures:
+    """Outputs of the older experts for a batch: features [B, d] of each, and what the newest one reads."""
 
     features: list[Tensor] = field(default_factory=list)
-    shown: Any = None
+    intermediates: Any = None
 
 
 class GrowingNetwork(Network):
-    """`features`: [B, width of all experts together], in their order. Subclasses say what an expert is."""
+    """`features`: [B, width of all experts together], in their order. Subclasses define an expert."""
 
     head: Classifier
+    renamed: ClassVar[Mapping[str, str]] = {"expertise.": "auxiliary."}
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
-        """Takes over the modules of a plain network. `sizes`: of the later experts, uninitialised, for a strict load.
+        """Takes over the modules of a plain network.
+
+        `sizes`: of the later experts, uninitialised, for a strict load.
 
         Raises ValueError in the task scenario.
         """
@@ -80,83 +85,87 @@ class GrowingNetwork(Network):
         classifier = Classifier([self.backbone.width], len(self.classes))
         classifier.load_state_dict(plain.head.state_dict())
         self.head = classifier.to(plain.head.weight)
-        self.expertise: nn.Linear | None = None
-        self._asked = 0
+        self.auxiliary: nn.Linear | None = None
+        self._pending_size = 0
         for size in sizes:
             self._add(size)
 
     # What an expert is.
 
-    def make(self, size: int) -> nn.Module:
+    def make_expert(self, size: int) -> nn.Module:
         """The next expert, of uninitialised memory."""
         raise NotImplementedError
 
-    def draw(self, expert: nn.Module, generator: torch.Generator) -> None:
-        """First weights of the expert that was added last."""
+    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+        """Set the first weights of the expert that was added last."""
         raise NotImplementedError
 
-    def older(self, x: Tensor) -> Older:
-        """All experts but the newest. They are frozen: no graph."""
+    def older(self, x: Tensor) -> OlderFeatures:
+        """Outputs of all experts but the newest, for x [B, C, S, S].
+
+        They are frozen, so there is no graph.
+        """
         raise NotImplementedError
 
-    def newest(self, old: Older, x: Tensor, drops: Tensor | None = None) -> Tensor:
-        """The newest expert's feature [B, d], with a graph. drops: [layers, 2, B], for those that drop branches."""
+    def newest(self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None) -> Tensor:
+        """The newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
         raise NotImplementedError
 
     # Growth.
 
     def expand(self, size: int) -> None:
-        """Have the next `grow` add an expert; old classes do not read it at first."""
-        self._asked = size
+        """Let the next `grow` add an expert of this size."""
+        self._pending_size = size
 
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """As a plain network, after the expert that was asked for, if any, whose weights are drawn first.
+        """As a plain network, after adding the expert that `expand` asked for; its weights are drawn first.
 
-        With it comes `expertise`, for training only: from the newest feature to the task's classes after one for all
-        older ones.
+        With an expert comes the auxiliary classifier `auxiliary`, for training only: from the newest feature
+        to this task's classes, after one output for all older ones.
         """
-        size, self._asked = self._asked, 0
+        size, self._pending_size = self._pending_size, 0
         if size:
-            self.draw(self._add(size), generator)
+            self.init_expert(self._add(size), generator)
         super().grow(task, classes, init, generator)
         if size:
             like, width = self.head.weight, self.head.widths[-1]
-            self.expertise = nn.Linear(width, 1 + len(classes), device=like.device, dtype=like.dtype)
+            self.auxiliary = nn.Linear(width, 1 + len(classes), device=like.device, dtype=like.dtype)
             with torch.no_grad():
                 drawn = torch.empty(1 + len(classes), width)
-                self.expertise.weight.copy_(nn.init.trunc_normal_(drawn, std=0.02, generator=generator))
-                self.expertise.bias.zero_()
+                self.auxiliary.weight.copy_(nn.init.trunc_normal_(drawn, std=0.02, generator=generator))
+                self.auxiliary.bias.zero_()
 
     def _add(self, size: int) -> nn.Module:
-        expert = self.make(size)
+        expert = self.make_expert(size)
         like = self.head.weight
         self.experts.append(expert.to(like.device, like.dtype))
-        self.head.widen(int(expert.width))  # type: ignore[arg-type]
+        self.head.add_block(int(expert.width))  # type: ignore[arg-type]
         return expert
 
     # Passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to the features of all experts, [B, width of all experts]."""
         old = self.older(x)
         return torch.cat([*old.features, self.newest(old, x)], 1)
 
-    def answers(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
-        """Logits of several versions of this chain from one pass: each classifier reads as many experts as it knew."""
+    def logits_of_versions(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
+        """Logits of several versions of this chain from one pass; each classifier reads its own experts."""
         found = self.features(x)
         return [classifier(found[:, : classifier.width]) for classifier in classifiers]
 
     # Depth and parts.
 
     def depth_groups(self) -> list[list[str]]:
-        """The classifier, then the newest expert; with one expert, as a plain network's."""
+        """The classifier, then the newest expert; with one expert as a plain network."""
         if not self.experts:
             return super().depth_groups()
-        newest = f"experts.{len(self.experts) - 1}.", "expertise."
+        newest = f"experts.{len(self.experts) - 1}.", "auxiliary."
         head = [name for name in self.state_dict() if name.startswith("head.")]
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 
     def part_names(self) -> dict[str, list[str]]:
-        """As a plain network's, and `expert.<t>` for each after the first, which is the backbone."""
+        """As a plain network, and `expert.<t>` for each expert after the first, which is the backbone."""
         names = super().part_names()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."

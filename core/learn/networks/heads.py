@@ -1,6 +1,6 @@
-"""A linear classifier that may have no rows yet and grows by whole rows.
+"""A linear classifier that may start without rows and grows by whole rows.
 
-`W' = [W; new]`, `b' = [b; new]`: old rows stay bit-identical, and with them the logits of old classes.
+`W' = [W; new]`, `b' = [b; new]`: old rows stay bit-identical, and so do the logits of old classes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INITS = ("zero", "default")
 
 
 class Head(nn.Module):
-    """Logits [B, rows] of features [B, width]. Starts with `rows` zero rows."""
+    """Logits [B, rows] of features [B, width]. Starts with `rows` rows of zeros."""
 
     def __init__(self, width: int, rows: int = 0) -> None:
         super().__init__()
@@ -24,13 +24,14 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, features: Tensor) -> Tensor:
+        """Features [B, width] to logits [B, rows]."""
         return functional.linear(features, self.weight, self.bias)
 
     def grow(self, rows: int, init: str, generator: torch.Generator) -> None:
         """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
 
-        The parameters are new objects afterwards (identity of a parameter is its name). Draws come from the
-        given CPU generator, weights first. Raises ValueError for an unknown init.
+        The parameters are new objects afterwards: identify a parameter by its name. Draws come from the CPU
+        generator, weights first. Raises ValueError for an unknown init.
         """
         check_init(init)
         if rows < 1:
@@ -45,7 +46,7 @@ class Head(nn.Module):
 
 
 def check_init(init: str) -> None:
-    """ValueError for an init that no head knows."""
+    """Raises ValueError for an unknown init."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 

@@ -1,8 +1,8 @@
 """First weights as a pure function of a seed: every draw comes from the generator that is passed in.
 
-torch's and torchvision's constructors draw from the global generator. Backbones are therefore built on the
-meta device, where nothing is drawn, and filled here module by module in definition order. A module type
-without a rule is an error, never uninitialised memory.
+Constructors of torch and torchvision draw from the global generator. So backbones are built on the meta
+device, where nothing is drawn, and filled here module by module in definition order. A module type without a
+rule is an error, never uninitialised memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Rule = Callable[[str, nn.Module, torch.Generator], bool]
 def fill(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
     """Fill every parameter and buffer of a materialised module tree.
 
-    `rule(name, module, generator)` fills the tensors that a module owns itself and says whether it knew it;
-    norm layers are the same everywhere (scale 1, shift 0, running statistics 0 and 1) and handled here.
-    Raises TypeError for a module with tensors of its own that no rule knows.
+    `rule(name, module, generator)` fills the tensors that a module owns itself and returns whether it knows
+    the module. Norm layers are handled here (scale 1, shift 0, running statistics 0 and 1). Raises TypeError
+    for a module with tensors of its own and no rule.
     """
     with torch.no_grad():
         for name, module in root.named_modules():
@@ -42,7 +42,7 @@ def _norm(module: nn.Module) -> bool:
 
 
 def torch_default(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """torch's own rule for Linear and Conv2d: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weight and bias."""
+    """torch's rule for Linear and Conv2d: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weight and bias."""
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
     bound = 1 / math.sqrt(fan_in(module.weight))
@@ -63,10 +63,11 @@ def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool
 
 
 def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """U(-sqrt(3/fan_in), sqrt(3/fan_in)), so that outputs have the variance of inputs; no bias (LeCun 1998).
+    """U(-sqrt(3/fan_in), sqrt(3/fan_in)): outputs have the variance of inputs; no bias (LeCun 1998).
 
-    torch's own rule shrinks activations by sqrt(3) a layer, and under a zero head nothing is learned for
-    epochs; He's gain of sqrt(2) learns soonest, but diverges at the default learning rate when classes change.
+    torch's rule shrinks activations by sqrt(3) per layer, and under a zero head nothing is learned for
+    epochs. He's gain of sqrt(2) learns soonest, but diverges at the default learning rate when classes
+    change.
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
@@ -78,5 +79,5 @@ def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bo
 
 
 def fan_in(weight: Tensor) -> int:
-    """Inputs that one output of a Linear or Conv2d weight sums over."""
+    """Number of inputs of one output of a Linear or Conv2d weight."""
     return weight[0].numel()

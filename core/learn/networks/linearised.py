@@ -1,8 +1,9 @@
-"""A network that is linear in what it learns: its first-order expansion around weights that never move again.
+"""A network that is linear in what it learns: its first-order expansion around frozen weights.
 
-features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0 is the edited
-backbone (`edits.py`), stored once and shared by all versions; ψ, the displacement, starts at zero and is trained.
-Before ψ0 is frozen the network is a plain one with the edited activations, for a base that has yet to be learned.
+features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0 is the
+edited backbone (`edits.py`), stored once and shared by all versions. ψ, the displacement, starts at zero and
+is trained. Before ψ0 is frozen the network is a plain one with the edited activations, for a base that has
+random weights.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learn.networks.backbone import contiguous_copy
-from core.learn.networks.dual import Dual, NoRule, displaced
-from core.learn.networks.edits import fold, leaky
+from core.learn.networks.dual import Dual, NoRule, as_dual
+from core.learn.networks.edits import fold_batch_norms, replace_relu
 from core.learn.networks.network import MAX_GROUPS, Network
 
 BACKBONE = "backbone."
@@ -26,34 +27,37 @@ REFERENCE = "reference."
 
 
 class LinearisedNetwork(Network):
-    """`forward` as a plain network's. `slope`: of the LeakyReLUs, 0 leaves ReLU.
+    """`forward` as a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
 
-    `fixed_head`: what the displacement changes is read by frozen rows W_ref (`reference`), so that logits
-    W g(x; ψ0) + b + W_ref D_ψ g · ψ are linear in (ψ, W, b) together and not only in each.
+    `fixed_head`: the derivative is read by frozen rows W_ref (`reference`), so that logits W g(x; ψ0) + b +
+    W_ref D_ψ g · ψ are linear in (ψ, W, b) together and not only in each.
     """
 
     family: ClassVar[str] = "linearised"
 
     def __init__(self, plain: Network, *, slope: float, fixed_head: bool, frozen: bool) -> None:
-        """Takes over the modules of a plain network. Raises ValueError for a backbone that cannot be folded."""
+        """Takes over the modules of a plain network.
+
+        Raises ValueError for a backbone that cannot be folded.
+        """
         super().__init__(plain.backbone, plain.scenario)
         self.classes, self.head = plain.classes, plain.head
         self.head_classes, self.heads = plain.head_classes, plain.heads
-        self.learned = plain.learned
+        self.pretrained = plain.pretrained
         self.slope = slope
         self.fixed_head = fixed_head
         self.frozen = False
-        self.displacement = Tree()
-        self.reference = Tree()
+        self.displacement = NestedParameters()
+        self.reference = NestedParameters()
         self._by_jvp = False
         self._base: str | None = None  # the digest of ψ0 that a load must find
-        leaky(self.backbone, slope)
+        replace_relu(self.backbone, slope)
         if frozen:
             self.freeze()
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
-        """From a plain network and what `describe` said, for a strict load right after."""
+        """From a plain network and the result of `describe`, for a strict load right after."""
         network = LinearisedNetwork(
             plain,
             slope=description["slope"],
@@ -67,7 +71,7 @@ class LinearisedNetwork(Network):
     def describe(self) -> dict[str, Any]:
         """For the manifest. `references` names the heads that have frozen rows, a task's by its number.
 
-        `base`: the digest of ψ0, without which a displacement means nothing; null before it is frozen.
+        `base`: the digest of ψ0, without which a displacement is meaningless; null before it is frozen.
         """
         return {
             "family": self.family,
@@ -79,7 +83,7 @@ class LinearisedNetwork(Network):
         }
 
     def digest(self) -> str:
-        """sha256 of ψ0: of the backbone's names, shapes and bytes."""
+        """sha256 of ψ0: names, shapes and bytes of the backbone."""
         found = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
             found.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
@@ -87,7 +91,10 @@ class LinearisedNetwork(Network):
         return found.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in. ValueError as a plain network's, and for a backbone that is not the described ψ0."""
+        """Copy all parts in.
+
+        Raises ValueError as a plain network, and for a backbone other than the described ψ0.
+        """
         super().load_parts(parts)
         if self._base is not None and self.digest() != self._base:
             raise ValueError("the backbone is not the base that the displacement was learned on")
@@ -95,15 +102,15 @@ class LinearisedNetwork(Network):
     # ψ0 and ψ.
 
     def freeze(self) -> None:
-        """Make the present backbone ψ0: fold its norms and start a displacement of zero for every weight."""
-        fold(self.backbone)
+        """Make the present backbone ψ0: fold its norms, and start a displacement of zero for every weight."""
+        fold_batch_norms(self.backbone)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(False)
             self.displacement.put(name, nn.Parameter(torch.zeros_like(parameter)))
         self.frozen = True
 
     def take_shape(self, names: set[str]) -> None:
-        """Freeze when a state dict of these names comes from a frozen network; make room for its frozen rows."""
+        """Freeze if a state dict with these names is of a frozen network; add buffers for its frozen rows."""
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
@@ -113,15 +120,15 @@ class LinearisedNetwork(Network):
         """Frozen rows of zeros for heads, to be loaded."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]
-            self.refer(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
+            self.set_reference(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
 
     @property
     def references(self) -> dict[str, Tensor]:
-        """Frozen rows by head: `shared`, or a task's number."""
+        """Frozen rows by head: "shared", or a task's number."""
         return dict(self.reference.named_buffers())
 
-    def refer(self, name: str, rows: Tensor) -> None:
-        """Set the frozen rows [classes, width] of a head, once."""
+    def set_reference(self, name: str, rows: Tensor) -> None:
+        """Set the frozen rows [classes, width] of a head. Raises ValueError when they are set."""
         if name in self.references:
             raise ValueError(f"the frozen rows of {name} are set already")
         self.reference.register_buffer(name, rows)
@@ -129,30 +136,30 @@ class LinearisedNetwork(Network):
     # Forward passes.
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]: value and tangent together."""
+        """[B, channels, size, size] to [B, width]: the sum of value and derivative."""
         value, tangent = self.expansion(x)
         return value if tangent is None else value + tangent
 
     def expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """g(x; ψ0) and D_ψ g(x; ψ0) · ψ, [B, width] each; no tangent before ψ0 is frozen."""
+        """(g(x; ψ0), D_ψ g(x; ψ0) · ψ), [B, width] each; the derivative is None before ψ0 is frozen."""
         if not self.frozen:
             return self.backbone(x), None
         if not self._by_jvp:
             try:
-                return self.augmented(x)
+                return self.by_dual_numbers(x)
             except NoRule:
                 self._by_jvp = True
         return self.jvp(x)
 
-    def augmented(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The expansion by dual numbers: as many operations as `jvp`, and less memory for the backward pass."""
+    def by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The expansion by dual numbers: as many operations as `jvp`, and less memory in training."""
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
-        with displaced(self.backbone, moved):
+        with as_dual(self.backbone, moved):
             out = self.backbone(Dual(x, None))
         return out.x, out.dx
 
     def jvp(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The expansion by torch's forward-mode differentiation: for any network, and the oracle of the rules."""
+        """The expansion by torch's forward-mode differentiation; the oracle of the dual numbers."""
         psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
         psi = dict(self.displacement.named_parameters())
 
@@ -169,21 +176,22 @@ class LinearisedNetwork(Network):
         return found[0], found[1]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to logits [B, classes]."""
         value, tangent = self.expansion(x)
         return self.join(value, tangent, task)
 
     def join(self, value: Tensor, tangent: Tensor | None, task: int | None = None) -> Tensor:
-        """Logits of an expansion."""
+        """Logits [B, classes] of an expansion."""
         if tangent is None:
             return self.logits(value, task)
         if not self.fixed_head:
             return self.logits(value + tangent, task)
-        return self.logits(value, task) + tangent @ self.reading_rows(task).T
+        return self.logits(value, task) + tangent @ self.readout_rows(task).T
 
-    def pullback(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
-        """(D_ψ g)ᵀ u by displacement, summed over examples; u: [B, width].
+    def vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
+        """(D_ψ g)ᵀ u by displacement, summed over examples: a vector-Jacobian product. u: [B, width].
 
-        It does not depend on ψ, and is ordinary backpropagation through the network at ψ0.
+        It does not depend on ψ: it is ordinary backpropagation through the network at ψ0.
         """
         leaves = {name: p.detach().requires_grad_() for name, p in self.backbone.named_parameters()}
         with torch.enable_grad():
@@ -195,14 +203,14 @@ class LinearisedNetwork(Network):
         }
 
     def frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Logits [B, classes] of ψ0 through the rows that read the displacement.
+        """Logits [B, classes] of ψ0 through the readout rows.
 
-        Their gradient by ψ0 is D_ψ of the logits, whatever ψ is: what curvature is made of.
+        Their gradient by ψ0 is D_ψ of the logits, whatever ψ is; curvature is measured on them.
         """
-        return self.backbone(x) @ self.reading_rows(task).T  # type: ignore[no-any-return]
+        return self.backbone(x) @ self.readout_rows(task).T  # type: ignore[no-any-return]
 
-    def reading_rows(self, task: int | None = None) -> Tensor:
-        """The rows [classes, width] by which logits read the displacement."""
+    def readout_rows(self, task: int | None = None) -> Tensor:
+        """The rows [classes, width] by which logits read the derivative."""
         if self.fixed_head:
             return self.references[self.reference_name(task)]
         return self.head_rows(task)
@@ -212,13 +220,13 @@ class LinearisedNetwork(Network):
         return self._head(task).weight  # type: ignore[return-value]
 
     def reference_name(self, task: int | None = None) -> str:
-        """`shared`, or a task's number: what a head's frozen rows are called."""
+        """The name of a head's frozen rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
     # Depth and parts.
 
     def depth_groups(self) -> list[list[str]]:
-        """As a plain network's once frozen, with each weight's displacement in place of the weight."""
+        """As a plain network; once frozen, with each weight's displacement in place of the weight."""
         if not self.frozen:
             return super().depth_groups()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
@@ -232,9 +240,9 @@ class LinearisedNetwork(Network):
         return groups
 
     def part_names(self) -> dict[str, list[str]]:
-        """As a plain network's, whose backbone never changes, and `displacement.k` for each stage.
+        """As a plain network, whose backbone never changes, and `displacement.k` for each stage.
 
-        Frozen rows of heads are parts of their own, `reference.<head>`: they never change either.
+        Frozen rows of heads are parts of their own, `reference.<head>`, which never change either.
         """
         names = super().part_names()
         for name in self.references:
@@ -251,8 +259,8 @@ class LinearisedNetwork(Network):
         return [name for name in self.backbone.stage_names(stage) if name in parameters]
 
 
-class Tree(nn.Module):
-    """Parameters under dotted names, as another module's."""
+class NestedParameters(nn.Module):
+    """Parameters and buffers under the dotted names of another module."""
 
     def put(self, name: str, parameter: nn.Parameter) -> None:
         """Add a parameter under a name such as `layer1.0.conv1.weight`."""
@@ -262,7 +270,7 @@ class Tree(nn.Module):
             return
         child = self._modules.get(first)
         if child is None:
-            child = Tree()
+            child = NestedParameters()
             self.add_module(first, child)
-        assert isinstance(child, Tree)
+        assert isinstance(child, NestedParameters)
         child.put(rest, parameter)

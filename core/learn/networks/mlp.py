@@ -1,6 +1,6 @@
 """Multilayer perceptron on flattened images: the network of the MNIST protocols (784-400-400-10).
 
-Every hidden layer is a stage; features are the activations of the last one.
+Every hidden layer is a stage. Features are the activations of the last one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Mlp(Backbone):
             self.add_module(name, nn.Linear(inputs, outputs))
         self.relu = nn.ReLU()
         self.width = sizes[-1]
-        self.arrange([[(name,)] for name in self.names])
+        self.declare_stages([[(name,)] for name in self.names])
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to features [B, hidden[-1]]."""
         x = x.flatten(1)
         for name in self.names:
             x = self.relu(self.get_submodule(name)(x))

@@ -1,8 +1,8 @@
-"""A backbone with its heads: what is trained, measured, stored in parts and rebuilt from a manifest.
+"""A backbone with its heads: what is trained, measured, stored in parts, and rebuilt from a manifest.
 
-Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per task.
-Depth and storage follow the backbone's stages: a depth group is a set of names that moves or stays together,
-a part is a stage's or head's tensors, so that what training cannot change is stored once.
+Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per task. Depth
+and storage follow the backbone's stages. A depth group is a set of names that moves or stays together. A part
+holds the tensors of one stage or head, so what training cannot change is stored once.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class HeadSpec:
 
 
 class Network(nn.Module):
-    """`forward` maps float [B, channels, size, size], normalised, to logits [B, classes (of the task)].
+    """`forward` maps normalised float [B, channels, size, size] to logits [B, classes (of the task)].
 
-    Other families (`families.py`) derive from this one and add parameters of their own.
+    Other families (`families.py`) derive from this one and add parameters of their own. `pretrained`: False
+    where the backbone's weights are random. `renamed`: prefix of tensor names in older snapshots → prefix
+    now.
     """
 
     family: ClassVar[str] = "plain"
+    renamed: ClassVar[Mapping[str, str]] = {}  # prefix of tensor names in older snapshots → prefix now
 
     def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
         """Heads start as zeros. Raises ValueError for an unknown scenario or repeated class."""
@@ -55,7 +58,7 @@ class Network(nn.Module):
         heads = heads or HeadSpec()
         self.backbone = backbone
         self.scenario = scenario
-        self.learned = True  # False: the backbone's weights are random
+        self.pretrained = True  # False: the backbone's weights are random
         self.classes: list[str] = []
         self.head_classes: dict[int, list[str]] = {}
         self.head: Head | None = None
@@ -69,30 +72,50 @@ class Network(nn.Module):
             self.head = Head(backbone.width, len(self.classes))
 
     def describe(self) -> dict[str, Any] | None:
-        """What a manifest must say besides architecture and heads to build this network; None: nothing."""
+        """What a manifest must hold besides architecture and heads to rebuild this network; None: nothing."""
         return None
 
+    def current_name(self, name: str) -> str:
+        """The name that a tensor of an older snapshot, or of its optimizer, has now."""
+        for before, now in self.renamed.items():
+            if name.startswith(before):
+                return now + name.removeprefix(before)
+        return name
+
     def take_shape(self, names: set[str]) -> None:
-        """Become what a state dict of these names was taken from, where a network changes in the course of a task."""
+        """Take the shape of a state dict with these names, in families that change shape during a task."""
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]; `task` counts in families with features of its own for each."""
+        """[B, channels, size, size] to [B, width]. `task` matters in families with features per task."""
         return self.backbone(x)  # type: ignore[no-any-return]
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
-        """[B, width] to logits in the order of `classes_of(task)`. ValueError: no such head."""
+        """[B, width] to logits in the order of `classes_of(task)`. Raises ValueError for a missing head."""
         return self._head(task)(features)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        """[B, channels, size, size] to logits [B, classes]."""
         return self.logits(self.features(x, task), task)
 
     def classes_of(self, task: int | None = None) -> list[str]:
-        """Class labels in logit order. In the task scenario `task` names the head; ValueError if unknown."""
+        """Class labels in the order of logits.
+
+        In the task scenario `task` names the head; ValueError if unknown.
+        """
         if self.scenario != "task":
             return self.classes
         self._head(task)
         assert task is not None
         return self.head_classes[task]
+
+    def head_tasks(self) -> list[int | None]:
+        """What names the heads: tasks in the order of learning, or None for a single head."""
+        return list(self.head_classes) if self.scenario == "task" else [None]
+
+    def first_class(self, task: int | None) -> int:
+        """The number of a head's first class, where the classes of all heads are counted one after the other."""
+        heads = self.head_tasks()
+        return sum(len(self.classes_of(head)) for head in heads[: heads.index(task)])
 
     def _head(self, task: int | None) -> nn.Module:
         if self.head is not None:
@@ -104,11 +127,11 @@ class Network(nn.Module):
         return self.heads[str(task)]
 
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """Make room for a task's classes; old rows stay bit-identical, known classes add no row.
+        """Add a task's classes. Old rows stay bit-identical; known classes add no row.
 
-        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or "default".
-        Raises ValueError for an unknown class in the data scenario once its classes are fixed, for a repeated
-        class and for an unknown init.
+        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or "default". Raises
+        ValueError for an unknown class in the data scenario once its classes are fixed, for a repeated class,
+        and for an unknown init.
         """
         names = _unique(classes)
         check_init(init)
@@ -133,10 +156,10 @@ class Network(nn.Module):
         known.extend(new)
 
     def depth_groups(self) -> list[list[str]]:
-        """State-dict names per depth: [heads, last stage, …, first]; group 5 takes what lies before it.
+        """State-dict names per depth: [heads, last stage, …, first].
 
-        Depth d moves the first d groups. Fewer groups than five mean that the greater depths are the same.
-        Final norm layers belong to the last stage.
+        Group 5 has all stages that lie before it. Depth d moves the first d groups. With fewer than five
+        groups the greater depths are the same. Final norm layers belong to the last stage.
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
         for stage in reversed(range(len(self.backbone.stages))):
@@ -148,14 +171,17 @@ class Network(nn.Module):
         return groups
 
     def trainable_names(self, depth: int) -> set[str]:
-        """Names of the parameters (not buffers) that may move at depth 1 … 5. ValueError outside."""
+        """Names of the parameters (not buffers) that may move at depth 1 … 5.
+
+        Raises ValueError for another depth.
+        """
         if not 1 <= depth <= MAX_GROUPS:
             raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
         moving = {name for group in self.depth_groups()[:depth] for name in group}
         return moving & {name for name, _ in self.named_parameters()}
 
     def part_names(self) -> dict[str, list[str]]:
-        """Part name to state-dict names: `backbone.1` (input side) … `backbone.k`, then the heads."""
+        """Part name → state-dict names: `backbone.1` (input side) … `backbone.k`, then the heads."""
         names = {
             f"backbone.{stage + 1}": [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
             for stage in range(len(self.backbone.stages))
@@ -167,7 +193,7 @@ class Network(nn.Module):
         return names
 
     def parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
-        """Every tensor of the network by part: copies, on the CPU, contiguous in the standard format.
+        """Every tensor of the network by part: copies on the CPU, contiguous in the standard format.
 
         `state`: another state dict of this network to take them from.
         """
@@ -178,7 +204,10 @@ class Network(nn.Module):
         }
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy all parts in. ValueError names what is missing, extra or of another shape or dtype."""
+        """Copy all parts in.
+
+        Raises ValueError that names what is missing, extra, or of another shape or dtype.
+        """
         self._load(parts, self.part_names())
 
     def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -205,7 +234,7 @@ class Network(nn.Module):
 
 @contextmanager
 def in_eval(network: Network) -> Iterator[None]:
-    """Eval mode, and the mode of every module as before afterwards."""
+    """Eval mode. Every module has its former mode afterwards."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -216,7 +245,7 @@ def in_eval(network: Network) -> Iterator[None]:
 
 
 def part_type(part: str) -> str:
-    """`backbone`, `head` or what a family adds: what the name of a part starts with."""
+    """The type of a part: `backbone`, `head`, or what a family adds; the first word of its name."""
     return part.partition(".")[0]
 
 

@@ -1,9 +1,9 @@
 """A vision transformer with learned prompt tokens: the network of visual prompt tuning.
 
-p tokens go in after the class token and before the patches, without positions (Jia et al. 2022, arXiv
-2203.12119). Shallow: before the first block only, and their outputs are carried on. Deep: before every block,
-in place of what the last one made of its own. Prompts are one set for all tasks, or one per task; a set is
-drawn when the network grows for the first task that needs it.
+p tokens are inserted after the class token and before the patches, without positions (Jia et al. 2022, arXiv
+2203.12119). Shallow: before the first block only; their outputs run through the other blocks. Deep: before
+every block, in place of the last block's outputs for them. There is one set of prompts for all tasks, or one
+per task. A set is drawn when the network grows for the first task that needs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED = "shared"
 
 
 class PromptedNetwork(Network):
-    """`forward` as a plain network's; with a prompt set per task, `task` chooses the set as well as the head.
+    """`forward` as a plain network's. With a prompt set per task, `task` chooses the set as well as the head.
 
     `prompts[set]` is float [blocks that take prompts, p, width]; p may be 0.
     """
@@ -50,22 +50,22 @@ class PromptedNetwork(Network):
 
     @staticmethod
     def of(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
-        """From a plain network and what `describe` said, for a strict load right after."""
+        """From a plain network and the result of `describe`, for a strict load right after."""
         network = PromptedNetwork(plain, description["prompts"], description["deep"], description["tasks"])
         if not network.per_task:
             network._add(SHARED)
         return network
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest; `tasks` lists those with a prompt set of their own, null: one set for all."""
+        """For the manifest. `tasks` lists those with a prompt set of their own; null: one set for all."""
         tasks = [int(name) for name in self.prompts] if self.per_task else None
         return {"family": self.family, "prompts": self.tokens, "deep": self.deep, "tasks": tasks}
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]: the backbone's own where the task has no prompts."""
+        """[B, channels, size, size] to [B, width]: without prompts for the task the backbone's own."""
         name, encoder = self._name(task), self.backbone.encoder
-        # No tokens, no loop: even an empty tensor that requires gradients would take attention off its fast
-        # path, and so off the bits of a linear probe.
+        # Without tokens nothing is inserted: an empty tensor that requires gradients would take attention
+        # off its fast path, and results would differ from a linear probe in the last bits.
         prompts = self.prompts[name] if self.tokens and name in self.prompts else ()
         x = self.backbone.tokens(x)
         x = encoder.dropout(x + encoder.pos_embedding)
@@ -77,7 +77,7 @@ class PromptedNetwork(Network):
         return encoder.ln(x)[:, 0]  # type: ignore[no-any-return]
 
     def grow(self, task: int, classes: Sequence[str], init: str, generator: torch.Generator) -> None:
-        """As a plain network; draws the prompt set that the task needs when there is none, after the head."""
+        """As a plain network. Draws the prompt set of the task when there is none, after the head."""
         super().grow(task, classes, init, generator)
         name = self._name(task)
         if name not in self.prompts:
@@ -86,12 +86,12 @@ class PromptedNetwork(Network):
 
     @property
     def bound(self) -> float:
-        """Prompts start as U(-v, v), v = sqrt(6 / (3 P² + D)), for patches of P pixels a side and width D."""
+        """v of the first prompts U(-v, v): sqrt(6 / (3 P² + D)), P pixels a side of a patch, D the width."""
         patch = self.backbone.conv_proj.weight.shape[-1]
         return math.sqrt(6 / (3 * patch**2 + self.backbone.width))
 
     def part_names(self) -> dict[str, list[str]]:
-        """As a plain network's, and a part of its own for each prompt set: `prompts` or `prompts.<task>`."""
+        """As a plain network, and a part for each prompt set: `prompts` or `prompts.<task>`."""
         names = super().part_names()
         for name in self.prompts:
             names["prompts" if name == SHARED else f"prompts.{name}"] = [f"prompts.{name}"]

@@ -1,4 +1,4 @@
-"""The list of architectures: one line each. A new one is a file with a backbone and its line here."""
+"""The list of architectures. A new one is a file with a backbone, and its line here."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from core.learn.networks.init import Rule, he_fan_out, lecun_fan_in, torch_defau
 
 @dataclass(frozen=True)
 class ArchitectureInfo:
-    """`hyper`: its frozen pydantic schema. `build(hyper, image)` makes the backbone (under the meta device);
-    `rule` fills it. `min_size`: the smallest image in pixels a side. `family` groups variants: the loading
-    code of a download is the file of that name in core/export/loading/backbones."""
+    """One architecture.
+
+    `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta device; `rule`
+    fills it. `min_size`: of the smallest image, in pixels a side. `family` groups variants: the loading code
+    of a download is the file of that name in core/export/loading/backbones.
+    """
 
     name: str
     family: str
@@ -124,7 +127,8 @@ _ALL = [
         "dne",
         "dne",
         DneHyper,
-        "Vision transformer with gated attention to positions, made to be widened by small experts, task by task.",
+        "Vision transformer with gated attention to positions, made to be widened by small experts, task by "
+        "task.",
         "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",
         DneBackbone,
         expert_rule,

@@ -1,7 +1,8 @@
-"""ResNets for small images: ResNet-20 (He et al. 2015, CIFAR form) and the slim ResNet-18 of the GEM protocols.
+"""ResNets for small images: ResNet-20 (He et al. 2015) and the slim ResNet-18 of GEM's protocols.
 
 3x3 stem without pooling, stages of two-convolution blocks, global average pooling. Nothing is done in place,
-so that per-sample gradients, jvp and hooks see every activation; activations are modules, which edits replace. The stem belongs to the first stage.
+so that per-sample gradients, jvp and hooks see every activation. Activations are modules, which edits can
+replace. The stem belongs to the first stage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from core.learn.networks.backbone import Backbone, ImageSpec, Layer
 
-# Below eight channels, torch 2.13's backward of a strided 1x1 convolution writes out of bounds in channels_last.
+# Below eight channels torch 2.13 writes out of bounds: backward of a strided 1x1 channels_last convolution.
 MIN_WIDTH = 8
 
 
@@ -48,6 +49,7 @@ class Block(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, inputs, H, W] to [B, outputs, H / stride, W / stride]."""
         shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out)) + shortcut
@@ -73,9 +75,10 @@ class SmallResNet(Backbone):
             inputs = outputs
         self.width = inputs
         stages[0].insert(0, ("conv1", "bn1"))
-        self.arrange(stages)
+        self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to features [B, width]."""
         x = self.relu(self.bn1(self.conv1(x)))
         for i in range(len(self.depths)):
             x = self.get_submodule(f"layer{i + 1}")(x)

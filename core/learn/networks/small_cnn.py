@@ -15,13 +15,13 @@ from core.learn.networks.backbone import Backbone, ImageSpec
 
 
 class SmallCnnHyper(BaseModel):
-    """Nothing to choose."""
+    """No hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SmallCnn(Backbone):
-    """Features [B, 128]. Images from 4 pixels a side."""
+    """Features [B, 128]. Images have at least 4 pixels a side."""
 
     def __init__(self, hyper: SmallCnnHyper, image: ImageSpec) -> None:
         super().__init__()
@@ -31,9 +31,10 @@ class SmallCnn(Backbone):
         self.fc1 = nn.Linear(128 * 3 * 3, 128)
         self.relu = nn.ReLU()
         self.width = 128
-        self.arrange([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
+        self.declare_stages([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to features [B, 128]."""
         x = functional.max_pool2d(self.relu(self.conv1(x)), 2)
         x = functional.max_pool2d(self.relu(self.conv2(x)), 2)
         x = functional.adaptive_avg_pool2d(self.relu(self.conv3(x)), (3, 3))

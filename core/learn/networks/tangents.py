@@ -1,7 +1,7 @@
-"""Derivatives of layers along a displacement of their weights, which keep for the backward pass only what it needs.
+"""Derivatives of layers along a displacement of their weights, with little memory for the backward pass.
 
-`x`, `dx`: a layer's input and its derivative; `w`: its weight; `v`, `b`: the displacement of weight and bias. None stands
-for zero. Gradients go to `dx`, `v` and `b` alone: values and weights are fixed.
+`x`, `dx`: a layer's input and its derivative. `w`: its weight. `v`, `b`: the displacement of weight and bias.
+None stands for zero. Gradients go to `dx`, `v` and `b` alone: values and weights are fixed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def total_of(terms: Sequence[Tensor | None]) -> Tensor | None:
+def sum_of(terms: Sequence[Tensor | None]) -> Tensor | None:
     """The sum of derivatives; None when all of them are zero."""
     found = [term for term in terms if term is not None]
     if not found:
@@ -26,12 +26,13 @@ def total_of(terms: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class TangentConv(torch.autograd.Function):
-    """conv(x; V, v) + conv(dx; W): keeps x alone, where torch would keep x and dx."""
+    """conv(x; V, v) + conv(dx; W). Keeps x alone, where torch would keep x and dx."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None, args: Any
     ) -> Tensor:
+        """The derivative of the layer's output."""
         ctx.args, ctx.bias = args, None if b is None else list(b.shape)
         x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
@@ -39,6 +40,7 @@ class TangentConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        """Gradients by dx, v and b."""
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.args
         _, wants_dx, _, wants_v, wants_b, _ = ctx.needs_input_grad
@@ -59,18 +61,20 @@ class TangentConv(torch.autograd.Function):
 
 
 class TangentLinear(torch.autograd.Function):
-    """x Vᵀ + v + dx Wᵀ: keeps x alone."""
+    """x Vᵀ + v + dx Wᵀ. Keeps x alone."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
     ) -> Tensor:
+        """The derivative of the layer's output."""
         x, w = x.to(_format(x)), w.to(_format(x))
         ctx.save_for_backward(x, w)
         return _tangent(functional.linear, x, dx, w, v, b)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        """Gradients by dx, v and b."""
         x, w = ctx.saved_tensors
         _, wants_dx, _, wants_v, wants_b = ctx.needs_input_grad
         rows = grad.flatten(0, -2)
@@ -80,20 +84,22 @@ class TangentLinear(torch.autograd.Function):
         return None, dx, None, v, b
 
 
-class Followed(torch.autograd.Function):
+class MaskedTangent(torch.autograd.Function):
     """dx where the value is positive, slope · dx elsewhere.
 
-    What is kept is the activation's own output, which has the sign of its input, and which the next layer keeps too.
+    It keeps the activation's output, which has the sign of its input and which the next layer keeps too.
     """
 
     @staticmethod
     def forward(ctx: Any, dx: Tensor, value: Tensor, slope: float) -> Tensor:
+        """The derivative of the activation's output."""
         ctx.save_for_backward(value)
         ctx.slope = slope
         return torch.ops.aten.leaky_relu_backward(dx, value, slope, True)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        """The gradient by dx."""
         (value,) = ctx.saved_tensors
         return torch.ops.aten.leaky_relu_backward(grad, value, ctx.slope, True), None, None
 
@@ -101,7 +107,7 @@ class Followed(torch.autograd.Function):
 def _tangent(
     layer: Callable[..., Tensor], x: Tensor, dx: Tensor | None, w: Tensor, v: Tensor | None, b: Tensor | None
 ) -> Tensor:
-    """layer(x; v, b) + layer(dx; w), at least one of them, in x's number format."""
+    """layer(x; v, b) + layer(dx; w), of which at least one exists, in x's number format."""
     out: Tensor | None = None
     with torch.autocast(x.device.type, enabled=False):
         if v is not None or b is not None:
@@ -115,6 +121,6 @@ def _tangent(
 
 
 def _format(x: Tensor) -> torch.dtype:
-    """What layers compute in: autocast's format where it is on."""
+    """The number format of layers: autocast's where it is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -1,8 +1,8 @@
 """torchvision's ConvNeXts (tiny, small, base, large) without their classifier, under torchvision's names.
 
-Images up to 64 pixels get a 2x2 stem of stride 2 in place of 4x4 of stride 4 unless the architecture says
-otherwise. A downsampling goes with the stage (and block) that follows it, the stem with the first, the final
-norm with the last. No stochastic depth: a run must not depend on the global generator.
+Images up to 64 pixels get a 2x2 stem of stride 2 in place of 4x4 of stride 4, unless the architecture says
+otherwise. A downsampling layer belongs to the stage (and block) after it, the stem to the first, the final
+norm to the last. No stochastic depth: a run must not depend on the global generator.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class ConvNext(Backbone):
             stages.append(stage)
         stages[0].insert(0, ("features.0",))
         stages[-1].append(("classifier.0",))
-        self.arrange(stages)
+        self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to features [B, width]."""
         x = self.features(x).mean((2, 3), keepdim=True)
         return self.classifier(x).flatten(1)  # type: ignore[no-any-return]
 

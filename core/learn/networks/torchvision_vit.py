@@ -1,9 +1,9 @@
 """torchvision's vision transformers without their classifier, under torchvision's names.
 
-The named sizes follow Dosovitskiy et al. 2021; `vit` takes any. A patch that is not given is 4 pixels up to
-32-pixel images, 8 up to 64 and the variant's own above; pixels that fill no patch at the right and bottom are
-left out. Stages are four equal runs of blocks; patches, class token and positions go with the first, the
-final norm with the last.
+The named sizes follow Dosovitskiy et al. 2021; `vit` takes any. The default patch has 4 pixels a side up to
+32-pixel images, 8 up to 64, and the variant's own above. Pixels at the right and bottom that fill no patch
+are left out. Stages are four equal runs of blocks. Patches, class token and positions belong to the first,
+the final norm to the last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, runs
+from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
 from core.learn.torchvision_import import torchvision_models
 
 STAGES = 4
@@ -42,7 +42,7 @@ def _multiples(schema: dict[str, Any]) -> None:
 
 
 class VitHyper(BaseModel):
-    """Sizes of a transformer: blocks, attention heads, token width (a multiple of heads), width of the MLP."""
+    """Sizes of a transformer: blocks, attention heads, token width (a multiple of heads), MLP width."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_multiples)
     layers: int = Field(6, ge=1, le=48)
@@ -83,16 +83,17 @@ class Vit(Backbone):
         self.encoder = net.encoder
         self.width = hyper.hidden
         blocks: list[Layer] = [(f"encoder.layers.encoder_layer_{i}",) for i in range(hyper.layers)]
-        stages = runs(blocks, STAGES)
+        stages = split_evenly(blocks, STAGES)
         stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
         stages[-1].append(("encoder.ln",))
-        self.arrange(stages)
+        self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, size, size] to features [B, hidden]."""
         return self.encoder(self.tokens(x))[:, 0]  # type: ignore[no-any-return]
 
     def tokens(self, x: Tensor) -> Tensor:
-        """[B, channels, size, size] to [B, 1 + patches, hidden]: class token and patches, without positions."""
+        """[B, channels, size, size] to class token and patches [B, 1 + patches, hidden]; no positions."""
         patches = self.conv_proj(x).flatten(2).transpose(1, 2)
         return torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
 

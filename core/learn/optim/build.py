@@ -1,7 +1,7 @@
-"""A stock torch optimizer for the parameters that may move, with its state keyed by parameter name.
+"""A stock torch optimizer for the parameters that move, with its state keyed by parameter name.
 
-Fused kernels are used on CPU and CUDA. The learning rate is a pure function of the step, so a resumed run
-needs no scheduler state.
+CPU and CUDA use fused kernels. The learning rate is a pure function of the step, so a resumed run needs no
+scheduler state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ eager.leave_compiler_out()
 
 
 class NamedOptimizer:
-    """A torch optimizer with two groups at most: `backbone` at lr, `head` at head_lr."""
+    """A torch optimizer with at most two groups: `backbone` at lr, `head` at head_lr."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class NamedOptimizer:
                 self._peaks.append(peak)
         self.torch = _make(recipe, groups)
         if recipe.name == "sgd" and recipe.momentum > 0:
-            # The fused kernel refuses parameters of which only some have a buffer, as when replay reaches the
-            # head of an old task later than the others. Zero is where a buffer starts: same bits, and with
-            # dampening a moving average from its first step on.
+            # The fused kernel needs a buffer for all parameters or for none, but replay may reach the head
+            # of an old task later than the others. A buffer of zeros gives the same bits; with dampening it
+            # makes a moving average from the first step on.
             for parameter in self._parameters.values():
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
@@ -62,29 +62,29 @@ class NamedOptimizer:
         )
 
     def set_rate(self, step: int) -> None:
-        """Learning rates for step 0 … steps - 1."""
+        """Set the learning rates of step 0 … steps - 1."""
         factor = rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
     def step(self) -> None:
-        """One step, after clipping the gradient's norm where the recipe says so."""
+        """One step, after clipping the gradient's norm if the recipe asks for it."""
         if self.recipe.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """(`<parameter>|<slot>`, tensor) of everything the optimizer remembers."""
+        """(`<parameter>|<slot>`, tensor) of all optimizer state."""
         for name, parameter in self._parameters.items():
             for slot, value in sorted(self.torch.state.get(parameter, {}).items()):
                 if isinstance(value, Tensor):
                     yield f"{name}|{slot}", value
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` gave, in the memory layout of each parameter.
+        """Load what `state` returned, in the memory layout of each parameter.
 
-        Rows that a parameter has gained since start at zero; names that do not move now are left out. State of
-        another kind of optimizer says nothing to this one: it is left out as well, with a warning.
+        Rows that a parameter has gained start at zero; parameters that do not move now are left out. State of
+        another kind of optimizer is left out with a warning.
         """
         known = _slots(self.recipe)
         if any(key.rpartition("|")[2] not in known for key in state):
@@ -107,7 +107,7 @@ class NamedOptimizer:
 
 
 def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
-    """Share of the peak rate at step 0 … steps - 1: linear warm-up, then constant or cosine to zero."""
+    """Share of the peak rate at step 0 … steps - 1: linear warm-up, then constant, or cosine to zero."""
     warmup = min(recipe.warmup_steps, steps)
     if step < warmup:
         return (step + 1) / warmup

@@ -1,9 +1,9 @@
-"""The quadratic program of gradient episodic memory, in its dual form, and its solution.
+"""The quadratic program of gradient episodic memory in its dual form, and its solution.
 
-GEM wants the gradient closest to g that does not oppose any memory's gradient g_k. With G the g_k as rows it
-is g + Gᵀv, where v solves min ½ vᵀPv + qᵀv subject to v ≥ gamma, P = GGᵀ and q = Gg (Lopez-Paz & Ranzato
-2017, equation 11). The problem has one variable per past task, so it is solved on the CPU in float64 whatever
-the size of the network. Nothing absolute is added to P: scaling all gradients leaves v as it is.
+GEM seeks the gradient closest to g that opposes no memory's gradient g_k. With the g_k as rows of G it is g +
+Gᵀv, where v solves min ½ vᵀPv + qᵀv subject to v ≥ gamma, P = GGᵀ and q = Gg (Lopez-Paz & Ranzato 2017,
+equation 11). The problem has one variable per earlier task, so it is solved on the CPU in float64 whatever
+the size of the network. Nothing absolute is added to P, so scaling all gradients leaves v as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SWEEPS = 10_000
 COLUMNS = 2**17  # columns of G that are float64 at a time
 
 
-def products(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """(P [t, t], q [t]) on the CPU in float64, for rows G [t, d] and gradient g [d] of any float type."""
     t = rows.shape[0]
     gram = torch.zeros(t, t, dtype=torch.float64, device=rows.device)
@@ -32,8 +32,8 @@ def products(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
 def solve(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
     """v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv; 0 where a row of G is degenerate.
 
-    gram: P [t, t], dots: q [t], on the CPU. Cyclic coordinate descent on u = v - gamma ≥ 0: for a positive
-    semidefinite P every sweep lowers the objective, and each coordinate has a closed form.
+    gram: P [t, t]. dots: q [t]. Both on the CPU. Cyclic coordinate descent on u = v - gamma ≥ 0: for a
+    positive semidefinite P every sweep lowers the objective, and each coordinate has a closed form.
     """
     norms = gram.diagonal()
     kept = (norms > DEGENERATE * norms.max()).nonzero().squeeze(1)

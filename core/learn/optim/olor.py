@@ -1,10 +1,10 @@
-"""OLOR: after every step of a stock optimizer, each layer goes back a share of its way to where it started.
+"""OLOR: after every step of a stock optimizer, each layer moves back towards its starting point.
 
-Huang et al. 2024, One Step Learning, One Step Review (arXiv 2401.10962). Their form carries the distance d = θ - θ₀
-as optimizer state and damps both d and the step; since d is the distance itself, it equals
-θ ← lerp(optimizer's θ, θ₀, rho) with rho = iota · lr / peak lr: one fused pass, no state, and no drift between d
-and θ - θ₀ in low precision. Layer i of 0 … n has iota2 + (1 - i/n)^gamma · (iota1 - iota2). Heads and BatchNorm's
-statistics are not rolled back; weight decay acts before.
+Huang et al. 2024, One Step Learning, One Step Review (arXiv 2401.10962). The paper keeps the displacement d =
+θ - θ₀ as optimizer state and damps both d and the step. Since d is the displacement itself, that equals θ ←
+lerp(optimizer's θ, θ₀, rho) with rho = iota · lr / peak lr: one fused pass, no state, and no drift between d
+and θ - θ₀ in low precision. Layer i of 0 … n has iota2 + (1 - i/n)^gamma · (iota1 - iota2). Heads and
+BatchNorm's statistics are not pulled back. Weight decay acts before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from core.learn.context import Context
-from core.learn.networks.backbone import belongs
+from core.learn.networks.backbone import has_prefix
 from core.learn.optim import eager
 from core.learn.recipe import OlorRecipe, is_head
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """A parameter and where its first `len(anchor)` rows are pulled to, by the share `iota` at the peak rate."""
+    """A parameter whose first `len(anchor)` rows are pulled back by the share `iota` at the peak rate."""
 
     parameter: nn.Parameter
     anchor: Tensor
@@ -40,11 +40,11 @@ class _Pull:
 
 
 class Olor:
-    """Steps any torch optimizer, then rolls back.
+    """Steps any torch optimizer, then pulls weights back.
 
-    `peaks`: the peak rate of each of the optimizer's groups. It is not read from the optimizer: a scheduler may
-    have set another `initial_lr` (OneCycleLR: a 25th of the peak, so rho would be 25 times too large).
-    A parameter without a gradient is left alone in that step; so is everything where rho is 0.
+    `peaks`: the peak rate of each of the optimizer's groups. It is not read from the optimizer: a scheduler
+    may have set another `initial_lr` (OneCycleLR: a 25th of the peak, so rho would be 25 times too large). A
+    parameter without a gradient does not move back in that step, nor does any at rho 0.
     """
 
     def __init__(
@@ -93,38 +93,40 @@ class Olor:
         return min(max(rho, 0.0), 1.0)
 
 
-def power(i: int, n: int, recipe: OlorRecipe) -> float:
-    """iota of layer i of 0 … n; a single layer (n = 0) has iota1."""
+def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
+    """iota of layer i of 0 … n. A single layer (n = 0) has iota1."""
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
 
-def powers(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> dict[str, float]:
+def layer_iotas(
+    names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
+) -> dict[str, float]:
     """iota by parameter, for those that move and belong to the backbone.
 
-    `names`: all that may move, in the network's order; `layers`: name prefixes of the backbone's blocks. With
+    `names`: all that may move, in the network's order. `layers`: name prefixes of the backbone's blocks. With
     granularity "tensor" each tensor that moves is a layer.
     """
     body = [name for name in names if name.startswith("backbone.")]
     if recipe.granularity == "tensor":
-        return {name: power(i, len(body) - 1, recipe) for i, name in enumerate(body)}
+        return {name: layer_iota(i, len(body) - 1, recipe) for i, name in enumerate(body)}
     n = len(layers) - 1
     return {
-        name: power(i, n, recipe)
+        name: layer_iota(i, n, recipe)
         for i, prefixes in enumerate(layers)
         for name in body
-        if belongs(name.removeprefix("backbone."), prefixes)
+        if has_prefix(name.removeprefix("backbone."), prefixes)
     }
 
 
 def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
-    """What moves now and goes back by a share above 0; empty when OLOR does nothing.
+    """What moves now and is pulled back by a share above 0; [] when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.
     """
     weights = ctx.weights_at(recipe.anchor)
     found: list[Anchored] = []
-    for name, iota in powers(list(ctx.trainable), ctx.network.backbone.layers, recipe).items():
+    for name, iota in layer_iotas(list(ctx.trainable), ctx.network.backbone.layers, recipe).items():
         if name not in weights:
             raise ValueError(f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it")
         found.append(Anchored(ctx.trainable[name], weights[name], iota))
@@ -136,7 +138,10 @@ def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
 def _old_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
 ) -> list[Anchored]:
-    """The rows of heads that the version before had; version 0 has none, so they start where the task does."""
+    """Head rows that the parent had.
+
+    Version 0 has none, so these rows are anchored at the start of the task.
+    """
     return [
         Anchored(parameter, weights[name], iota)
         for name, parameter in trainable.items()

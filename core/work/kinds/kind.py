@@ -3,15 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from core.db.job_log import Line
 from core.db.session import Database
+from core.protocol.report import BatchCheck
 from core.settings import Settings
 from core.store import Store
 from core.work.fence import Claim
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Work:
 class Done:
     """The work is done. report: what was found, as the job's answer shows it; lines: the last ones of its log."""
 
-    report: Json
+    report: BatchCheck
     lines: Sequence[Line] = ()
 
 

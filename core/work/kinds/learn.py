@@ -4,8 +4,8 @@ import shutil
 
 from core.db.kinds import Kind as Name
 from core.db.states import State
+from core.failpoints import hit
 from core.ingest.ingest import Stopped
-from core.kill_points import reached
 from core.work.kinds.kind import Kind, Work
 from core.work.prepare import prepare
 from core.work.validate import validate
@@ -17,7 +17,7 @@ def _run(work: Work) -> None:
     if work.must_stop():
         raise Stopped
     spec = prepare(work.db, work.store, work.claim, work.settings, work.folder / "job")
-    reached("prepare-done")
+    hit("prepare-done")
     if work.must_stop():
         raise Stopped
     work.train(spec)
@@ -27,11 +27,11 @@ def _decode(work: Work) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
 
-    def told(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         work.progress("validate", done, total)
 
     try:
-        validate(work.db, work.store, work.claim, work.settings, folder, told, work.must_stop)
+        validate(work.db, work.store, work.claim, work.settings, folder, report_progress, work.must_stop)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

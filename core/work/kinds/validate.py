@@ -6,6 +6,7 @@ from core.db.job_log import Line
 from core.db.kinds import Kind as Name
 from core.db.tables import Job, Model
 from core.errors import Rejected
+from core.protocol.report import BatchCheck
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
 from core.work.kinds.kind import Done, Kind, Work
@@ -21,20 +22,23 @@ def _run(work: Work) -> Done:
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
         model = session.get_one(Model, job.model_id)
-    report = dict(job.report or {})
-    if job.archive_key is None:
+    report = job.report
+    if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
     archive = Archive(job.archive_key, report["sha256"], report["media_type"], report["report"])
     begin = time.monotonic()
 
-    def told(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         work.progress("validate", done, total)
 
-    made = decode(work.db, work.store, work.settings, model, archive, work.folder, told, work.must_stop)
+    made = decode(
+        work.db, work.store, work.settings, model, archive, work.folder, report_progress, work.must_stop
+    )
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]
-    report |= {
+    found: BatchCheck = {
+        **report,
         "valid": True,
         "classes": dict(made.classes),
         "n_train": made.n_train,
@@ -47,7 +51,7 @@ def _run(work: Work) -> Done:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     said: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return Done(report, [*batch_lines.decoded(made), said])
+    return Done(found, [*batch_lines.decoded(made), said])
 
 
 VALIDATE = Kind(str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -1,6 +1,5 @@
 """Models with versions, made without training: parts go straight into the store, rows into the database."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
 from core.db.measurements import without_figures
-from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
-from core.settings import Settings
+from core.protocol.figures import Figures
+from core.protocol.job_result import MeasuredCell
+from core.protocol.manifest import Manifest
 from core.store import Blobs
 from core.work.measured import write_measured
-from core.work.result import JobResult, Measured
 
 Publish = Callable[..., int]
 
@@ -66,6 +65,24 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             session.add(task)
             session.flush()
             parent = session.query(Version).filter_by(model_id=row.id, number=row.head).one()
+            document = Manifest.from_json(
+                {
+                    "format": 1,
+                    "model": row.id,
+                    "version": number,
+                    "parent": number - 1,
+                    "task": learned,
+                    "tasks": [*parent.manifest.tasks, learned],
+                    "scenario": row.scenario,
+                    "architecture": row.architecture,
+                    "image": row.image,
+                    "normalise": None,
+                    "classes": ["cat", "dog"],
+                    "heads": [],
+                    "parts": stored,
+                    **(manifest or {}),
+                }
+            )
             version = Version(
                 id=new_id("ver"),
                 model_id=row.id,
@@ -75,22 +92,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                 job_id=None,
                 status="published" if passed else "held",
                 gate={"passed": passed, "checks": []},
-                manifest={
-                    "format": 1,
-                    "model": row.id,
-                    "version": number,
-                    "parent": number - 1,
-                    "task": learned,
-                    "tasks": [*parent.manifest["tasks"], learned],
-                    "scenario": row.scenario,
-                    "architecture": row.architecture,
-                    "image": row.image,
-                    "normalise": None,
-                    "classes": ["cat", "dog"],
-                    "heads": [],
-                    "parts": stored,
-                    **without_figures(manifest or {}),
-                },
+                manifest=without_figures(document),
                 bytes=sum(p["bytes"] for p in stored),
                 bytes_new=0,
                 created_at=now,
@@ -100,10 +102,16 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
             for position, part in enumerate(stored):
                 session.add(Part(version_id=version.id, position=position, **part))
             measured = [
-                Measured("new", task, *counts, (per_class or {}).get(task, {}))
-                for task, counts in (cells or {}).items()
+                MeasuredCell(
+                    version="new",
+                    task=task,
+                    correct=correct,
+                    total=total,
+                    per_class=(per_class or {}).get(task, {}),
+                )
+                for task, (correct, total) in (cells or {}).items()
             ]
-            write_measured(session, row, version, JobResult(manifest or {}, [], measured), ())
+            write_measured(session, row, version, measured, Figures(**document.given()), ())
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
                 session.add(
@@ -157,22 +165,3 @@ def _task(model: Model, number: int, now: float) -> Task:
         warnings=[],
         created_at=now,
     )
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with the present schema, to copy: a migration per test would take most of its time."""
-    path = tmp_path_factory.mktemp("migrated") / "perennial.db"
-    db = Database(f"sqlite:///{path}")
-    upgrade(db)
-    with db.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    db.close()
-    return path
-
-
-@pytest.fixture
-def settings(tmp_path: Path, catalogue_folder: Path, migrated: Path) -> Settings:
-    (tmp_path / "catalogue").symlink_to(catalogue_folder)
-    shutil.copy(migrated, tmp_path / "perennial.db")
-    return Settings(data_dir=tmp_path, threads=1)

@@ -12,9 +12,10 @@ import pytest
 from PIL import Image
 from sqlalchemy import select
 
-from api.image_decoder import Decoded, Wanted
-from api.predict_line import PredictLine
-from api.predictor import Predictor
+from api.predict.decoder import Decoded, Wanted
+from api.predict.line import PredictLine
+from api.predict.network import NetworkProcess
+from api.predict.predictor import Predictor
 from core.db.tables import Owner
 from core.requests.predictions import Predictable
 from core.store import Blobs
@@ -68,7 +69,9 @@ class FakeDecoder:
 def fake(client):
     settings = client.app.state.settings.model_copy(update={"predict_answer_s": 2.0})
     helper = Predictor(
-        settings, command=[sys.executable, "-c", FAKE], decoders=[FakeDecoder(), FakeDecoder()]
+        settings,
+        network=NetworkProcess(settings, [sys.executable, "-c", FAKE]),
+        decoders=[FakeDecoder(), FakeDecoder()],
     )
     client.app.state.predictor = helper
     return helper

@@ -92,7 +92,7 @@ def test_every_image_competes_within_its_task_only():
     y = torch.tensor([0, 1, 2, 3, 1, 2])
     method = JointHeads(Groups(groups=[["a", "c"], ["d", "b"]]), State())
     network = type("Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits})()
-    ctx = type("Ctx", (), {"network": network, "derived": {}, "device": torch.device("cpu")})()
+    ctx = type("Ctx", (), {"network": network, "cache": {}, "device": torch.device("cpu")})()
     batch = type("Batch", (), {"x": None, "y": y, "task": None})()
     loss = method.loss_terms(ctx, batch)["task"]
     rivals = {0: [0, 2], 2: [0, 2], 1: [1, 3], 3: [1, 3]}

@@ -11,7 +11,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
 from core.db import migrate
-from core.db.hot import HotReads
+from core.db.polling import PollingReads
 from core.db.session import Database, is_outage
 from core.errors import Unavailable
 
@@ -81,7 +81,7 @@ def test_a_statement_that_fails_for_another_reason_keeps_its_connection(relayed:
 
 def test_a_poll_of_a_silent_database_is_unavailable_in_time(relay: FaultProxy, relayed: str) -> None:
     async def poll() -> Any:
-        reads = HotReads(relayed, timeout_s=1.0)
+        reads = PollingReads(relayed, timeout_s=1.0)
         try:
             with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
                 await reads.job("job_1")

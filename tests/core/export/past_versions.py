@@ -38,6 +38,8 @@ METHODS: dict[str, tuple[str, Json | None]] = {
     "of a later service": ("strange", {"family": "strange"}),
 }
 """Method → what it makes of the network, and how a manifest describes that."""
+LATER = {"analytic"}
+"""Methods with code of their own that came after that commit."""
 RECORDED = Path(__file__).parent / "download-digests.json"
 _BASE = [
     "conv1.weight",

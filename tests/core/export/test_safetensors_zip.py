@@ -30,9 +30,13 @@ from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.precision import Inputs
 from core.learn.torchvision_import import torchvision_models
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import Manifest
 
 CATALOGUE = catalogue()
+CONFIG = {"scenario": "class", "architecture": {"name": "small-cnn"}, "image": {"size": 32, "channels": 3}}
 NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
+PIXELS = Normalisation.from_json(NORMALISE)
 
 
 def digest(path: Path) -> str:
@@ -45,10 +49,11 @@ def exported(
     architecture: dict[str, Any],
     size: int,
     name: str = "out.zip",
-    means: torch.Tensor | None = None,
+    state: dict[str, dict[str, torch.Tensor]] | None = None,
+    method: dict[str, Any] | None = None,
 ) -> Path:
     parts = []
-    state = {} if means is None else {"own": {"class_means": means}}
+    state = state or {}
     for part, tensors in {**network.parts(), **state}.items():
         save_file(tensors, folder / part)
         parts.append(PartFile(part, folder / part, digest(folder / part)))
@@ -62,13 +67,13 @@ def exported(
         "classes": network.classes,
         "heads": [{"task": t, "classes": c} for t, c in network.head_classes.items()],
         "network": network.describe(),
-        "method": {"name": "icarl" if state else "finetune", "hyper": {}, "state": {}},
+        "method": method or {"name": "finetune", "hyper": {}, "state": {}},
         "parts": [
             {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1}
             for part in network.parts() | state
         ],
     }
-    SafetensorsZip().write(folder / name, Version(manifest, parts, CATALOGUE))
+    SafetensorsZip().write(folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE))
     return folder / name
 
 
@@ -125,7 +130,7 @@ def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, arc
     mean, std = (torch.tensor(NORMALISE[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
     x = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
     assert torch.allclose(scope["normalise"](pixels), x, atol=1e-6)
-    assert torch.equal(scope["normalise"](pixels), Inputs(NORMALISE, 3, torch.device("cpu"))(pixels))
+    assert torch.equal(scope["normalise"](pixels), Inputs(PIXELS, 3, torch.device("cpu"))(pixels))
     task = 2 if scenario == "task" else None
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)
@@ -136,21 +141,55 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
     network = built(architecture, 32, scenario)
     means = torch.nn.functional.normalize(torch.randn(5 if task else 3, 128, generator=torch.manual_seed(1)))
-    archive = exported(tmp_path, network, architecture, 32, means=means)
+    method = {"name": "icarl", "hyper": {}, "state": {}}
+    state = {"own": {"class_means": means}}
+    archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
     scope = loaded(archive, tmp_path, monkeypatch)
     pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
     with zipfile.ZipFile(archive) as file:
-        manifest = json.loads(file.read("config.json"))
+        manifest = Manifest.from_json(json.loads(file.read("config.json")))
     method = predicting.method_of(manifest, {"own": tmp_path / "own"})
     labels, probabilities = predicting.predict(
-        network, pixels.numpy(), task, NORMALISE, scores=method.predict_logits
+        network, pixels.numpy(), task, PIXELS, scores=method.predict_logits
     )
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
     classes = network.classes_of(task)
     assert [classes[i] for i in theirs.argmax(1)] == labels
     assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
-    assert labels != predicting.predict(network, pixels.numpy(), task, NORMALISE)[0]
+    assert labels != predicting.predict(network, pixels.numpy(), task, PIXELS)[0]
+
+
+@pytest.mark.parametrize("head", ["ncm", "ridge", "lda"])
+@pytest.mark.parametrize("projection", [0, 50])
+@pytest.mark.parametrize("scenario", ["class", "task"])
+def test_the_cards_code_answers_with_a_classifier_in_closed_form(
+    tmp_path, monkeypatch, scenario, projection, head
+):
+    architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
+    network = built(architecture, 32, scenario)
+    draw = torch.manual_seed(1)
+    width = projection or 128
+    state = {"own": {"weight": torch.randn(5 if task else 3, width, generator=draw)}}
+    state["own"]["bias"] = torch.randn(len(state["own"]["weight"]), generator=draw)
+    if projection:
+        state["projection"] = {"matrix": torch.randn(projection, 128, generator=draw)}
+    method = {"name": "analytic", "hyper": {"head": head, "projection": projection}, "state": {}}
+    archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
+    scope = loaded(archive, tmp_path, monkeypatch)
+    pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+    made_by = predicting.method_of(
+        Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
+    )
+    _, probabilities = predicting.predict(
+        network, pixels.numpy(), task, PIXELS, scores=made_by.predict_logits
+    )
+    with torch.inference_mode():
+        theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
+    assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
+    assert theirs.std(0).max() > 0
+    plain = predicting.predict(network, pixels.numpy(), task, PIXELS)[1]
+    assert not torch.allclose(theirs, torch.from_numpy(plain), atol=0.01)
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -184,7 +223,7 @@ def linearised(
     if frozen and network.fixed_head:
         heads = {"shared": network.head} if network.head is not None else dict(network.heads.items())
         for name, head in heads.items():
-            network.refer(name, torch.randn(head.weight.shape, generator=generator))
+            network.set_reference(name, torch.randn(head.weight.shape, generator=generator))
     with torch.no_grad():
         for name, parameter in network.displacement.named_parameters():
             frozen_weights = network.backbone.get_parameter(name)
@@ -293,7 +332,7 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
     for task, size in ((2, 2), (3, 1)):
         network.expand(size)
         network.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
-    network.expertise = None
+    network.auxiliary = None
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -325,7 +364,7 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
     assert done.returncode == 0, done.stderr
     label, told = done.stdout.splitlines()
     pixels = decode((tmp_path / "cat.png").read_bytes(), 16, 3, 1 << 24)
-    labels, probabilities = predicting.predict(network, pixels[None], None, NORMALISE)
+    labels, probabilities = predicting.predict(network, pixels[None], None, PIXELS)
     assert labels == [label]
     assert np.abs(probabilities[0] - json.loads(told)).max() < 1e-6
 
@@ -333,8 +372,8 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
 def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
     manifest = {"model": "mdl_x", "version": 3, "scenario": "class", "image": {"size": 8, "channels": 3}}
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
-    before = Version(manifest, [], CATALOGUE)
-    named = Version({**manifest, "name": "birds"}, [], CATALOGUE)
+    before = Version(Manifest.from_json(manifest), [], CATALOGUE)
+    named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
     assert card(named).startswith("# birds version 3\n") and "| model | mdl\\_x |" in card(named)
     assert config(named)["name"] == "birds"
     assert card(before).startswith("# mdl\\_x version 3\n") and "name" not in config(before)
@@ -343,7 +382,7 @@ def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
     manifest = {"model": "mdl_x", "version": 0, "scenario": "task", "image": {"size": 8, "channels": 3}}
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
-    text = card(Version(manifest, [], CATALOGUE))
+    text = card(Version(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 
@@ -376,7 +415,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "heads": [],
     }
     part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
-    SafetensorsZip().write(tmp_path / "out.zip", Version(manifest, [part], CATALOGUE))
+    SafetensorsZip().write(tmp_path / "out.zip", Version(Manifest.from_json(manifest), [part], CATALOGUE))
     scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
     x = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():

@@ -18,6 +18,9 @@ from core.learn.dataset import Dataset, split_validation
 from core.learn.loop import VALIDATION_EPOCH
 from core.learn.state import load_tensors
 from core.learn.validation import Validation
+from core.protocol.control_request import ControlRequest
+from core.protocol.job_spec import JobSpec
+from core.protocol.manifest import Manifest
 
 ANYTIME = {"validation": 0.25, "anytime": True, "epochs": 4}
 
@@ -49,22 +52,28 @@ def walked(steps: int, right: dict[int, float], tested: dict[int, float], monkey
     """`Validation` over made-up accuracies: of the validation part and of the test part, by step."""
     network, measured = Counter(), []
 
-    def hits(net: Counter, *_: object) -> torch.Tensor:
+    def correct_predictions(net: Counter, *_: object) -> torch.Tensor:
         return torch.arange(100) < 100 * right[int(net.step)]
 
     def test() -> dict[str, float]:
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
-    monkeypatch.setattr(validation, "hits", hits)
+    monkeypatch.setattr(validation, "correct_predictions", correct_predictions)
     recipe = SimpleNamespace(anytime=True, validation=0.5)
     recipe.batch_size = 32
-    units, warned = torch.arange(2), pytest.fail
+    class_rows, warned = torch.arange(2), pytest.fail
     ctx = SimpleNamespace(
-        network=network, recipe=recipe, task=1, head_task=None, inputs=None, units=units, warn=warned
+        network=network,
+        recipe=recipe,
+        task=1,
+        head_task=None,
+        inputs=None,
+        class_rows=class_rows,
+        warn=warned,
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
-    method = SimpleNamespace(predict_logits=None, budget=lambda: None)
+    method = SimpleNamespace(predict_logits=None, max_forecast=lambda: None)
     found = Validation(ctx, method, images, wanted, steps, lambda event: None, test)
     found.begin()
     for step in range(1, steps + 1):
@@ -82,16 +91,16 @@ TESTED = {0: 0.10, 1: 0.28, 3: 0.26, 6: 0.49, 10: 0.47}
 
 def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monkeypatch) -> None:
     found = walked(13, RIGHT, TESTED, monkeypatch)
-    points = [(point["step"], point["accuracy"]["1"]) for point in found.curve.points]
+    points = [(point.step, point.accuracy["1"]) for point in found.curve.points]
     assert points == [(0, 0.10), (1, 0.28), (2, 0.28), (3, 0.28), (5, 0.28), (8, 0.49), (13, 0.49)]
-    assert [point["best_step"] for point in found.curve.points] == [0, 1, 1, 1, 1, 6, 6]
+    assert [point.best_step for point in found.curve.points] == [0, 1, 1, 1, 1, 6, 6]
     assert int(found._ctx.network.step) == found.best.step == 6
 
 
 def test_adp_mean_is_over_the_checkpoints_from_the_first_step_on(monkeypatch) -> None:
     adp = walked(13, RIGHT, TESTED, monkeypatch).adp()
     assert adp is not None
-    assert adp["mean"]["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
+    assert adp.mean["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
 
 
 def test_a_tie_keeps_the_earlier_state(monkeypatch) -> None:
@@ -105,7 +114,7 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
     found = walked(steps, {**RIGHT, steps: 0.60}, TESTED, monkeypatch)
     assert found.best.step == int(found._ctx.network.step) == steps
     whole = walked(13, RIGHT, TESTED, monkeypatch).curve.points
-    assert found.curve.points == [point for point in whole if point["step"] <= steps]
+    assert found.curve.points == [point for point in whole if point.step <= steps]
 
 
 def test_a_run_without_a_step_has_no_mean() -> None:
@@ -254,8 +263,8 @@ class Asking(Script):
     def __init__(self, *at: int) -> None:
         super().__init__(at)
 
-    def take(self) -> str | None:
-        return "a"
+    def take(self) -> ControlRequest:
+        return ControlRequest.ANYTIME
 
 
 def state_at(learned: Learned, number: int) -> tuple[Path, dict]:
@@ -282,12 +291,21 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     spec = bench.spec(1, None, **ANYTIME)
     learned = bench.learn(spec, Asking(12))
     folder, facts = state_at(learned, 0)
-    manifest = {**facts, "architecture": spec["architecture"], "image": spec["image"], "scenario": "class"}
-    network = predicting.load(manifest, {p["name"]: folder / p["file"] for p in facts["parts"]})
-    run = job.Job(spec, lambda event: None, job.NoControl())
+    stored = [{**part, "sha256": "", "bytes": 0} for part in facts["parts"]]
+    manifest = {
+        **facts,
+        "parts": stored,
+        "architecture": spec["architecture"],
+        "image": spec["image"],
+        "scenario": "class",
+    }
+    network = predicting.load(
+        Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
+    )
+    run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
     data = Dataset.read(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
-    right = validation.hits(
+    right = validation.correct_predictions(
         network, data.images[part], data.labels[part], None, type(network).forward, run._inputs
     )
     assert (int(right.sum()), len(part)) == (facts["validation"]["correct"], facts["validation"]["total"])

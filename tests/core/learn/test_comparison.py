@@ -7,7 +7,7 @@ import torch
 from streams import Bench
 from torch import nn
 
-from core.learn.comparison import changed, drift, update_norm
+from core.learn.comparison import count_changes, drift, update_norm
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
@@ -19,7 +19,7 @@ def known(*values: int) -> torch.Tensor:
 
 def test_changes_are_counted_per_image() -> None:
     before, after = known(1, 1, 1, 0, 0), known(1, 0, 0, 1, 0)
-    assert changed(before, after) == {"regressed": 2, "improved": 1, "total": 5}
+    assert count_changes(before, after) == {"regressed": 2, "improved": 1, "total": 5}
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])

@@ -14,7 +14,7 @@ from core.learn.methods import registry
 
 def pairs() -> Iterator[object]:
     for name, method in registry.METHODS.items():
-        home = min(method.scenarios, key=lambda scenario: (scenario in method.weak, scenario))
+        home = min(method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario))
         for scenario in method.scenarios:
             yield pytest.param(name, scenario, marks=() if scenario == home else pytest.mark.slow)
 

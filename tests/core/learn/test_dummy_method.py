@@ -1,5 +1,6 @@
 """A method that lives in one file passes the conformance kit by registering itself, with no other change."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,32 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
         del registry.METHODS[Dummy.name]
 
     del registry.METHODS[Dummy.name]
+
+    ROOT = Path(__file__).parents[3]
+    REGISTRY = "core/learn/methods/registry.py"
+
+    def named(method: type[Method]) -> list[tuple[str, str]]:
+        """(path, "import" or "use") of each place in the product that names a method, its own file left out."""
+        found = []
+        for path in sorted(p for folder in ("api", "core", "worker") for p in (ROOT / folder).rglob("*.py")):
+            at = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text())) if at != own(method) else ():
+                if isinstance(node, ast.ImportFrom) and node.module == method.__module__:
+                    found.append((at, "import"))
+                elif isinstance(node, ast.Name) and node.id == method.__name__:
+                    found.append((at, "use"))
+        return found
+
+    def own(method: type[Method]) -> str:
+        return method.__module__.replace(".", "/") + ".py"
+
+    NOT_DERIVED_FROM = sorted(name for name, m in registry.METHODS.items() if len(m.__subclasses__()) == 0)
+
+    @pytest.mark.parametrize("name", NOT_DERIVED_FROM)
+    def test_a_method_touches_its_own_file_its_import_and_its_registration(name: str) -> None:
+        method = registry.METHODS[name]
+        assert (ROOT / own(method)).is_file()
+        assert named(method) == [(REGISTRY, "import"), (REGISTRY, "use")]
 
     @pytest.mark.parametrize("scenario", Dummy.scenarios)
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)

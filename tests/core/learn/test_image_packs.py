@@ -15,6 +15,7 @@ from core.learn.control import NoControl
 from core.learn.memory.reservoir import Reservoir
 from core.learn.methods import registry
 from core.learn.state import Section, load_tensors, save_tensors
+from core.protocol.job_spec import LocalPart
 
 BEFORE = Path(__file__).parents[2] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
@@ -35,7 +36,7 @@ class Versions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: set[bytes] = set()
-        self.parts: list[dict[str, str]] = []
+        self.parts: list[LocalPart] = []
 
     def store(self, held: dict[str, torch.Tensor]) -> dict[str, int]:
         """Write the next version; images in each pack that no version has had before."""
@@ -48,7 +49,7 @@ class Versions:
             if "images" in content and digest not in self._known:
                 fresh[name.rpartition(".")[2]] = len(content["images"])
             self._known.add(digest)
-            self.parts.append({"name": name, "type": kind, "path": str(path)})
+            self.parts.append(LocalPart(name=name, type=kind, path=path))
         return fresh
 
     def load(self) -> dict[str, torch.Tensor]:
@@ -164,7 +165,7 @@ def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_p
 
 def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
     versions.store(memory([1, 2], [1, 2]))
-    versions.parts = [part for part in versions.parts if part["name"] != "buffer.images.2"]
+    versions.parts = [part for part in versions.parts if part.name != "buffer.images.2"]
     with pytest.raises(ValueError, match="images of task 2"):
         versions.load()
 
@@ -202,10 +203,10 @@ STORED_BEFORE = [("der++", "buffer"), ("gem", "buffer"), ("icarl", "exemplars")]
 @pytest.mark.parametrize("resumed", [False, True], ids=["from its start", "from a snapshot of before"])
 @pytest.mark.parametrize(("name", "kind"), STORED_BEFORE)
 def test_a_memory_that_older_code_stored_goes_on_row_by_row(tmp_path, before, name, kind, resumed) -> None:
-    second = Learned({"task": {"number": 2}}, [], before / name / "task-2")
-    assert list(image_packs.packs_of(kind, second.as_parent()["parts"])) == []
-    expected = load_tensors(before / name / "task-3" / "parts" / f"{kind}.safetensors")
     bench = Bench(tmp_path, recipe={"method": _method(before / name)})
+    second = Learned(bench.spec(2, None), [], before / name / "task-2")
+    assert list(image_packs.packs_of(kind, parts_of(second))) == []
+    expected = load_tensors(before / name / "task-3" / "parts" / f"{kind}.safetensors")
     spec = bench.spec(3, second)
     spec["snapshot"] = str(before / name / "snapshot") if resumed else None
     third = bench.learn(spec)
@@ -216,7 +217,11 @@ def test_a_memory_that_older_code_stored_goes_on_row_by_row(tmp_path, before, na
             torch.testing.assert_close(found[of], tensor)
         else:
             assert torch.equal(found[of], tensor), of
-    assert set(image_packs.packs_of(kind, third.as_parent()["parts"])) == {1, 2, 3}
+    assert set(image_packs.packs_of(kind, parts_of(third))) == {1, 2, 3}
+
+
+def parts_of(learned: Learned) -> list[LocalPart]:
+    return [LocalPart.from_json(part) for part in learned.as_parent()["parts"]]
 
 
 def _method(folder: Path) -> dict[str, object]:

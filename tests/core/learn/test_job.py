@@ -21,6 +21,7 @@ from core.learn.dataset import DataError
 from core.learn.failures import kind_of
 from core.learn.loop import NonFinite
 from core.learn.methods.finetune import Finetune
+from core.learn.state import load_tensors, save_tensors
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,11 +121,52 @@ def test_a_second_kill_after_a_resume_changes_no_bit(bench) -> None:
     assert bench.learn(again).digests == undisturbed.digests
 
 
-def test_a_snapshot_of_another_recipe_is_refused(bench) -> None:
+def anew(learned) -> list[str]:
+    """What the log says of a task that is learned anew."""
+    said = [e["message"] for e in learned.events if e["event"] == "log" and e["level"] == "warning"]
+    return [message for message in said if "learned anew" in message]
+
+
+def test_a_task_is_learned_anew_where_the_snapshot_is_of_another_recipe(bench) -> None:
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     again["recipe"]["epochs"] = 7
-    with pytest.raises(ValueError, match="snapshot"):
-        bench.learn(again)
+    learned = bench.learn(again)
+    assert len(anew(learned)) == 1 and "another task or recipe" in anew(learned)[0]
+    assert learned.network_digests == bench.learn(bench.spec(1, None, epochs=7)).network_digests
+
+
+@pytest.mark.parametrize("damage", ["missing tensor", "other shape", "no field", "unknown part of state"])
+def test_a_task_is_learned_anew_where_the_snapshot_does_not_fit_the_code(bench, damage) -> None:
+    again = bench.killed(bench.spec(1, None), Script([2], 3))
+    tensors_path = Path(again["snapshot"]) / "tensors.safetensors"
+    json_path = Path(again["snapshot"]) / "snapshot.json"
+    tensors, document = load_tensors(tensors_path), json.loads(json_path.read_text())
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    if damage == "missing tensor":
+        del tensors["net/head.weight"]
+    elif damage == "other shape":
+        tensors["net/head.weight"] = torch.zeros(3, 3)
+    elif damage == "no field":
+        del document["position"]
+    else:
+        tensors["state/dreams/images"] = torch.zeros(1)
+    tensors_path.unlink()
+    save_tensors(tensors, tensors_path)
+    json_path.write_text(json.dumps(document))
+    learned = bench.learn(again)
+    assert len(anew(learned)) == 1
+    assert learned.digests == bench.learn(bench.spec(1, None)).digests
+
+
+def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> None:
+    again = bench.killed(bench.spec(1, None), Script([2], 3))
+    path = Path(again["snapshot"]) / "snapshot.json"
+    document = json.loads(path.read_text())
+    del document["recipe"]["train_ce"]
+    path.write_text(json.dumps(document))
+    learned = bench.learn(again)
+    assert anew(learned) == []
+    assert learned.digests == bench.learn(bench.spec(1, None)).digests
 
 
 def test_validation_deploys_the_best_validated_epoch(bench) -> None:
@@ -295,7 +337,9 @@ def test_the_base_of_another_model_lends_its_backbone_alone(bench, tmp_path) -> 
     lender = bench.learn(bench.spec(1, None))
     spec = bench.spec(1, None, method="finetune", depth=1)
     parts = [p for p in lender.as_parent()["parts"] if p["type"] == "backbone"]
-    base = {"version": 0, "manifest": {"base": "other", "classes": [], "heads": []}, "parts": parts}
+    known = {name: spec[name] for name in ("architecture", "image", "scenario")}
+    manifest = {"base": {"model": "other", "version": 1}, "classes": [], "heads": [], **known}
+    base = {"version": 0, "manifest": manifest, "parts": parts}
     learned = bench.learn({**spec, "parent": base, "base": base})
     backbones = {n: d for n, d in lender.digests.items() if n.startswith("backbone")}
     assert {n: learned.digests[n] for n in backbones} == backbones

@@ -1,10 +1,11 @@
 """Accuracy in words, however many tasks there are."""
 
 from core.learn.log_lines import MAX_TASKS, measured
+from core.protocol.job_result import MeasuredCell
 
 
-def row(task: int, correct: int, version: str = "new", total: int = 10) -> dict[str, object]:
-    return {"version": version, "task": task, "correct": correct, "total": total}
+def row(task: int, correct: int, version: str = "new", total: int = 10) -> MeasuredCell:
+    return MeasuredCell(version=version, task=task, correct=correct, total=total, per_class={})
 
 
 def test_few_tasks_are_told_one_by_one() -> None:

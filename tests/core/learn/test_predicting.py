@@ -12,16 +12,18 @@ from safetensors.torch import save_file
 
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.predicting import load, method_of, predict
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import Manifest
 
 ARCHITECTURE = {"name": "resnet20", "width": 8}
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
 
 
-def manifest(**changes: Any) -> dict[str, Any]:
-    return {
+def manifest(**changes: Any) -> Manifest:
+    return Manifest.from_json({
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 16, "channels": 3}, "scenario": "class",
         "classes": ["b", "a", "c"], "heads": [], **changes,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def trained(scenario: str = "class") -> Network:
@@ -92,7 +94,7 @@ def test_version_0_from_another_models_version_takes_its_backbone(tmp_path: Path
 
 def test_a_manifest_without_a_needed_field_is_refused() -> None:
     with pytest.raises(ValueError, match="architecture"):
-        load({"version": 0, "init": {"kind": "random", "seed": 0}}, {})
+        Manifest.from_json({"version": 0, "init": {"kind": "random", "seed": 0}})
 
 
 def test_labels_are_the_most_probable_classes() -> None:
@@ -111,7 +113,9 @@ def test_normalisation_comes_from_the_manifest() -> None:
     x = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
     x = (x - torch.tensor(statistics["mean"])[:, None, None]) / torch.tensor(statistics["std"])[:, None, None]
     expected = network(x).softmax(1).detach().numpy()
-    np.testing.assert_allclose(predict(network, IMAGES, normalise=statistics)[1], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        predict(network, IMAGES, normalise=Normalisation.from_json(statistics))[1], expected, atol=1e-5
+    )
 
 
 def test_the_batch_size_does_not_change_labels() -> None:

@@ -8,7 +8,7 @@ import torch
 from core.learn.dataset import Dataset
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
-from core.learn.probe import ALL_IMAGES, Probe, features, leave_one_out, neighbours, spread
+from core.learn.probe import ALL_IMAGES, Probe, evenly_spaced, features, leave_one_out, num_neighbours
 
 MLP = {"name": "mlp", "hidden": [7]}
 IMAGE = ImageSpec(4, 1)
@@ -68,12 +68,12 @@ def test_a_tied_vote_goes_to_the_first_class() -> None:
 @pytest.mark.parametrize(("sizes", "k"), [((4, 4), 2), ((1, 1), 1), ((400, 400), 20), ((9, 1), 2)])
 def test_the_neighbours_are_half_of_a_class_at_most(sizes, k) -> None:
     labels = torch.cat([torch.full((n,), c) for c, n in enumerate(sizes)])
-    assert neighbours(labels) == k
+    assert num_neighbours(labels) == k
 
 
 def test_rows_are_spread_evenly_over_the_part() -> None:
-    assert spread(10, 4).tolist() == [0, 2, 5, 7]
-    assert spread(3, 4).tolist() == [0, 1, 2] and spread(0, 4).numel() == 0
+    assert evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert evenly_spaced(3, 4).tolist() == [0, 1, 2] and evenly_spaced(0, 4).numel() == 0
 
 
 def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from core.learn.sampler import count, shuffled, stratified
+from core.learn.sampler import batches_per_epoch, shuffled, stratified
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
 def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
     parts = shuffled(torch.rand(n), torch.arange(n), size)
     assert sorted(torch.cat(parts).tolist()) == list(range(n))
-    assert len(parts) == count("shuffled", n, size)
+    assert len(parts) == batches_per_epoch("shuffled", n, size)
     assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
 
 
@@ -58,7 +58,9 @@ def test_each_pass_over_a_class_has_an_order_of_its_own() -> None:
 def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
     n = sum(1 for i in range(len(LABELS)) if i % 3)
     for size in (1, 4, 7, 100):
-        assert len(stream(LABELS, size, epochs=1)) == count("stratified", n, size) == -(-n // size)
+        assert (
+            len(stream(LABELS, size, epochs=1)) == batches_per_epoch("stratified", n, size) == -(-n // size)
+        )
 
 
 def test_an_epoch_can_be_drawn_without_those_before_it() -> None:

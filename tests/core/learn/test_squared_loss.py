@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core.learn.squared_loss import RIDGE, residuals, ridge_head, squared_errors, with_one
+from core.learn.squared_loss import RIDGE, append_ones, residuals, ridge_head, squared_errors
 
 
 def outputs(n=5, classes=4, seed=0):
@@ -57,7 +57,7 @@ def test_half_precision_outputs_are_compared_in_float32() -> None:
 
 
 def test_a_column_of_ones_stands_for_the_bias() -> None:
-    assert with_one(torch.tensor([[2.0, 3.0]])).tolist() == [[2.0, 3.0, 1.0]]
+    assert append_ones(torch.tensor([[2.0, 3.0]])).tolist() == [[2.0, 3.0, 1.0]]
 
 
 def test_the_ridge_head_is_the_minimum_of_its_objective() -> None:

@@ -12,6 +12,7 @@ from core.learn.optim.build import NamedOptimizer, rate_factor
 from core.learn.precision import Inputs, choose_device
 from core.learn.recipe import OptimizerRecipe
 from core.learn.state import State, load_tensors, save_tensors
+from core.protocol.architecture import Normalisation
 
 CPU = torch.device("cpu")
 
@@ -175,7 +176,9 @@ def test_inputs_are_scaled_per_channel(normalise) -> None:
     mean = torch.tensor(normalise["mean"] if normalise else [0.5] * 3)
     std = torch.tensor(normalise["std"] if normalise else [0.25] * 3)
     wanted = ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
-    assert torch.allclose(Inputs(normalise, 3, CPU)(images), wanted, atol=1e-5)
+    assert torch.allclose(
+        Inputs(normalise and Normalisation.from_json(normalise), 3, CPU)(images), wanted, atol=1e-5
+    )
 
 
 def test_a_device_that_is_missing_is_an_error_and_auto_never_is() -> None:

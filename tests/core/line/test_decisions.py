@@ -69,7 +69,7 @@ def lost(desk: Desk, model: str, number: int) -> tuple[list[int], list[str]]:
 
 def taught(desk: Desk, model: str, number: int) -> list[int]:
     (version,) = desk.all(Version, model_id=model, number=number)
-    tasks: list[int] = version.manifest["tasks"]
+    tasks: list[int] = version.manifest.tasks
     return tasks
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from core.db import measurements
 from core.line.coverage import Lost
-from core.line.gate import Figures, Place, verdict
+from core.line.gate import Metrics, Place, verdict
 from core.line.judgement import predicted_rise
+from core.protocol.figures import Figures
 from tests.core.work.conftest import Desk
 
 FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
@@ -18,7 +19,7 @@ ALWAYS = ("lost_tasks", "parent_rolled_back")
 def judged(
     gate: dict[str, Any], rise: float | None = None, version: int = 2, place: Place | None = None
 ) -> dict[str, Any]:
-    return verdict(gate, Figures(*FIGURES[version], rise), place or Place(version - 1, version - 1))
+    return verdict(gate, Metrics(*FIGURES[version], rise), place or Place(version - 1, version - 1))
 
 
 def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,5 +112,5 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     """Results are read with null for what is no finite number."""
     model = desk.model()
     with desk.db.write() as session:
-        measurements.add(session, model, 1, measurements.rows(document))
+        measurements.add(session, model, 1, measurements.rows(Figures.from_json(document)))
         assert predicted_rise(session, model, 1) == rise

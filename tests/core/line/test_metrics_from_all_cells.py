@@ -15,10 +15,12 @@ from core.ids import new_id
 from core.line import line
 from core.line.coverage import taught, with_task
 from core.line.judgement import judge
+from core.protocol.figures import Figures
+from core.protocol.job_result import MeasuredCell
+from core.protocol.manifest import Manifest
 from core.requests.actor import Actor
 from core.requests.metrics import Window, model_metrics
 from core.work.measured import write_measured
-from core.work.result import JobResult, Measured
 from tests.core.work.conftest import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -34,7 +36,12 @@ class History:
         scenario = self.draw.choice(("data", "task", "class"))
         self.model = desk.model(scenario, classes=list(LABELS) if scenario == "data" else None)
         self.deleted: set[int] = set()
-        self.manifests: dict[int, dict[str, Any]] = {0: {"tasks": []}}
+        self.known = {
+            "scenario": scenario,
+            "architecture": {"name": "mlp"},
+            "image": {"size": 8, "channels": 3},
+        }
+        self.manifests: dict[int, dict[str, Any]] = {0: {"tasks": [], **self.known}}
         for _ in range(self.draw.randint(0, 9)):
             self._publish()
 
@@ -49,20 +56,22 @@ class History:
             task = draw.choice(again) if again and draw.random() < 0.4 else self._task(session, model)
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
-            manifest = {"tasks": with_task(parent.manifest, task), **self._figures(task)}
+            manifest = {"tasks": with_task(parent.manifest, task), **self.known, **self._figures(task)}
+            document = Manifest.from_json(manifest)
+            manifest = document.to_json()
             number = model.next_version
             model.next_version = model.head = number
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=without_figures(manifest), bytes=draw.randint(1, 99), bytes_new=0,
+                status="published", gate={}, manifest=without_figures(document), bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
             session.add(version)
             session.flush()
             cells = [self._cell("new", n) for n in manifest["tasks"] if draw.random() < 0.85]
             cells += [self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7]
-            write_measured(session, model, version, JobResult(manifest, [], cells), self.deleted)
+            write_measured(session, model, version, cells, Figures(**document.given()), self.deleted)
         self.manifests[number] = {
             name: _without(told, self.deleted) if name in measurements.NAMES else told
             for name, told in manifest.items()
@@ -87,13 +96,13 @@ class History:
         session.flush()
         return number
 
-    def _cell(self, version: str, task: int) -> Measured:
+    def _cell(self, version: str, task: int) -> MeasuredCell:
         """As many images of a task each time; one of them in five has none."""
         total = 0 if task % 5 == 4 else 20 + task
         correct = self.draw.randint(0, total)
         cat = min(correct, 9)
         per_class = {"cat": [cat, 9], "dog": [correct - cat, total - 9]} if total else {}
-        return Measured(version, task, correct, total, per_class)
+        return MeasuredCell(version=version, task=task, correct=correct, total=total, per_class=per_class)
 
     def _figures(self, task: int) -> dict[str, Any]:
         draw = self.draw
@@ -102,7 +111,12 @@ class History:
         def counts() -> list[int]:
             return [draw.randint(0, 9), 9]
 
-        point = {"step": 1, "best_step": 1, "accuracy": {str(t): draw.random() for t in told}}
+        point = {
+            "step": 1,
+            "best_step": 1,
+            "validation": 0.5,
+            "accuracy": {str(t): draw.random() for t in told},
+        }
         figures: dict[str, Any] = {
             "update_norm": {"backbone": draw.random(), "head": draw.random(), "relative": None},
             "drift": draw.random(),
@@ -138,7 +152,7 @@ def slowly(db: Database, model_id: str, version: int, manifests: Mapping[int, An
         versions = session.query(Version).filter_by(model_id=model_id).order_by(Version.number).all()
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
         results = session.query(Result).filter_by(model_id=model_id).all()
-    rows = [matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest["tasks"])) for v in versions]
+    rows = [matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions]
     cells = {(r.version, r.task): (r.correct, r.total) for r in results}
     per_class = {(r.version, r.task): r.per_class for r in results}
     sizes = {r.task: r.total for r in results}

@@ -17,7 +17,11 @@ from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
 
 Json = dict[str, Any]
+LATER = {"analytic", "er-ace"}
+"""Methods that came after that code: its messages do not name them."""
 CATALOGUE = catalogue()
+for later in LATER:
+    del CATALOGUE["methods"][later]
 BEFORE = json.loads((Path(__file__).parents[2] / "data" / "recipes-before.json").read_text())
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from core.ingest.inspect import Directory
-from core.requests import tasks
+from core.requests.submission import Batch
 
 CATALOGUE: dict[str, Any] = {
     "methods": {
@@ -16,9 +16,9 @@ CATALOGUE: dict[str, Any] = {
 }
 
 
-def batch(folder: Path, number: int = 0, name: str | None = None) -> tasks.Batch:
+def batch(folder: Path, number: int = 0, name: str | None = None) -> Batch:
     """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two classes."""
     path = folder / f"upload-{number}"
     path.write_bytes(b"archive %d" % number)
     found = Directory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False)
-    return tasks.Batch(path, f"{number:064x}", 9, found, name, {})
+    return Batch(path, f"{number:064x}", 9, found, name, {})

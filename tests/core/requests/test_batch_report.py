@@ -14,12 +14,13 @@ from core.ingest.inspect import Directory
 from core.requests import batch_report, models, tasks
 from core.requests.actor import Actor
 from core.requests.class_names import compare
+from core.requests.submission import Batch, Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE, batch
 
 
-def named(folder: Path, number: int, *labels: str) -> tasks.Batch:
+def named(folder: Path, number: int, *labels: str) -> Batch:
     """A batch of these classes, one image each."""
     plain = batch(folder, number)
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
@@ -32,10 +33,10 @@ def directory(*labels: str, encoded: bool = True) -> Directory:
 def test_new_known_and_look_alike_classes_are_named_with_a_warning(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    tasks.submit(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat", "t-shirt"), None)
+    Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat", "t-shirt"), None).submit()
     given = named(tmp_path, 1, "hat", "tshirt", "cap", "Cap")
-    checked = tasks.check(database, CATALOGUE, actor, model, given)
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, given, None)
+    checked = Submission(database, store, CATALOGUE, actor, model, given).preview()
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, given, None).submit()
     for report, warnings in (
         (checked["report"], checked["warnings"]),
         (answer["task"]["report"], answer["task"]["warnings"]),
@@ -69,13 +70,13 @@ def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
     tmp_path: Path,
     actions: tuple[Action, ...],
 ) -> None:
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat"), None)
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat"), None).submit()
     with database.write() as session:
         job = locked(session, answer["job"]["id"])
         assert job is not None
         for action in actions:
             move(session, job, action, 1.0)
-    checked = tasks.check(database, CATALOGUE, actor, model, named(tmp_path, 1, "hat"))
+    checked = Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 1, "hat")).preview()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
 
@@ -84,8 +85,10 @@ def test_names_of_a_task_model_are_compared_within_the_batch_only(
 ) -> None:
     fields = {"name": "heads", "scenario": "task"}
     models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
-    tasks.submit(database, store, CATALOGUE, actor, "heads", named(tmp_path, 0, "hat"), None)
-    found = tasks.check(database, CATALOGUE, actor, "heads", named(tmp_path, 1, "Hat", "cap", "CAP"))
+    Submission(database, store, CATALOGUE, actor, "heads", named(tmp_path, 0, "hat"), None).submit()
+    found = Submission(
+        database, store, CATALOGUE, actor, "heads", named(tmp_path, 1, "Hat", "cap", "CAP")
+    ).preview()
     assert found["report"]["classes"] == {
         "new": ["CAP", "Hat", "cap"],
         "known": [],
@@ -98,10 +101,10 @@ def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
 ) -> None:
     fields = {"name": "same", "scenario": "data", "classes": ["hat", "t-shirt"]}
     models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
-    found = tasks.check(database, CATALOGUE, actor, "same", named(tmp_path, 0, "hat"))
+    found = Submission(database, store, CATALOGUE, actor, "same", named(tmp_path, 0, "hat")).preview()
     assert found["report"]["classes"]["known"] == ["hat"]
     with pytest.raises(LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\.") as caught:
-        tasks.check(database, CATALOGUE, actor, "same", named(tmp_path, 1, "tshirt", "sock"))
+        Submission(database, store, CATALOGUE, actor, "same", named(tmp_path, 1, "tshirt", "sock")).preview()
     assert caught.value.extra["unknown"] == ["sock", "tshirt"]
 
 
@@ -115,7 +118,7 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(
         actor,
         {"name": "first", "scenario": "data"},
     )
-    tasks.submit(database, store, CATALOGUE, actor, "first", named(tmp_path, 0, "hat"), None)
+    Submission(database, store, CATALOGUE, actor, "first", named(tmp_path, 0, "hat"), None).submit()
     with database.read() as session:
         row = session.query(Model).filter_by(name="first").one()
         assert batch_report.known_classes(session, row) == {"hat"}
@@ -131,9 +134,9 @@ def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
 
 
 def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
-    database: Database, actor: Actor, model: str, tmp_path: Path
+    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    found = tasks.check(database, CATALOGUE, actor, model, batch(tmp_path))
+    found = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path)).preview()
     assert found["checked"] == found["report"]["checked"] == "names and sizes"
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])
@@ -144,6 +147,6 @@ def test_what_becomes_of_equal_images_is_kept_with_the_task(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
     given = replace(batch(tmp_path), duplicates_policy="drop")
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, given, None)
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, given, None).submit()
     assert answer["task"]["report"]["duplicates_policy"] == "drop"
     assert tasks.read(database, actor, model, 1)["report"]["duplicates_policy"] == "drop"

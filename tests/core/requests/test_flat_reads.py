@@ -13,8 +13,9 @@ import postgresql
 import pytest
 from sqlalchemy import event, text
 
-from bench.fill import PINNED, STOPPED, Size, fill, id_of
-from core.db import archives, hot, references
+from bench.service.fill import fill
+from bench.service.series import PINNED, STOPPED, Size, id_of
+from core.db import archives, polling, references
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.usage import measure_old
@@ -22,7 +23,19 @@ from core.line.coverage import taught
 from core.line.judgement import judge
 from core.line.outlook import outlook
 from core.line.row import best_before
-from core.requests import aliases, audit, jobs, keys, metrics, models, queue, tasks, usage, versions
+from core.requests import (
+    aliases,
+    audit,
+    jobs,
+    keys,
+    metrics,
+    models,
+    queue,
+    submission,
+    tasks,
+    usage,
+    versions,
+)
 from core.requests.actor import Actor, find_model
 from core.requests.versions import find_version
 from core.settings import Settings
@@ -59,12 +72,12 @@ IN_ORDER = {"all jobs", "audit"}
 """Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
 
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "job": (hot._JOB, (id_of("job", STOPPED),)),
-    "what it waits for": (hot._STOP, (STOPPED_MODEL, 2)),
-    "events": (hot._EVENTS, (id_of("job", 0), 0, 10)),
-    "key": (hot._KEY, ("b1",)),
+    "job": (polling._JOB, (id_of("job", STOPPED),)),
+    "what it waits for": (polling._STOP, (STOPPED_MODEL, 2)),
+    "events": (polling._EVENTS, (id_of("job", 0), 0, 10)),
+    "key": (polling._KEY, ("b1",)),
 }
-"""The statements of `core.db.hot`, with values."""
+"""The statements of `core.db.polling`, with values."""
 
 Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
@@ -84,7 +97,9 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, state="failed", model=None, limit=5, cursor=None
     ),
-    "open jobs": lambda db: tasks.admit(db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1),
+    "open jobs": lambda db: submission.admit(
+        db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
+    ),
     "models": lambda db: listed(db),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
@@ -241,7 +256,7 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(filled:
 def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -> None:
     _, many = filled
     queue._past.clear()
-    first, second = statements(many, queue.figures), statements(many, queue.figures)
+    first, second = statements(many, queue.queue_metrics), statements(many, queue.queue_metrics)
     assert len(second) < len(first)
     for statement, values in second:
         assert walks(plan(many, statement, values)) == [], statement
@@ -250,7 +265,7 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
 @pytest.mark.parametrize("name", HOT)
 def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
     _, many = filled
-    reader: Any = hot._Sqlite if many.dialect == "sqlite" else hot._Postgresql
+    reader: Any = polling._Sqlite if many.dialect == "sqlite" else polling._Postgresql
     statement, values = HOT[name]
     filled_in = statement.format(
         reader.mark, reader.mark, "", reader.mark, mark=reader.mark, stops=reader.stops
@@ -261,7 +276,7 @@ def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: s
 
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: Size) -> None:
-        reads = hot.HotReads(db.url)
+        reads = polling.PollingReads(db.url)
         job = await reads.job(id_of("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
         stop = await reads.stop(job.model_id, size.tasks - 3)

@@ -11,10 +11,16 @@ from core.db.session import Database
 from core.db.tables import Event, Job, Model, Owner, Part, Task, Version
 from core.errors import Unavailable
 from core.ids import new_id
+from core.protocol.manifest import Manifest
+from core.protocol.snapshot import StoredSnapshot
 from core.requests import memory
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
+
+MANIFEST = Manifest.from_json(
+    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
+)
 
 
 class Desk:
@@ -48,7 +54,7 @@ class Desk:
         with self.db.write() as session:
             session.add(
                 Version(
-                    id=version, model_id=self.model, number=number, status="published", gate={}, manifest={},
+                    id=version, model_id=self.model, number=number, status="published", gate={}, manifest=MANIFEST,
                     bytes=size, bytes_new=size, created_at=0.0,
                 )
             )  # fmt: skip
@@ -80,7 +86,7 @@ class Desk:
             if snapshot:
                 key = f"snapshots/{job.id}/00000007-000001/"
                 self.store.put_bytes(f"{key}tensors", b"images")
-                job.snapshot = {"key": key, "files": {"tensors": ["", 6]}, "fence": 7, "number": 1}
+                job.snapshot = StoredSnapshot(key=key, files={"tensors": ("", 6)}, fence=7, number=1)
             session.add(job)
             return job.id
 

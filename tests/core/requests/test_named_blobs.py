@@ -16,6 +16,7 @@ from core.db.session import Database
 from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
 from core.errors import Unavailable
 from core.ids import new_id
+from core.protocol.manifest import Manifest
 from core.requests import bases, exports, models
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -109,7 +110,7 @@ def house(database: Database, tmp_path: Path) -> House:
     owner = made.actor.owner_id
     sha256, size = made.blobs().put_file(made.file())
     known = {"architecture": MLP, "image": IMAGE, "scenario": "class", "classes": ["a", "b"], "version": 1}
-    manifest = {**known, "heads": [], "parts": [], "method": {"name": "finetune"}}
+    manifest = Manifest.from_json({**known, "heads": [], "parts": [], "method": {"name": "finetune"}})
     with database.write() as session:
         session.add(Owner(id=owner, name=owner, created_at=1.0))
         session.flush()

@@ -27,22 +27,22 @@ def test_a_cursor_beyond_64_bits_is_refused() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 200])
 def test_a_list_in_memory_comes_in_pages(limit: int) -> None:
-    items = [{"name": name} for name in "abc"]
+    items = {name: name.upper() for name in "abc"}
     seen, cursor = [], None
     while True:
-        page = page_of(items, "name", limit, cursor)
-        assert 0 < len(page["items"]) <= limit
-        seen += page["items"]
-        cursor = page["next_cursor"]
+        page = page_of(items, limit, cursor)
+        assert 0 < len(page.rows) <= limit
+        seen += page.rows
+        cursor = page.next_cursor
         if cursor is None:
             break
-    assert seen == items
+    assert seen == list(items.values())
 
 
 @pytest.mark.parametrize(("limit", "cursor"), [(0, None), (201, None), (1, encode_cursor("z")), (1, "x")])
 def test_a_page_in_memory_refuses_what_it_does_not_know(limit: int, cursor: str | None) -> None:
     with pytest.raises(Invalid):
-        page_of([{"name": "a"}], "name", limit, cursor)
+        page_of({"a": "A"}, limit, cursor)
 
 
 def test_times_are_rfc_3339_in_utc() -> None:

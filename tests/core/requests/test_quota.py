@@ -15,11 +15,17 @@ from core.db.states import State
 from core.db.tables import Job, Model, Owner, Part, Task, Version
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.requests import models, quota, retries, tasks
+from core.protocol.manifest import Manifest
+from core.requests import models, quota, retries, submission
 from core.requests.actor import Actor
+from core.requests.submission import Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE, batch
+
+MANIFEST = Manifest.from_json(
+    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
+)
 
 
 def figure(db: Database, actor: Actor) -> int | None:
@@ -35,7 +41,7 @@ def stale(db: Database) -> None:
 
 def submit(db: Database, store: FolderStore, actor: Actor, folder: Path, number: int, limit: int) -> Any:
     sent = batch(folder, number)  # 9 bytes
-    return tasks.submit(db, store, CATALOGUE, actor, "birds", sent, None, max_bytes=limit)
+    return Submission(db, store, CATALOGUE, actor, "birds", sent, None, max_bytes=limit).submit()
 
 
 def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
@@ -75,7 +81,7 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 def test_a_declared_length_is_refused_before_the_body(database: Database, actor: Actor, model: str) -> None:
     def admit(length: int | None) -> None:
-        tasks.admit(database, actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
+        submission.admit(database, actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
 
     admit(100)
     admit(None)
@@ -111,8 +117,8 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
     for number in range(12):  # no row is shared but the owner's
         body = {"name": f"model-{number}", "scenario": "class"}
         models.create(database, blobs, CATALOGUE, actor, body)
-    submit_to = partial(tasks.submit, database, store, CATALOGUE, actor, repeat=None, max_open_jobs=5)
-    calls = [partial(submit_to, f"model-{number}", batch(tmp_path, number)) for number in range(12)]
+    sent = partial(Submission, database, store, CATALOGUE, actor, max_open_jobs=5)
+    calls = [sent(f"model-{number}", batch(tmp_path, number)).submit for number in range(12)]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
     assert len(list(store.list("archives/"))) == 5
 
@@ -128,7 +134,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(
         body = {"name": name, "scenario": "class"}
         models.create(database, blobs, CATALOGUE, actor, body)
         sent = batch(tmp_path, number)
-        answer, _ = tasks.submit(database, store, CATALOGUE, actor, name, sent, None)
+        answer, _ = Submission(database, store, CATALOGUE, actor, name, sent, None).submit()
         ids.append(answer["job"]["id"])
     state = State.FAILED if ended == "failed" else State.SUCCEEDED
     with database.write() as session:
@@ -138,7 +144,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(
                 session.add(
                     Version(
                         id=new_id("ver"), model_id=job.model_id, number=1, parent=0, task_number=1, job_id=job.id,
-                        status="held", gate={}, manifest={}, bytes=0, bytes_new=0, created_at=1.0,
+                        status="held", gate={}, manifest=MANIFEST, bytes=0, bytes_new=0, created_at=1.0,
                     )
                 )  # fmt: skip
     retry = partial(retries.retry, database, CATALOGUE, actor, override=None, max_open_jobs=5)
@@ -173,7 +179,7 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
         for number in (1, 2):
             version = Version(
                 id=new_id("ver"), model_id=row.id, number=number, parent=0, task_number=None, job_id=None,
-                status="published", gate={}, manifest={}, bytes=700, bytes_new=0, created_at=1.0,
+                status="published", gate={}, manifest=MANIFEST, bytes=700, bytes_new=0, created_at=1.0,
             )  # fmt: skip
             session.add(version)
             session.flush()

@@ -12,17 +12,23 @@ from core.db.states import Action
 from core.db.tables import Audit, Event, Job, Result, Task, Version
 from core.errors import NameTaken, NotFound
 from core.ids import new_id
+from core.protocol.manifest import Manifest
 from core.requests import jobs, models, retries, tasks
 from core.requests.actor import Actor
+from core.requests.submission import Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE, batch
+
+MANIFEST = Manifest.from_json(
+    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
+)
 
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    answer, replay = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    answer, replay = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path), None).submit()
     assert not replay
     with database.read() as session:
         task = session.get_one(Task, answer["task"]["id"])
@@ -46,7 +52,9 @@ def test_tasks_submitted_at_once_are_numbered_without_gaps(
     numbers: list[int] = []
 
     def submit(number: int) -> None:
-        answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, number), None)
+        answer, _ = Submission(
+            database, store, CATALOGUE, actor, model, batch(tmp_path, number), None
+        ).submit()
         numbers.append(answer["task"]["number"])
 
     threads = [threading.Thread(target=submit, args=(n,)) for n in range(8)]
@@ -85,10 +93,10 @@ def test_names_created_at_once_have_one_winner(
 def test_another_owner_cannot_submit_read_or_cancel(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path), None).submit()
     stranger = Actor(new_id("own"), None, "write")
     with pytest.raises(NotFound):
-        tasks.submit(database, store, CATALOGUE, stranger, model, batch(tmp_path, 1), None)
+        Submission(database, store, CATALOGUE, stranger, model, batch(tmp_path, 1), None).submit()
     with pytest.raises(NotFound):
         tasks.read(database, stranger, model, 1)
     with pytest.raises(NotFound):
@@ -101,7 +109,7 @@ def test_another_owner_cannot_submit_read_or_cancel(
 def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path), None).submit()
     assert jobs.act(database, actor, answer["job"]["id"], Action.CANCEL)["state"] == "cancelled"
     assert tasks.read(database, actor, model, 1)["standing"] == "cancelled"
     assert len(list(store.list("archives/"))) == 1
@@ -123,9 +131,9 @@ def test_a_batch_with_another_method_is_warned_about(
 ) -> None:
     er = CATALOGUE["methods"]["er"]
     catalogue = {**CATALOGUE, "methods": {"er": {**er, "takes": ["buffer"]}, "si": er}}
-    tasks.submit(database, store, catalogue, actor, model, batch(tmp_path), None)
+    Submission(database, store, catalogue, actor, model, batch(tmp_path), None).submit()
     models.change(database, catalogue, actor, model, {"recipe": {"method": "si"}})
-    answer, _ = tasks.submit(database, store, catalogue, actor, model, batch(tmp_path, 1), None)
+    answer, _ = Submission(database, store, catalogue, actor, model, batch(tmp_path, 1), None).submit()
     assert any("from er to si" in w for w in answer["task"]["warnings"])
 
 
@@ -133,7 +141,9 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
     first, second = (
-        tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None)[0]["job"]["id"]
+        Submission(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None).submit()[0]["job"][
+            "id"
+        ]
         for n in range(2)
     )
     with database.write() as session:
@@ -158,7 +168,7 @@ def test_a_job_remembers_the_gate_it_was_submitted_under(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
     models.change(database, CATALOGUE, actor, model, {"gate": {"min_acc": 0.5}})
-    answer, _ = tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path), None)
+    answer, _ = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path), None).submit()
     models.change(database, CATALOGUE, actor, model, {"gate": {"min_acc": 0.9}})
     with database.read() as session:
         gate = session.get_one(Job, answer["job"]["id"]).gate
@@ -170,7 +180,9 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
     ids = [
-        tasks.submit(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None)[0]["job"]["id"]
+        Submission(database, store, CATALOGUE, actor, model, batch(tmp_path, n), None).submit()[0]["job"][
+            "id"
+        ]
         for n in range(2)
     ]
 
@@ -181,7 +193,7 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
             for action in (Action.VALIDATE, Action.START, Action.PUBLISH):
                 move(session, job, action, 1.0)
             job.version = number
-            row = {"status": "published", "gate": {}, "manifest": {}, "bytes": 0, "bytes_new": 0}
+            row = {"status": "published", "gate": {}, "manifest": MANIFEST, "bytes": 0, "bytes_new": 0}
             session.add(
                 Version(
                     id=new_id("ver"), model_id=model, number=number, parent=number - 1, task_number=number,

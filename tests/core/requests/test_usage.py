@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from bench.fill import Size, fill, id_of
+from bench.service.fill import fill
+from bench.service.series import Size, id_of
 from core.db import usage
 from core.db.session import Database
 from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version

@@ -27,6 +27,8 @@ from core.db.tables import (
     Version,
 )
 from core.ids import new_id
+from core.protocol.job_event import SnapshotEvent
+from core.protocol.manifest import Manifest
 from core.requests import aliases
 from core.requests.actor import Actor
 from core.requests.jobs import beside_the_line
@@ -79,7 +81,17 @@ class Desk:
             )
             session.add(model)
             session.flush()
-            manifest = {"version": 0, "tasks": [], "init": {"kind": "random", "seed": 0}, "normalise": None}
+            manifest = Manifest.from_json(
+                {
+                    "version": 0,
+                    "tasks": [],
+                    "scenario": scenario,
+                    "architecture": model.architecture,
+                    "image": model.image,
+                    "normalise": None,
+                    "init": {"kind": "random", "seed": 0},
+                }
+            )
             session.add(
                 Version(
                     id=new_id("ver"),
@@ -224,7 +236,7 @@ class Desk:
         versions = self.all(Version, model_id=model_id)
         with self.db.read() as session:
             figures = measurements.of_versions(session, model_id, [v.number for v in versions])
-        return [{**v.manifest, **figures[v.number]} for v in versions]
+        return [{**v.manifest.to_json(), **figures[v.number]} for v in versions]
 
     def aliases(self, model_id: str) -> dict[str, int]:
         return {alias.name: alias.version for alias in self.all(Alias, model_id=model_id)}
@@ -266,6 +278,11 @@ class Desk:
         }
         (folder / "result.json").write_text(json.dumps(document))
         return folder
+
+    @property
+    def taken(self) -> SnapshotEvent:
+        """What a child says of a snapshot."""
+        return SnapshotEvent(path=self.folder, stage=0, epoch=1, step=10)
 
     def snapshot(self, content: str = "weights") -> Path:
         folder = self.folder / new_id("ver")

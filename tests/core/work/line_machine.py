@@ -21,6 +21,7 @@ from core.line.coverage import taught
 from core.requests import aliases, attention, jobs, models, retries, settling, tasks
 from core.requests.actor import Actor
 from core.requests.job_answer import asides
+from core.requests.submission import Batch, Submission
 from core.work import claim as claims
 from core.work.claim import Claim
 from core.work.publish import publish
@@ -81,12 +82,12 @@ class Line(RuleBasedStateMachine):
         found = Directory({f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False)
         path = Path(self.desk.folder) / f"upload-{self.sent}"
         path.write_bytes(b"archive %d" % self.sent)
-        batch = tasks.Batch(path, f"{self.sent:064x}", 9, found, None, {})
+        batch = Batch(path, f"{self.sent:064x}", 9, found, None, {})
         lacked = self.lacked()
         try:
-            answer, _ = tasks.submit(
+            answer, _ = Submission(
                 self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
-            )
+            ).submit()
         except Invalid:
             assert self.scenario == "data"
             return
@@ -337,7 +338,7 @@ class Line(RuleBasedStateMachine):
             model = session.get_one(Model, self.model)
             version = line.version_of(session, model, number)
             assert version is not None
-            return set(version.manifest["tasks"])
+            return set(version.manifest.tasks)
 
     def production(self) -> set[int]:
         return self.covers(self.alias("production"))

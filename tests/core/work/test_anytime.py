@@ -31,7 +31,7 @@ def best(desk: Any, correct: int, *, step: int = 3, content: str = "weights") ->
         "heads": [],
         "method": {"name": "finetune", "hyper": {}, "state": {}},
         "normalise": {"mean": [0.5], "std": [0.25]},
-        "environment": {"threads": 1},
+        "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
         "steps": step,
         "validation": {"correct": correct, "total": 20},
     }
@@ -44,7 +44,7 @@ def register(desk: Any, claim: Any, correct: int, **values: Any) -> None:
 
 
 def stored(desk: Any, job_id: str, name: str) -> bytes:
-    return b"".join(desk.store.read(desk.job(job_id).anytime["key"] + name))
+    return b"".join(desk.store.read(desk.job(job_id).anytime.key + name))
 
 
 def lose(desk: Any, claim: Any) -> None:
@@ -66,8 +66,8 @@ def test_the_row_names_parts_and_a_manifest_that_says_what_state_it_is(desk: Any
     manifest = json.loads(stored(desk, job_id, "manifest.json"))
     assert manifest["anytime"] == {"job": job_id, "step": 12, "validation": {"correct": 7, "total": 20}}
     assert (manifest["version"], manifest["task"], manifest["classes"]) == (None, 1, ["1a", "1b"])
-    assert manifest["parts"][0]["sha256"] == row["files"]["head.safetensors"][0]
-    assert desk.keys("anytime/") == sorted(row["key"] + name for name in row["files"])
+    assert manifest["parts"][0]["sha256"] == row.files["head.safetensors"][0]
+    assert desk.keys("anytime/") == sorted(row.keys)
     told = [e.data for e in desk.all(Event, job_id=job_id, type="metric")]
     assert told == [{"name": "anytime", "step": 12, "value": 0.35}]
 
@@ -200,10 +200,10 @@ def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(desk: Any, job: A
 def test_a_download_of_a_replaced_state_that_was_stored_too_late_goes(desk: Any, job: Any) -> None:
     job_id, claim = job
     register(desk, claim, 5)
-    old = desk.job(job_id).anytime["key"]
+    old = desk.job(job_id).anytime.key
     register(desk, claim, 6)
     desk.store.put_bytes(f"{old}{'0' * 64}.zip", b"zip")
-    new = desk.job(job_id).anytime["key"]
+    new = desk.job(job_id).anytime.key
     desk.store.put_bytes(f"{new}{'1' * 64}.zip", b"zip")
     run(desk)
     assert all(key.startswith(new) for key in desk.keys("anytime/")) and len(desk.keys("anytime/")) == 3

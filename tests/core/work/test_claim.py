@@ -193,7 +193,7 @@ def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for _ in range(6):
         claim = desk.claim()
-        snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+        snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
         claims.requeue(desk.db, claim, "killed")
     assert desk.state(job_id) is State.QUEUED
     for _ in range(3):

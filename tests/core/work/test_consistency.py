@@ -43,7 +43,7 @@ def desk(desk: Any, settings: Settings) -> Any:
     publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)]))
     desk.running = desk.submit(model)
     desk.running_claim = desk.claim()
-    snapshots.register(desk.db, desk.store, desk.running_claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, desk.running_claim, desk.snapshot(), desk.taken)
     desk.submit(desk.model(), decoded=False, archive=b"zip")
     desk.download = desk.blob("a download")
     with desk.db.write() as session:
@@ -129,7 +129,7 @@ def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: 
 
 
 def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -> None:
-    key = desk.job(desk.running).snapshot["key"] + "tensors.safetensors"
+    key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")
     assert repaired(desk) == [("digest", key)]
     claims.stopped(desk.db, desk.running_claim)

@@ -138,7 +138,7 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(desk
     learn(desk, model, "1")
     job = desk.submit(model)
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("images of task 1"), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("images of task 1"), desk.taken)
     claims.fail(desk.db, claim, "code", "x")
     if erased:
         delete_data(desk, model, 1)

@@ -305,9 +305,9 @@ def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any)
     desk.submit(model)
     claims.fail(desk.db, desk.claim(), "code", "no")
     desk.submit(model)
-    assert queue.figures(desk.db).oldest_s == 0.0
+    assert queue.queue_metrics(desk.db).oldest_s == 0.0
     desk.check(model)
-    assert queue.figures(desk.db).oldest_s > 1000.0
+    assert queue.queue_metrics(desk.db).oldest_s > 1000.0
 
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:

@@ -158,4 +158,4 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             assert versions[row.head].status == "published"
             assert not row.production_follows or production == row.head
             learned = {t.number for t in desk.all(Task, model_id=model) if t.standing == "learned"}
-            assert learned == set(versions[row.head].manifest["tasks"])
+            assert learned == set(versions[row.head].manifest.tasks)

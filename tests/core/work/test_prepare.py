@@ -102,7 +102,7 @@ def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any
     desk.submit(desk.model())
     claim = desk.claim()
     first = spec_of(desk, claim)
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     desk.expire(claim)
     claims.reap(desk.db)
     second = spec_of(desk, desk.claim())

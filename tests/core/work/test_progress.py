@@ -6,21 +6,14 @@ import pytest
 
 from core.db.tables import Event
 from core.errors import LeaseLost
+from core.protocol.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent, ProgressEvent
 from core.work import claim as claims
 from core.work.progress import finite, record
 
 
-def step(number: int, images: int, **more: Any) -> dict[str, Any]:
-    return {
-        "event": "progress",
-        "phase": "train",
-        "epoch": 1,
-        "step": number,
-        "total_steps": 100,
-        "images": images,
-        "loss": 0.5,
-        **more,
-    }
+def step(number: int, images: int, **more: Any) -> ProgressEvent:
+    usual = {"phase": "train", "epoch": 1, "total_steps": 100, "loss": 0.5}
+    return ProgressEvent(step=number, images=images, **{**usual, **more})
 
 
 def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: Any) -> None:
@@ -30,10 +23,10 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
         desk.db,
         claim,
         [
-            {"event": "phase", "phase": "train"},
+            PhaseEvent(phase="train"),
             step(1, 32),
-            {"event": "metric", "name": "loss", "step": 1, "value": 0.5},
-            {"event": "log", "level": "info", "message": "hello"},
+            MetricEvent(name="loss", step=1, value=0.5),
+            LogEvent(level="info", message="hello"),
             step(2, 64),
         ],
     )
@@ -61,7 +54,7 @@ def test_a_new_phase_starts_its_counts_anew(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
     record(desk.db, claim, [step(10, 1000)])
-    record(desk.db, claim, [{"event": "phase", "phase": "evaluate"}])
+    record(desk.db, claim, [PhaseEvent(phase="evaluate")])
     progress = desk.job(job_id).progress
     assert progress["phase"] == "evaluate"
     assert "step" not in progress
@@ -70,7 +63,7 @@ def test_a_new_phase_starts_its_counts_anew(desk: Any) -> None:
 
 def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False)
-    event = {"event": "progress", "phase": "validate", "images": 5, "total_images": 10}
+    event = ProgressEvent(phase="validate", step=5, total_steps=10, images=5)
     record(desk.db, desk.claim(), [event])
     progress = desk.job(job_id).progress
     assert (progress["phase"], progress["step"], progress["total_steps"]) == ("validate", 5, 10)
@@ -86,7 +79,7 @@ def test_each_batch_is_one_revision(desk: Any) -> None:
 
 def test_other_events_are_left_out(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    record(desk.db, desk.claim(), [{"event": "done", "path": "/x"}])
+    record(desk.db, desk.claim(), [DoneEvent(path="/x")])
     assert [event.type for event in desk.all(Event, job_id=job_id)] == ["log", "state"]  # of the claim
 
 

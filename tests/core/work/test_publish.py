@@ -84,7 +84,11 @@ def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> Non
         (result / "result.json").write_text(json.dumps({**document, "network": network}))
         publish(desk.db, desk.store, desk.claim(), result)
     manifests = [version.manifest for version in desk.all(Version, model_id=model)]
-    assert [manifest.get("network", "plain") for manifest in manifests] == ["plain", "plain", prompted]
+    assert [manifest.to_json().get("network", "plain") for manifest in manifests] == [
+        "plain",
+        "plain",
+        prompted,
+    ]
 
 
 def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
@@ -177,7 +181,7 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
 
     job_id = desk.submit(desk.model())
     claim, result = desk.claim(), desk.result(FIRST, CELLS)
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     with monkeypatch.context() as patched:
         patched.setattr(publishing, "_clean", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -11,11 +11,12 @@ from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Event, Export, Idempotency, Model, Task, Version
 from core.errors import Rejected
+from core.protocol.snapshot import StoredAnytime
 from core.work import claim as claims
 from core.work import snapshots
 from core.work.publish import publish
-from core.work.rehearsal import rehearse
 from core.work.sweep import sweep
+from core.work.sweep_dry_run import dry_run
 
 HOUR = 1 / 24
 FOR_EVER = 10_000.0
@@ -181,11 +182,12 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
         job = desk.submit(desk.model())
         claim = desk.claim()
         if kind == "snapshot":
-            snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+            snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
             files = snapshots.upload(desk.store, key, sorted(desk.snapshot().iterdir()))
-            desk.set(job, anytime={"key": key, "files": files, "fence": claim.fence, "number": 1})
+            best = {"key": key, "files": files, "fence": claim.fence, "number": 1, "step": 4, "correct": 3}
+            desk.set(job, anytime=StoredAnytime.from_json(best))
         if end == "failed":
             claims.fail(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
@@ -287,9 +289,9 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     if days == FOR_EVER:
         return
     clock.days = days + HOUR
-    told = {removal.reason for removal in rehearse(desk.db, desk.store, desk.settings)}
+    told = {removal.reason for removal in dry_run(desk.db, desk.store, desk.settings)}
     before = present()
     assert bool(told) is before  # some are gone at their moment, without any sweep
     sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
     assert not present()
-    assert rehearse(desk.db, desk.store, desk.settings) == []
+    assert dry_run(desk.db, desk.store, desk.settings) == []

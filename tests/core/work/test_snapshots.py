@@ -1,12 +1,17 @@
 """Snapshots in the store: registered under the fence, found again, never lost to a zombie."""
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
 
+from core.code_version import code_version
+from core.db.tables import Event
 from core.errors import LeaseLost
+from core.protocol.job_event import SnapshotEvent
 from core.work import claim as claims
-from core.work import snapshots
+from core.work import publish, snapshots
 
 
 def lose(desk: Any, claim: Any) -> None:
@@ -17,13 +22,13 @@ def lose(desk: Any, claim: Any) -> None:
 def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    event = {"event": "snapshot", "stage": 0, "epoch": 2, "step": 30}
+    event = SnapshotEvent(path=desk.folder, stage=0, epoch=2, step=30)
     snapshots.register(desk.db, desk.store, claim, desk.snapshot("the weights"), event)
     lose(desk, claim)
     found = snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back")
     assert found is not None
     assert (found / "tensors.safetensors").read_text() == "the weights"
-    assert desk.job(job_id).snapshot["epoch"] == 2
+    assert desk.job(job_id).snapshot.epoch == 2
 
 
 def test_without_a_snapshot_there_is_nothing_to_resume(desk: Any) -> None:
@@ -35,12 +40,12 @@ def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None
     job_id = desk.submit(desk.model())
     claim = desk.claim()
     for content in ("one", "two", "three"):
-        snapshots.register(desk.db, desk.store, claim, desk.snapshot(content), {})
-    key = desk.job(job_id).snapshot["key"]
+        snapshots.register(desk.db, desk.store, claim, desk.snapshot(content), desk.taken)
+    key = desk.job(job_id).snapshot.key
     assert desk.keys("snapshots/") == [key + "snapshot.json", key + "tensors.safetensors"]
     lose(desk, claim)
     later = desk.claim()
-    snapshots.register(desk.db, desk.store, later, desk.snapshot("four"), {})
+    snapshots.register(desk.db, desk.store, later, desk.snapshot("four"), desk.taken)
     assert len(desk.keys("snapshots/")) == 2
     found = snapshots.fetch(desk.db, desk.store, later, desk.folder / "back")
     assert found is not None
@@ -50,14 +55,14 @@ def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None
 def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
-    snapshots.register(desk.db, desk.store, zombie, desk.snapshot("good"), {})
+    snapshots.register(desk.db, desk.store, zombie, desk.snapshot("good"), desk.taken)
     lose(desk, zombie)
     before = desk.job(job_id).snapshot
     for _ in ("while nobody owns the job", "while another does"):
         with pytest.raises(LeaseLost):
-            snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), {})
+            snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), desk.taken)
         assert desk.job(job_id).snapshot == before
-        assert desk.keys("snapshots/") == [before["key"] + name for name in sorted(before["files"])]
+        assert desk.keys("snapshots/") == sorted(before.keys)
         owner = claims.claim(desk.db, "owner", 60)
         assert owner is None or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
 
@@ -67,10 +72,10 @@ def test_a_zombie_beside_a_newer_snapshot_changes_nothing(desk: Any) -> None:
     zombie = desk.claim("zombie")
     lose(desk, zombie)
     owner = desk.claim("owner")
-    snapshots.register(desk.db, desk.store, owner, desk.snapshot("new"), {})
+    snapshots.register(desk.db, desk.store, owner, desk.snapshot("new"), desk.taken)
     with pytest.raises(LeaseLost):
-        snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), {})
-    assert desk.job(job_id).snapshot["fence"] == owner.fence
+        snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), desk.taken)
+    assert desk.job(job_id).snapshot.fence == owner.fence
     assert len(desk.keys("snapshots/")) == 2
 
 
@@ -79,17 +84,17 @@ def test_a_crash_before_the_row_leaves_the_earlier_snapshot_in_force(
 ) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("one"), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("one"), desk.taken)
     before = desk.job(job_id).snapshot
     with monkeypatch.context() as patched:
         patched.setattr(snapshots, "hold", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            snapshots.register(desk.db, desk.store, claim, desk.snapshot("two"), {})
+            snapshots.register(desk.db, desk.store, claim, desk.snapshot("two"), desk.taken)
     assert desk.job(job_id).snapshot == before
     lose(desk, claim)
     again = desk.claim()
     assert snapshots.fetch(desk.db, desk.store, again, desk.folder / "back") is not None
-    snapshots.register(desk.db, desk.store, again, desk.snapshot("three"), {})
+    snapshots.register(desk.db, desk.store, again, desk.snapshot("three"), desk.taken)
     assert len(desk.keys("snapshots/")) == 2  # what the crash left is gone too
 
 
@@ -98,8 +103,8 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
 
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("weights"), {})
-    desk.store.put_bytes(desk.job(job_id).snapshot["key"] + "tensors.safetensors", b"weighty")
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot("weights"), desk.taken)
+    desk.store.put_bytes(desk.job(job_id).snapshot.key + "tensors.safetensors", b"weighty")
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
     assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["info", "warning"]
 
@@ -108,17 +113,46 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
 def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(desk: Any, change: dict[str, Any]) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     desk.set(job_id, **change)
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
 
 
-def test_a_snapshot_of_other_code_is_not_resumed(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.submit(desk.model())
+def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
-    monkeypatch.setattr(snapshots, "code_version", lambda: "another")
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_FORMAT", snapshots.SNAPSHOT_FORMAT + 1)
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+    said = [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")]
+    assert "the task is learned anew: it was made by another recipe, parent or format" in said[-1]
+    assert desk.job(job_id).strikes == 0
+
+
+def snapshot_of_before(desk: Any, job_id: str, code: str) -> None:
+    """Let the job's snapshot be one whose origin names a code version, as all did before formats had numbers."""
+    job = desk.job(job_id)
+    parts = {"recipe": job.recipe, "parent": job.parent_version, "code": code}
+    origin = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    desk.set(job_id, snapshot=job.snapshot.model_copy(update={"origin": origin}))
+
+
+@pytest.mark.parametrize(("code", "resumed"), [("the parent's", True), ("another", False)])
+def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
+    desk: Any, code: str, resumed: bool
+) -> None:
+    model = desk.model()
+    desk.submit(model)
+    result = desk.result({"head": "1"}, [("new", 1, 9, 10)])
+    publish.publish(desk.db, desk.store, desk.claim(), result)
+    job_id = desk.submit(model)
+    claim = desk.claim()
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    snapshot_of_before(desk, job_id, code_version() if code == "the parent's" else code)
+    found = snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back")
+    assert (found is not None) is resumed
 
 
 def test_a_snapshot_holds_plain_files_only(desk: Any) -> None:
@@ -126,4 +160,4 @@ def test_a_snapshot_holds_plain_files_only(desk: Any) -> None:
     folder = desk.snapshot()
     (folder / "inner").mkdir()
     with pytest.raises(ValueError, match="plain files"):
-        snapshots.register(desk.db, desk.store, desk.claim(), folder, {})
+        snapshots.register(desk.db, desk.store, desk.claim(), folder, desk.taken)

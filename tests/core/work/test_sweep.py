@@ -39,7 +39,7 @@ def test_a_job_that_waits_without_a_ring_is_rung_again(desk: Any) -> None:
 def test_the_snapshot_of_a_running_or_paused_job_stays(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     run(desk)
     assert len(desk.keys("snapshots/")) == 2
     with desk.db.write() as session:
@@ -53,7 +53,7 @@ def test_the_snapshot_of_a_running_or_paused_job_stays(desk: Any) -> None:
 def test_the_snapshot_of_a_cancelled_job_goes(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     with desk.db.write() as session:
         move(session, locked(session, job_id), Action.CANCEL, 1.0)
     claims.stopped(desk.db, claim)
@@ -65,7 +65,7 @@ def test_the_snapshot_of_a_cancelled_job_goes(desk: Any) -> None:
 def test_the_snapshot_of_a_failed_job_stays_seven_days(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     claims.fail(desk.db, claim, "code", "x")
     run(desk)
     assert desk.keys("snapshots/")
@@ -87,11 +87,11 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
     job_id = desk.submit(desk.model())
     claim = desk.claim()
     for _ in range(2):
-        snapshots.register(desk.db, desk.store, claim, desk.snapshot(), {})
+        snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
     desk.store.put_bytes(f"{snapshots.prefix_of(job_id)}{claim.fence:08d}-000001/left-over", b"x")
     run(desk)
     assert desk.keys("snapshots/") == sorted(
-        desk.job(job_id).snapshot["key"] + name for name in ("snapshot.json", "tensors.safetensors")
+        desk.job(job_id).snapshot.key + name for name in ("snapshot.json", "tensors.safetensors")
     )
 
 

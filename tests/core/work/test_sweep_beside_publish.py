@@ -29,13 +29,13 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
     desk.submit(desk.model())
     deleted: list[int] = []
 
-    def reached(name: str) -> None:
+    def hit(name: str) -> None:
         if name == point:
             before = len(desk.keys("blobs/"))
             sweep_all(desk)
             deleted.append(before - len(desk.keys("blobs/")))
 
-    monkeypatch.setattr(publish, "reached", reached)
+    monkeypatch.setattr(publish, "hit", hit)
     publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h", "buffer": "b"}, CELLS))
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
@@ -48,13 +48,13 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
     desk.submit(desk.model())
     sweeper = threading.Thread(target=sweep_all, args=(desk,))
 
-    def reached(name: str) -> None:
+    def hit(name: str) -> None:
         if name == "publish-uncommitted":
             sweeper.start()
             sweeper.join(0.3)
             assert sweeper.is_alive()
 
-    monkeypatch.setattr(publish, "reached", reached)
+    monkeypatch.setattr(publish, "hit", hit)
     publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, CELLS))
     sweeper.join(20)
     assert not sweeper.is_alive()
@@ -121,9 +121,7 @@ def test_a_planted_publish_that_does_not_look_again_is_found(
     """The test above can fail: without the look inside the transaction a named blob is missing."""
     desk.submit(desk.model())
     monkeypatch.setattr(publish.Blobs, "has", lambda self, sha256: True)
-    monkeypatch.setattr(
-        publish, "reached", lambda name: sweep_all(desk) if name == "publish-stored" else None
-    )
+    monkeypatch.setattr(publish, "hit", lambda name: sweep_all(desk) if name == "publish-stored" else None)
     publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, CELLS))
     found = consistency.check(desk.db, desk.store, desk.settings)
     assert [drift.kind for drift in found] == ["missing"]

@@ -1,4 +1,4 @@
-"""The first expert as a backbone: a vision transformer that any method trains, and `dne` adds experts to."""
+"""The first expert as a backbone: a vision transformer that any method trains and `dne` expands."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, runs
-from core.learn.networks.dne.chain import read
+from core.learn.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
+from core.learn.networks.dne.chain import run_chain
 from core.learn.networks.dne.expert import Expert, Sizes
 
 STAGES = 4
 
 
 class DneHyper(BaseModel):
-    """`heads` of `head_dim` channels in the first expert, `layers` of which the last attends from a class token.
+    """`heads` of `head_dim` channels in the first expert, in `layers` layers.
 
-    `expansion`: hidden channels by channels. `attention`: of patches, gated to positions or plain. `patch`: pixels a
-    side; null: 4 up to 32-pixel images, 8 up to 64 and 16 above.
+    The last layer attends from a class token. `expansion`: hidden channels per channel. `attention`: of
+    patches, gated by positions ("gpsa") or plain ("mhsa"). `patch`: pixels a side; null: 4 up to 32-pixel
+    images, 8 up to 64 and 16 above.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,10 +53,11 @@ class DneBackbone(Backbone):
         self.expert = Expert(hyper.heads, 0, self.sizes)
         self.width = self.expert.width
         layers: list[Layer] = [(f"expert.layers.{i}",) for i in range(hyper.layers)]
-        stages = runs(layers, STAGES)
+        stages = split_evenly(layers, STAGES)
         stages[0].insert(0, ("expert.patch", "expert.position"))
         stages[-1].append(("expert.token", "expert.norm"))
-        self.arrange(stages)
+        self.declare_stages(stages)
 
     def forward(self, x: Tensor) -> Tensor:
-        return read([self.expert], x).features[0]
+        """[B, channels, size, size] to features [B, heads · head_dim]."""
+        return run_chain([self.expert], x).features[0]

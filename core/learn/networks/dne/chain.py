@@ -1,7 +1,7 @@
-"""All experts of a version, one after the other: each reads what the ones before it show of every layer.
+"""All experts of a version, one after the other: each reads the outputs of the earlier ones in every layer.
 
-What an earlier expert computes does not depend on later ones: not by shape, order or kernel. So its features are the
-same bits whether or not experts came after it.
+The computation of an earlier expert does not depend on later ones: not by shape, order or kernel. So its
+features are the same bits whether or not other experts follow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from core.learn.networks.dne.expert import Expert
 
 
 @dataclass(frozen=True)
-class Read:
-    """What experts show to later ones: by expert and layer, normalised heads [B, N, d] and hidden ones [B, N, γ d].
+class ChainOutputs:
+    """What later experts read, by expert and layer: normalised heads [B, N, d], hidden ones [B, N, γ d].
 
-    `features`: [B, d] of each.
+    `features`: [B, d] of each expert.
     """
 
     heads: list[list[Tensor]] = field(default_factory=list)
@@ -27,24 +27,26 @@ class Read:
     features: list[Tensor] = field(default_factory=list)
 
 
-def read(experts: Iterable[Expert], x: Tensor) -> Read:
-    """One pass of all experts; of none, nothing."""
-    found = Read()
+def run_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
+    """One pass of all experts, for x [B, C, S, S]."""
+    found = ChainOutputs()
     for expert in experts:
-        found = follow(expert, found, x)
+        found = run_expert(expert, found, x)
     return found
 
 
-def follow(expert: Expert, before: Read, x: Tensor, drops: Tensor | None = None) -> Read:
-    """What was read and the expert that comes next; only its own operations are done.
+def run_expert(
+    expert: Expert, before: ChainOutputs, x: Tensor, drop_path: Tensor | None = None
+) -> ChainOutputs:
+    """The outputs of earlier experts and the next one's. Only the next expert's operations are done.
 
-    drops: [layers, 2, B], what each of its branches is multiplied by in training.
+    drop_path: [layers, 2, B], by which its branches are multiplied in training.
     """
     r = expert.embed(x)
     shown: list[Tensor] = []
     wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
-        one, other = (None, None) if drops is None else drops[at]
+        one, other = (None, None) if drop_path is None else drop_path[at]
         s = layer.attend(r, expert.token, one)  # type: ignore[operator]
         shown.append(layer.norm2(s))  # type: ignore[operator]
         heads = [*(of[at] for of in before.heads), shown[at]]
@@ -52,11 +54,11 @@ def follow(expert: Expert, before: Read, x: Tensor, drops: Tensor | None = None)
         hidden = [*(of[at] for of in before.hidden), wide[at]]
         r = layer.mix(s, wide[at], hidden, other)  # type: ignore[operator]
     features = [*before.features, expert.feature(r)]
-    return Read([*before.heads, shown], [*before.hidden, wide], features)
+    return ChainOutputs([*before.heads, shown], [*before.hidden, wide], features)
 
 
-def drops(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:
-    """[layers, 2, B]: 0 with a probability that rises with the layer from 0 to `most`, else 1 / (1 - probability)."""
+def drop_path_masks(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:
+    """[layers, 2, B]: 0 with probability p, else 1 / (1 - p); p rises with the layer from 0 to `most`."""
     rate = torch.linspace(0, most, layers)[:, None, None]
     kept = torch.rand(layers, 2, batch, generator=generator) >= rate
     return kept / (1 - rate)

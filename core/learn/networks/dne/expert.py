@@ -1,9 +1,10 @@
 """One expert: a vision transformer of a few heads, whose mixing layers read all experts up to itself.
 
-Every layer is pre-norm attention over this expert's own channels, then mixing: in the first expert an ordinary MLP,
-in later ones two task attentions, from the normalised heads of all experts up to hidden heads γ times as wide, and
-from all hidden heads back. The last layer attends from a class token to the patches and mixes that token alone; it is
-the expert's feature. An expert never reads later ones, so what it computes is fixed once it is trained.
+Every layer is pre-norm attention over this expert's own channels, then mixing. In the first expert mixing is
+an ordinary MLP. In later ones it is two task attentions: from the normalised heads of all experts so far to
+hidden heads γ times as wide, and from all hidden heads back. The last layer attends from a class token to the
+patches and mixes that token alone; it is the expert's feature. An expert never reads later ones, so its
+outputs are fixed once it is trained.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from core.learn.networks.dne.spatial import SpatialAttention
 from core.learn.networks.dne.task_attention import TaskAttention
 
 EPSILON = 1e-5
-DROP_PATH = 0.1  # of the last layer; less in earlier ones, none in the first
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sizes:
 
 
 class Mlp(nn.Module):
-    """The first expert's mixing."""
+    """Mixing in the first expert."""
 
     def __init__(self, heads: int, sizes: Sizes) -> None:
         super().__init__()
@@ -49,14 +49,16 @@ class Mlp(nn.Module):
         self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """[B, N, d] to hidden [B, N, γ d]; other heads are not read."""
         return self.inner(own)  # type: ignore[no-any-return]
 
     def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        """Hidden [B, N, γ d] to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
 
 class TaskMixing(nn.Module):
-    """A later expert's: the task attention block. `sources`: heads of all experts up to this one."""
+    """Mixing in a later expert: the task attention block. `sources`: heads of all experts up to this one."""
 
     def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
         super().__init__()
@@ -65,14 +67,16 @@ class TaskMixing(nn.Module):
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """Heads of all experts so far to this one's hidden heads [B, N, γ d]."""
         return self.inner(_heads(own, self._narrow), joined(heads, self._narrow)).flatten(-2)  # type: ignore[no-any-return]
 
     def output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        """Hidden heads of all experts so far to this one's [B, N, d]."""
         return self.outer(_heads(own, self._wide), joined(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
-    """Attention and mixing. `last`: from the class token."""
+    """Attention and mixing. `last`: attention from the class token."""
 
     def __init__(self, heads: int, earlier: int, sizes: Sizes, last: bool) -> None:
         super().__init__()
@@ -85,24 +89,24 @@ class Layer(nn.Module):
         self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
 
     def attend(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
-        """s: [B, N, d], or [B, 1, d] in the last layer. drop: [B], 0 where the branch is left out."""
+        """s: [B, N, d], or [B, 1, d] in the last layer. drop: [B], the multiplier of the branch."""
         if not self.last:
-            return r + _kept(self.attention(self.norm1(r)), drop)
+            return r + _drop_path(self.attention(self.norm1(r)), drop)
         token = token.expand(r.shape[0], -1, -1)
         both = self.norm1(torch.cat([token, r], 1))
-        return token + _kept(self.attention(both, both[:, :1]), drop)
+        return token + _drop_path(self.attention(both, both[:, :1]), drop)
 
     def hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
-        """o [B, N, γ d]. own: LN2(s), heads: that of every expert up to this one, in order."""
+        """o [B, N, γ d]. own: LN2(s). heads: LN2(s) of every expert up to this one, in order."""
         return functional.gelu(self.mixing.hidden(own, heads))
 
     def mix(self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None) -> Tensor:
-        """r [B, N, d]. own: o; hidden: that of every expert up to this one, in order."""
-        return s + _kept(self.mixing.output(own, hidden), drop)
+        """r [B, N, d]. own: o. hidden: o of every expert up to this one, in order."""
+        return s + _drop_path(self.mixing.output(own, hidden), drop)
 
 
 class Expert(nn.Module):
-    """`heads` of its own after `earlier` heads of experts before it."""
+    """`heads` of its own, after `earlier` heads of the experts before it."""
 
     def __init__(self, heads: int, earlier: int, sizes: Sizes) -> None:
         super().__init__()
@@ -125,9 +129,9 @@ class Expert(nn.Module):
 
 
 def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
-    """First weights: truncated N(0, 0.02), biases 0, patches as torch's convolutions; values of attention 1:1.
+    """First weights: truncated N(0, 0.02), biases 0, torch's patches, attention values the identity.
 
-    The first nine heads of the first expert look at a patch of the 3 x 3 around each; positions of all others are
+    The first nine heads of the first expert attend to one patch each of the 3 x 3 around. Other positions are
     N(0, 0.02).
     """
     if isinstance(module, nn.Conv2d):
@@ -147,7 +151,7 @@ def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> boo
             module.position.normal_(std=0.02, generator=generator)
             module.gate.fill_(1.0)
             if module.local:
-                module.look_around()
+                module.init_as_convolution()
     elif isinstance(module, TaskAttention):
         for weight in (module.query, module.key, module.value):
             nn.init.trunc_normal_(weight, std=0.02, generator=generator)
@@ -172,5 +176,5 @@ def _heads(y: Tensor, channels: int) -> Tensor:
     return y.reshape(*y.shape[:-1], -1, channels)
 
 
-def _kept(branch: Tensor, drop: Tensor | None) -> Tensor:
+def _drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
     return branch if drop is None else branch * drop[:, None, None]

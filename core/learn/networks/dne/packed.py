@@ -1,9 +1,10 @@
-"""A pass of frozen experts layer by layer, neighbours of equal width as one stack: fewer and larger operations.
+"""Frozen experts layer by layer, neighbours of equal width as one stack: fewer, larger operations.
 
-The formulas are those of `chain.read`. All experts attend between patches in one call, and what depends on weights
-alone is computed once: W_qᵀ W_k, attention to positions, and the first norm's scale and shift, which become part of
-the projections. Results equal `chain.read`'s within 1e-5 in float32 and, by length, 2e-2 in bfloat16, and may change
-when an expert is added: this is for training. What is stored or answered comes from `chain.read`.
+The formulas are those of `chain.run_chain`. All experts attend between patches in one call, and what depends
+on weights alone is computed once: W_qᵀ W_k, attention to positions, and the first norm's scale and shift,
+which become part of the projections. Results equal `chain.run_chain`'s within 1e-5 in float32 and, by length,
+2e-2 in bfloat16, and may change when an expert is added: this is for training. What is stored or answered
+comes from `chain.run_chain`.
 """
 
 from __future__ import annotations
@@ -17,37 +18,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learn.networks.dne.chain import Read
+from core.learn.networks.dne.chain import ChainOutputs
 from core.learn.networks.dne.expert import EPSILON, Expert, Layer
 from core.learn.networks.dne.spatial import SpatialAttention
 from core.learn.networks.dne.task_attention import TaskAttention
 
 
-def pays(device: torch.device) -> bool:
-    """Whether experts are packed in training: on CUDA, where launches of small operations are what takes time.
+def packing_is_faster(device: torch.device) -> bool:
+    """Whether to pack experts in training: on CUDA, where launching small operations takes the time.
 
-    Of five experts of 12, 1, 1, 1 and 1 heads a pass has 311 operations instead of 1,391; what that saves on CUDA is
-    not measured yet. On a CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see `bench.dne_cost`.
+    Of five experts of 12, 1, 1, 1 and 1 heads a pass has 311 operations instead of 1,391; what that saves on
+    CUDA is not measured yet. On a CPU it takes 0.9 (1 head each) to 1.3 (4) times as long: see
+    `bench.methods.dne_cost`.
     """
     return device.type == "cuda"
 
 
 class Packed:
-    """Copies of the weights that experts have now: no later change of theirs is seen.
+    """Copies of the experts' present weights; later changes of the experts have no effect.
 
-    Made inside autocast, it holds matrices in autocast's format, converted once, and is for use there.
+    Made within autocast it holds matrices in autocast's format, and must be used within autocast.
     """
 
     @torch.no_grad()
     def __init__(self, experts: Sequence[Expert]) -> None:
         """`experts`: of a chain, from its first; none are possible."""
-        alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))  # the first mixes in its own way
+        alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))  # the first expert mixes by an MLP
         self._stacks = [_Stack(list(of)) for _, of in alike]
         self._attentions = [_Attention([layer.attention for layer in of]) for of in _by_layer(experts)]
 
     @torch.no_grad()
-    def read(self, x: Tensor) -> Read:
-        """As `chain.read`, of images [B, channels, size, size]."""
+    def run(self, x: Tensor) -> ChainOutputs:
+        """As `chain.run_chain`, of images [B, channels, size, size]."""
         rs = [stack.embed(x) for stack in self._stacks]
         heads, hidden = [], []
         for at, attend in enumerate(self._attentions):
@@ -64,7 +66,7 @@ class Packed:
             heads.append([expert for stack in shown for expert in stack])
             hidden.append([expert for stack in wide for expert in stack])
         features = [f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]]
-        return Read(_turned(heads), _turned(hidden), features)
+        return ChainOutputs(_turned(heads), _turned(hidden), features)
 
 
 class _Stack:
@@ -72,7 +74,7 @@ class _Stack:
 
     def __init__(self, experts: Sequence[Expert]) -> None:
         self._count, self._side = len(experts), experts[0].patch.kernel_size
-        self._patch = _kept(torch.cat([e.patch.weight for e in experts]))
+        self._patch = _autocast(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
         self.layers = [_Layer(of, tokens) for of in _by_layer(experts)]
@@ -104,7 +106,7 @@ class _Layer:
         """q, k and v [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
-        y = _kept(_normalised(r))
+        y = _autocast(_normalised(r))
         asking = y if self._tokens is None else y[:, :, :1]
         parts = [self._query(asking), *self._known(y).chunk(2, -1)]
         return [self._split(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
@@ -124,7 +126,7 @@ class _Layer:
 
     def sources(self, y: Tensor) -> Tensor:
         """[G, B, N, k c] to [B N, G k, c]."""
-        return _kept(self._split(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
+        return _autocast(self._split(y).permute(1, 2, 0, 3, 4).flatten(2, 3).flatten(0, 1))
 
     def _split(self, y: Tensor) -> Tensor:
         return torch.unflatten(y, -1, (self._own, -1))
@@ -136,8 +138,8 @@ class _Attention:
     def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
         self._gated = attentions[0].grid is not None
         if self._gated:
-            self._positions = _kept(torch.cat([a.positions() for a in attentions]))
-            self._share = _kept(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
+            self._positions = _autocast(torch.cat([a.positions() for a in attentions]))
+            self._share = _autocast(torch.cat([a.gate.sigmoid() for a in attentions])[:, None, None])
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         content = functional.scaled_dot_product_attention(q, k, v)
@@ -159,8 +161,8 @@ class _Linear:
     """Each expert's own map, of [G, B, N, in] to [G, B, N, out]."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
-        self._weight = _kept(torch.stack([*weights])).mT
-        self._bias = _kept(torch.stack([*biases]))[:, None]
+        self._weight = _autocast(torch.stack([*weights])).mT
+        self._bias = _autocast(torch.stack([*biases]))[:, None]
 
     def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
         """`sources`: as in `_TaskAttention`; not read."""
@@ -171,8 +173,9 @@ class _Linear:
 class _TaskAttention:
     """`TaskAttention` of G experts: sources that come after one's own get no weight there.
 
-    Of the two ways to its sum, the one with the smaller intermediate: sources times weights [G, B N, k, H, in], then
-    one product with all matrices; or values [H, B N, G, out], one product for each source with all that read it.
+    Of the two ways to its sum, the one with the smaller intermediate: sources times weights [G, B N, k, H,
+    in], then one product with all matrices; or values [H, B N, G, out], one product for each source with all
+    that read it.
     """
 
     def __init__(self, attentions: Sequence[TaskAttention]) -> None:
@@ -180,17 +183,17 @@ class _TaskAttention:
         self._own = last.own
         self._sources, out, self._inner = last.value.shape
         between = torch.stack([a.query.T @ a.key for a in attentions])
-        self._between = _kept(between / math.sqrt(self._inner))
+        self._between = _autocast(between / math.sqrt(self._inner))
         read = [a.value.new_zeros(a.own, len(a.value)) for a in attentions]
         later = [(0, self._sources - len(a.value)) for a in attentions]
         self._unread = torch.cat(
             [functional.pad(r, n, value=-math.inf) for r, n in zip(read, later, strict=True)]
         )
         self._scale = torch.cat([a.scale for a in attentions])[:, None]
-        self._bias = _kept(torch.stack([_padded(a.bias, self._sources) for a in attentions]))
+        self._bias = _autocast(torch.stack([_padded(a.bias, self._sources) for a in attentions]))
         value = torch.stack([_padded(a.value, self._sources) for a in attentions])
         self._weighs_first = self._own * self._inner < out
-        self._value = _kept(
+        self._value = _autocast(
             value.mT.flatten(1, 2) if self._weighs_first else value.permute(1, 3, 0, 2).flatten(2)
         )
 
@@ -245,7 +248,7 @@ def _padded(y: Tensor, rows: int) -> Tensor:
     return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
 
 
-def _kept(y: Tensor) -> Tensor:
+def _autocast(y: Tensor) -> Tensor:
     """In the format of matrix products here."""
     kind = y.device.type
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y

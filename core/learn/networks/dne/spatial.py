@@ -10,14 +10,14 @@ from torch.nn import functional
 class SpatialAttention(nn.Module):
     """[B, N, d] to [B, N, d], N = grid² patches, row by row.
 
-    Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys, values), and an
-    output layer with one. Gated (d'Ascoli et al. 2021, ConViT, arXiv 2103.10697): (1 - σ(g)) times that, plus
-    σ(g) softmax_j(w · δ_ij) v, δ_ij = (Δx, Δy, Δx² + Δy²) from patch i to patch j; w and g are learned per head.
-    A bias beside w · δ would cancel in the softmax.
+    Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys, values), and
+    an output layer with one. Gated (d'Ascoli et al. 2021, ConViT, arXiv 2103.10697): (1 - σ(g)) times that,
+    plus σ(g) softmax_j(w · δ_ij) v, δ_ij = (Δx, Δy, Δx² + Δy²) from patch i to patch j; w and g are learned
+    per head. A bias beside w · δ would cancel in the softmax.
     """
 
     def __init__(self, heads: int, head_dim: int, grid: int | None, local: bool = False) -> None:
-        """`grid`: patches a side for gated attention; None: plain. `local`: see `look_around`."""
+        """`grid`: patches a side for gated attention; None: plain. `local`: see `init_as_convolution`."""
         super().__init__()
         width = heads * head_dim
         self.heads = heads
@@ -46,18 +46,18 @@ class SpatialAttention(nn.Module):
         return content if self.grid is None else self.gated(content, v)
 
     def gated(self, content: Tensor, v: Tensor) -> Tensor:
-        """The mixture of attention by content, computed already, and by position."""
+        """The mixture of attention by content, given, and by position."""
         share = self.gate.sigmoid()[:, None, None]
         return (1 - share) * content + share * (self.positions() @ v)
 
     def positions(self) -> Tensor:
-        """[heads, N, N]: how much each patch looks at each by where they are; rows sum to 1."""
+        """[heads, N, N]: attention of each patch to each by position alone. Rows sum to 1."""
         assert self.grid is not None
         scores = torch.einsum("hk,kij->hij", self.position, offsets(self.grid, self.position))
         return scores.softmax(-1)
 
-    def look_around(self) -> None:
-        """Make head h1 + 3 h2 of the first nine look (h2 - 1, h1 - 1) away, as a 3 x 3 convolution would."""
+    def init_as_convolution(self) -> None:
+        """The first nine heads attend to the 3 x 3 around a patch: head h1 + 3 h2 at (h2 - 1, h1 - 1)."""
         with torch.no_grad():
             for head in range(min(9, self.heads)):
                 away = torch.tensor([head // 3 - 1, head % 3 - 1])
@@ -73,7 +73,7 @@ class SpatialAttention(nn.Module):
 
 
 def offsets(grid: int, like: Tensor) -> Tensor:
-    """[3, N, N]: Δx, Δy and their squared length from patch i (row) to patch j."""
+    """[3, N, N]: Δx, Δy and their squared length, from patch i (row) to patch j."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)
     dx, dy = x[None] - x[:, None], y[None] - y[:, None]

@@ -54,7 +54,7 @@ KINDS = tuple(made())
 @pytest.mark.parametrize("kind", KINDS)
 def test_multiplying_is_what_the_matrix_does_to_the_flattened_displacement(kind) -> None:
     block = made()[kind]
-    assert toys.relative(block.mul(d()).flatten(), wanted(block) @ d().flatten()) < 1e-12
+    assert toys.relative(block.matvec(d()).flatten(), wanted(block) @ d().flatten()) < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,9 +62,9 @@ def test_the_quadratic_form_and_its_gradient_are_those_of_autograd(kind) -> None
     block, moved = made()[kind], d().requires_grad_()
     value = moved.flatten() @ wanted(block) @ moved.flatten()
     (gradient,) = torch.autograd.grad(value / 2, moved)
-    assert float(block.quad(d())) == pytest.approx(float(value.detach()), rel=1e-12)
-    assert toys.relative(block.mul(d()), gradient) < 1e-12
-    assert float(block.quad(torch.zeros(ROWS, COLUMNS).double())) == 0
+    assert float(block.quadratic_form(d())) == pytest.approx(float(value.detach()), rel=1e-12)
+    assert toys.relative(block.matvec(d()), gradient) < 1e-12
+    assert float(block.quadratic_form(torch.zeros(ROWS, COLUMNS).double())) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +85,7 @@ def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
     again = blocks.from_tensors(block.kind, block.tiers, block.to_tensors())
     assert type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
-    assert torch.equal(again.mul(d()), block.mul(d()))
+    assert torch.equal(again.matvec(d()), block.matvec(d()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,19 +118,19 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
     zero = TKfac(dense(torch.zeros(COLUMNS, COLUMNS)), dense(torch.zeros(ROWS, ROWS)), torch.zeros(()))
-    assert float(zero.mul(d().float()).abs().max()) == 0 == float(zero.trace())
+    assert float(zero.matvec(d().float()).abs().max()) == 0 == float(zero.trace())
 
 
 @pytest.mark.parametrize("kind", ["kfac", "tkfac"])
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = made()[kind]
-    small = block.fitted(8)
+    small = block.compressed(8)
     assert isinstance(small, Diagonal) and small.tiers == {}
     assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
 
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
-    small = made()["kfac"].fitted(ROWS * ROWS * 8)
+    small = made()["kfac"].compressed(ROWS * ROWS * 8)
     assert small.tiers == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
@@ -138,7 +138,7 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(Gram(dense(a)).mul(moved), moved @ a) < 1e-12
+    assert toys.relative(Gram(dense(a)).matvec(moved), moved @ a) < 1e-12
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from core.learn.curvature.block import Diagonal, Gram
 from core.learn.curvature.curvature import Curvature
-from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.probes import basis
 from core.learn.state import load_tensors, save_tensors
 
@@ -210,7 +210,7 @@ def whole_hessian(x, rows):
 def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
-    estimate = Estimate(network, network, {"head": "gram"})
+    estimate = CurvatureEstimator(network, network, {"head": "gram"})
     estimate.add(x)
     gram = estimate.blocks()["head"]
     assert isinstance(gram, Gram)

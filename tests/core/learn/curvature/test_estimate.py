@@ -6,7 +6,7 @@ import toys
 from torch import nn
 
 from core.learn.curvature.block import Channels, Diagonal
-from core.learn.curvature.estimate import Estimate, trace_factors
+from core.learn.curvature.estimate import CurvatureEstimator, trace_factors
 from core.learn.curvature.fisher import diagonal_fisher
 from core.learn.curvature.layers import find_layer, layers_of
 from core.learn.curvature.probes import basis, rademacher
@@ -43,7 +43,7 @@ def test_the_gram_of_a_head_is_its_hessian_for_fixed_features() -> None:
         return (z @ d[:, :4].T + d[:, 4] - y).square().sum(1).mean() / 2
 
     wanted = torch.autograd.functional.hessian(loss, torch.zeros(3, 5).double()).reshape(15, 15)
-    estimate = Estimate(head, head, {"": "gram"})
+    estimate = CurvatureEstimator(head, head, {"": "gram"})
     estimate.add(z)
     assert toys.relative(toys.matrix_of(estimate.blocks()[""], 3), wanted) < 1e-12
 
@@ -337,7 +337,7 @@ def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
     nn.init.normal_(network.head.weight)
     names = [name for name, _ in network.named_parameters()]
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
-    estimate = Estimate(network, network, dict.fromkeys(layers_of(network, names), "diagonal"))
+    estimate = CurvatureEstimator(network, network, dict.fromkeys(layers_of(network, names), "diagonal"))
     estimate.add(x, softmax_fisher)
     labels = torch.zeros(3, dtype=torch.int64)
     fisher = diagonal_fisher(
@@ -375,7 +375,7 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind) -> No
     network, x = toys.cnn(), toys.images()
     wanted = toys.blocks(network, x, kind)
     first = toys.measure(network, x[:4], kind)
-    second = Estimate(network, network, dict.fromkeys(toys.layers(network), kind))
+    second = CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), kind))
     second.load(first.to_tensors())
     second.add(x[4:], basis)
     assert second.n == 6
@@ -388,13 +388,13 @@ def test_sums_of_another_kind_are_refused() -> None:
     network = toys.cnn()
     stored = toys.measure(network, toys.images(), "kfac").to_tensors()
     with pytest.raises(ValueError, match="other layers or kinds"):
-        Estimate(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load(stored)
+        CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), "tkfac")).load(stored)
 
 
 def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
     for kind in KINDS:
-        estimate = Estimate(network, network["used"], {"used": kind, "other": kind})
+        estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
         estimate.add(toys.images(4, shape=(3,)), basis)
         found = estimate.blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
@@ -436,13 +436,13 @@ def test_a_layer_whose_input_is_changed_afterwards_is_refused() -> None:
 def test_what_cannot_be_measured_is_refused_by_name(name) -> None:
     network = toys.cnn()
     with pytest.raises(ValueError, match=name):
-        Estimate(network, network, {name: "kfac"})
+        CurvatureEstimator(network, network, {name: "kfac"})
 
 
 def test_blocks_before_the_first_example_are_refused() -> None:
     network = toys.cnn()
     with pytest.raises(ValueError, match="no example"):
-        Estimate(network, network, {"0": "kfac"}).blocks()
+        CurvatureEstimator(network, network, {"0": "kfac"}).blocks()
 
 
 def test_a_float32_network_is_summed_in_float32_and_a_bfloat16_one_too() -> None:
@@ -494,7 +494,7 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it() -> No
         return network(x)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        estimate = Estimate(network.float(), forward, {"0": "kfac"})
+        estimate = CurvatureEstimator(network.float(), forward, {"0": "kfac"})
         estimate.add(toys.images().float(), basis)
     wanted = toys.blocks(network, toys.images().float(), "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.learn.curvature import factor
-from core.learn.curvature.factor import Dense, LowRank, Uncorrelated, fitted
+from core.learn.curvature.factor import Dense, LowRank, Uncorrelated, compressed
 
 TIERS = ("full", "packed", "packed bf16", "low rank", "uncorrelated")
 CHANNELS, KERNEL = 20, 9
@@ -31,7 +31,7 @@ def limit(tier):
 
 
 def of(tier, seed=0):
-    found = fitted(matrix(seed), limit(tier), KERNEL)
+    found = compressed(matrix(seed), limit(tier), KERNEL)
     assert found is not None
     return found
 
@@ -46,15 +46,15 @@ def test_the_first_tier_that_fits_is_taken_and_takes_the_bytes_of_its_formula(ti
 
 
 def test_a_byte_less_takes_the_next_tier() -> None:
-    found = [fitted(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
+    found = [compressed(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
     assert [f.tier for f in found if f is not None] == ["packed", "packed bf16", "low rank"]
-    smaller = fitted(matrix(), limit("low rank") - 1, KERNEL)
+    smaller = compressed(matrix(), limit("low rank") - 1, KERNEL)
     assert isinstance(smaller, LowRank) and smaller.values.shape[0] == 19
 
 
 def test_what_fits_in_no_tier_has_no_factor() -> None:
-    assert fitted(matrix(), limit("uncorrelated") - 1, KERNEL) is None
-    assert fitted(matrix(), limit("uncorrelated")) is None  # not of a convolution
+    assert compressed(matrix(), limit("uncorrelated") - 1, KERNEL) is None
+    assert compressed(matrix(), limit("uncorrelated")) is None  # not of a convolution
 
 
 def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None:

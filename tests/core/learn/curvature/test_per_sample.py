@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from core.learn.curvature import per_sample
-from core.learn.curvature.per_sample import PerSample
+from core.learn.curvature.per_sample import PerSampleGradients
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 
 
@@ -14,7 +14,7 @@ def squared_norm(logits):
 
 
 def of(network, inputs, size=torch.abs, names=None):
-    found = PerSample(network, network, names or [n for n, _ in network.named_parameters()], size)
+    found = PerSampleGradients(network, network, names or [n for n, _ in network.named_parameters()], size)
     for x in inputs:
         found.add(x, squared_norm)
     return found.mean()

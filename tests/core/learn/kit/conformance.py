@@ -93,23 +93,32 @@ class Case:
         return Bench(self.folder, self.scenario, SMALL[family], **settings)
 
 
+_finetuned: dict[str, dict[str, str]] = {}
+
+
+def finetuned(bench: Bench) -> dict[str, str]:
+    """The network digests of plain fine-tuning on a bench's two tasks: the same for all methods, so learned once."""
+    key = repr((bench.scenario, bench.architecture, bench.size, bench.n, bench.drift))
+    if key not in _finetuned:
+        _finetuned[key] = bench.stream(2, method="finetune").network_digests
+    return _finetuned[key]
+
+
 def equals_finetuning_at_strength_zero(case: Case) -> None:
     neutral = case.method.neutral
     if neutral is None:
         assert case.method.no_neutral, "a method without neutral settings must say why"
         return
     bench = case.bench("small-resnet", size=8, n=9)
-    plain = bench.stream(2, method="finetune")
     ours = bench.stream(2, method={"name": case.name, **neutral.model_dump(by_alias=True)})
-    assert ours.network_digests == plain.network_digests
+    assert ours.network_digests == finetuned(bench)
 
 
 def differs_from_finetuning_at_its_defaults(case: Case) -> None:
     if case.method.neutral == case.method.Hyper():
         return
     bench = case.bench(drift=True)  # methods that only resolve conflicts need one
-    plain = bench.stream(2, method="finetune")
-    assert bench.stream(2, method=case.name).network_digests != plain.network_digests
+    assert bench.stream(2, method=case.name).network_digests != finetuned(bench)
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
@@ -117,6 +126,8 @@ def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
     first = bench.learn(bench.spec(1, None, method=case.name))
     for parent, number in ((None, 1), (first, 2)):
         undisturbed = bench.learn(bench.spec(number, parent, method=case.name))
+        if undisturbed.result["steps"] == 0:
+            continue  # nothing to resume: such a task is learned anew
         for snapshot_at, kill_at in KILLS[number]:
             spec = bench.spec(number, parent, method=case.name)
             again = bench.killed(spec, Script([snapshot_at], kill_at))
@@ -186,14 +197,15 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
     bench = case.bench("small-resnet", size=8, n=9)
     last = bench.stream(2, method=case.name, depth=min(case.method.accepts.depths), epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)
-    network.learned = False
+    network.pretrained = False
     network = case.method(case.method.Hyper(), State()).build(network)
     network.take_shape({name for part in last.network_digests for name in last.tensors(part)})
     start = network.state_dict()
     for part in last.network_digests:
         for name, tensor in last.tensors(part).items():
             same = not name.startswith("head") and torch.equal(tensor, start[name])
-            assert same or (name.startswith("head") and tensor.any()), name
+            head = name.startswith("head") and (tensor.any() or last.result["steps"] == 0)
+            assert same or head, name
 
 
 def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
@@ -213,6 +225,8 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
     first = bench.learn(bench.spec(1, None, method=case.name))
     with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
         bench.learn(bench.spec(2, first, method=case.name))
+    if not seen:
+        return  # it takes no steps
     assert seen[-1][0] or method.project is not Method.project
     for (_, before), (missing, now) in pairwise(seen):
         assert torch.equal(now, before) or not missing

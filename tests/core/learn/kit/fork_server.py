@@ -11,6 +11,7 @@ import sys
 
 from core.learn import job
 from core.learn.torchvision_import import torchvision_models
+from core.protocol.job_spec import JobSpec
 
 
 def child(request: dict) -> int:
@@ -18,7 +19,7 @@ def child(request: dict) -> int:
         found = importlib.util.spec_from_file_location("extra_method", request["import"])
         found.loader.exec_module(importlib.util.module_from_spec(found))
     with open(request["spec"]) as file:  # noqa: PTH123
-        job.run(json.load(file), lambda event: None)
+        job.run(JobSpec.from_json(json.load(file)), lambda event: None)
     lean = (
         "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
     )  # torchvision imports the compiler itself

@@ -79,7 +79,7 @@ def linearised(case: str, *, slope: float = 0.01, fixed_head: bool = False) -> L
     network = LinearisedNetwork(plain(case), slope=slope, fixed_head=fixed_head, frozen=True)
     if fixed_head:
         head = network.head_rows()
-        network.refer("shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype))
+        network.set_reference("shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype))
     return network.eval()
 
 
@@ -169,7 +169,7 @@ class Hand:
             scenario=self.scenario,
             task=self.task,
             classes=list(names or known),
-            units=torch.tensor([known.index(n) for n in (names or known)]),
+            class_rows=torch.tensor([known.index(n) for n in (names or known)]),
             recipe=self.resolved,
             device=torch.device("cpu"),
             inputs=Inputs(None, x.shape[1], torch.device("cpu")),
@@ -177,8 +177,8 @@ class Hand:
             first=self.task == 1,
             warn=self.warnings.append,
             weights_at=lambda point: start,
-            note=lambda name, value, data: self.notes.update({name: value}),
-            count=len(y),
+            log_metric=lambda name, value, data: self.notes.update({name: value}),
+            num_images=len(y),
             examples=lambda: [batch],
         )
         for name, value in settings.items():
@@ -193,7 +193,7 @@ class Hand:
 
     def end(self, ctx: Context) -> None:
         self.method.end_task(ctx, ctx.examples())
-        ctx.derived.clear()
+        ctx.cache.clear()
 
     def value(self, ctx: Context) -> float:
         """The objective of a step on the whole task."""

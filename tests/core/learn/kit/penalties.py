@@ -24,7 +24,7 @@ class Ctx:
             named_parameters=self.trainable.items, get_parameter=self.trainable.__getitem__
         )
         self.scratch: dict[str, Any] = {}
-        self.derived: dict[str, Any] = {}
+        self.cache: dict[str, Any] = {}
         self.warnings: list[str] = []
 
     def warn(self, message: str) -> None:

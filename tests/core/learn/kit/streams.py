@@ -21,6 +21,9 @@ from sklearn.datasets import load_digits
 
 from core.learn import image_packs, job
 from core.learn.state import TYPES, load_tensors
+from core.protocol.control_request import ControlRequest
+from core.protocol.job_spec import JobSpec, LocalPart
+from core.protocol.manifest import STATISTICS
 
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 
@@ -43,8 +46,17 @@ class Script:
             raise Killed
         return self._step in self._snapshot_at or self._step == self._stop_at
 
-    def take(self) -> str | None:
-        return "p" if self._step == self._stop_at else "s"
+    def take(self) -> ControlRequest | None:
+        return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
+
+
+def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: Any) -> None:
+    """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the model."""
+    model = {key: spec[key] for key in ("architecture", "image", "scenario")}
+    versions = {
+        name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}} for name in ("parent", "base")
+    }
+    job.run(JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more)
 
 
 @dataclass
@@ -77,17 +89,19 @@ class Learned:
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
-            return image_packs.state_of(self.as_parent()["parts"])[part]
+            return image_packs.state_of([LocalPart.from_json(p) for p in self.as_parent()["parts"]])[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result
         number = self.spec["task"]["number"]
-        manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
+        manifest = {key: self.spec[key] for key in ("scenario", "architecture", "image")}
+        manifest |= {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
         parts = [
             {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
             for p in result["parts"]
         ]
+        parts += [p for p in self.spec.get("parent", {}).get("parts", []) if p["type"] == STATISTICS]
         return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
 
 
@@ -145,7 +159,17 @@ class Bench:
     def spec(self, number: int, parent: Learned | None, **recipe: Any) -> dict[str, Any]:
         """The spec of task `number`; `recipe` over the bench's."""
         self._runs += 1
-        manifest: dict[str, Any] = {"init": {"kind": "random", "seed": 5}, "classes": [], "heads": []}
+        model = {
+            "architecture": self.architecture,
+            "image": {"size": self.size, "channels": self.channels},
+            "scenario": self.scenario,
+        }
+        manifest: dict[str, Any] = {
+            "init": {"kind": "random", "seed": 5},
+            "classes": [],
+            "heads": [],
+            **model,
+        }
         if self.scenario == "data":
             manifest["classes"] = self.task_classes(1)
         base = {"version": 0, "manifest": manifest, "parts": []}
@@ -159,16 +183,14 @@ class Bench:
             for k in range(1, number + 1)
         ]
         return {
-            "architecture": self.architecture,
-            "image": {"size": self.size, "channels": self.channels},
-            "scenario": self.scenario,
+            **model,
             "recipe": complete(
                 {"epochs": 2, "batch_size": 4, "augment": "shift", **self.recipe, **recipe}, self.scenario
             ),
             "normalise": None,
             "classes": self.task_classes(1) if self.scenario == "data" else None,
             "task": tasks[-1],
-            "history": tasks[:-1],
+            "history": [{k: v for k, v in task.items() if k != "train"} for task in tasks[:-1]],
             "parent": parent.as_parent() if parent else base,
             "base": base,
             "snapshot": None,
@@ -181,17 +203,17 @@ class Bench:
         """Run a spec in this process."""
         Path(spec["out"]).mkdir(parents=True, exist_ok=True)
         events: list[dict[str, Any]] = []
-        job.run(spec, events.append, control)
+        run(spec, events.append, control)
         return Learned(spec, events, Path(spec["out"]) / "result")
 
     def stream(
-        self, tasks: int, run: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
+        self, tasks: int, learn: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
     ) -> Learned:
         """Learn tasks 1 … `tasks`; the last one's result."""
         last: Learned | None = None
         for number in range(1, tasks + 1):
             spec = self.spec(number, last, **recipe)
-            last = run(spec) if run else self.learn(spec)
+            last = learn(spec) if learn else self.learn(spec)
         assert last is not None
         return last
 
@@ -200,7 +222,7 @@ class Bench:
         events: list[dict[str, Any]] = []
         Path(spec["out"]).mkdir(parents=True, exist_ok=True)
         try:
-            job.run(spec, events.append, script)
+            run(spec, events.append, script)
         except Killed:
             pass
         else:

@@ -1,12 +1,15 @@
 """Dynamically expandable representation: how a backbone is added, its two losses, and what stays."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from streams import Bench, spied
+from safetensors.torch import load_file, save_file
+from streams import Bench, Script, spied
 from torch.nn import functional
 
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.rehearsal import share_of_epoch
+from core.learn.memory.rehearsal import exemplars_for_batch
 from core.learn.methods.der_net import DerNet
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
 
@@ -50,14 +53,14 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
     def look(method, ctx, batch, terms):
         if ctx.task == 1 or ctx.stage != EXPERT or found:
             return
-        share = share_of_epoch(ctx, Exemplars(method.state["exemplars"]))
+        share = exemplars_for_batch(ctx, Exemplars(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             task = functional.cross_entropy(ctx.network(x), y)
             newest = ctx.network.features(x)[:, ctx.network.head.widths[0] :]
             target = torch.tensor([{0: 0, 1: 0, 2: 1, 3: 2}[int(label)] for label in y])
-            own = functional.cross_entropy(ctx.network.expertise(newest), target)
-        found.append((terms, {"task": task, "expertise": 0.5 * own}))
+            own = functional.cross_entropy(ctx.network.auxiliary(newest), target)
+        found.append((terms, {"task": task, "auxiliary": 0.5 * own}))
 
     spied(monkeypatch, DerNet, look)
     bench.stream(2, method={"name": "der-net", "expertise": 0.5})
@@ -100,3 +103,15 @@ def test_its_exemplars_are_shared_out_over_the_classes(bench) -> None:
     learned = bench.stream(3, method={"name": "der-net", "exemplars": 13})
     held = learned.tensors("exemplars")
     assert torch.bincount(held["labels"]).tolist() == [2] * 6
+
+
+def test_a_snapshot_that_calls_the_auxiliary_classifier_expertise_resumes_to_the_same_bits(bench) -> None:
+    recipe = {"method": "der-net", "validation": 0.2, "optimizer": {"name": "adam", "lr": 0.01}}
+    first = bench.learn(bench.spec(1, None, **recipe))
+    undisturbed = bench.learn(bench.spec(2, first, **recipe))
+    again = bench.killed(bench.spec(2, first, **recipe), Script([3], 5))
+    path = Path(again["snapshot"]) / "tensors.safetensors"
+    tensors = {name.replace("/auxiliary.", "/expertise."): t for name, t in load_file(path).items()}
+    assert {"net/expertise.weight", "optimizer/expertise.weight|exp_avg"} <= tensors.keys()
+    save_file(tensors, path)
+    assert bench.learn(again).digests == undisturbed.digests

@@ -11,12 +11,12 @@ from torch import nn
 
 from core.errors import InvalidRecipe
 from core.learn.curvature.block import Gram
-from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.dataset import DataError
 from core.learn.loop import Loop, NonFinite
 from core.learn.methods import registry
 from core.learn.methods.dlcft import Dlcft
-from core.learn.methods.dlcft_memory import Memory
+from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.linearised import LinearisedNetwork
@@ -37,7 +37,7 @@ def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), see
             network.head.weight.normal_()
             network.head.bias.normal_()
         if fixed_head:
-            network.refer("shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64))
+            network.set_reference("shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64))
     return network
 
 
@@ -126,7 +126,7 @@ def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share)
     loss = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean().detach()
     found = run.method.loss_terms(ctx, batch)["task"].detach()
     assert float(found) == pytest.approx(share * float(loss), rel=1e-12)
-    assert run.method._strength(ctx) == pytest.approx(1 - share)
+    assert run.method._penalty_weight(ctx) == pytest.approx(1 - share)
 
 
 def test_the_first_task_is_its_loss_alone() -> None:
@@ -285,7 +285,7 @@ def test_half_of_the_old_tasks_share_is_replay() -> None:
     (batch,) = ctx.examples()
     terms = run.method.loss_terms(ctx, batch)
     assert terms.keys() == {"task", "replay"} and float(terms["replay"]) > 0
-    assert run.method._strength(ctx) == pytest.approx(2 / 3 * 0.3)
+    assert run.method._penalty_weight(ctx) == pytest.approx(2 / 3 * 0.3)
     wanted = squared_errors(ctx.network(batch.x), batch.y, ALPHA).mean() / 3
     assert float(terms["task"]) == pytest.approx(float(wanted), rel=1e-9)
 
@@ -304,10 +304,10 @@ def test_replay_is_the_mean_loss_of_stored_images_times_its_share() -> None:
 def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
     run = hand("class", buffer=6)
     ctx = learned(run, [examples(9, 1), examples(6, 2)])
-    assert run.method._strength(ctx) == pytest.approx(0.25)
+    assert run.method._penalty_weight(ctx) == pytest.approx(0.25)
     run.method.erase({1})
     (batch,) = ctx.examples()
-    assert run.method._strength(ctx) == pytest.approx(0.5)
+    assert run.method._penalty_weight(ctx) == pytest.approx(0.5)
     assert run.method.loss_terms(ctx, batch).keys() == {"task"}
 
 
@@ -490,7 +490,7 @@ def test_a_small_limit_stores_factors_more_coarsely() -> None:
 def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(classes, count, probes) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]))
     ctx = run.begin(*examples())
-    ctx.count = count
+    ctx.num_images = count
     assert run.method._probes(ctx) == probes
 
 
@@ -509,7 +509,7 @@ class Straight(Backbone):
         super().__init__()
         self.scale = nn.Linear(18, 18)
         self.width = 18
-        self.arrange([[("scale",)]])
+        self.declare_stages([[("scale",)]])
 
     def forward(self, x):
         return self.scale(x.flatten(1))
@@ -521,7 +521,7 @@ def straight():
     network = LinearisedNetwork(
         Network(Straight(), "data", HeadSpec(CLASSES)).double(), slope=0.1, fixed_head=True, frozen=True
     ).eval()
-    network.refer("shared", torch.randn(3, 18, dtype=torch.float64))
+    network.set_reference("shared", torch.randn(3, 18, dtype=torch.float64))
     return network
 
 
@@ -644,7 +644,7 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
     method = registry.get("finetune")(registry.get("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.example_losses(None, None, None, None)
-    assert method.forecast(None) is None and method.budget() is None
+    assert method.forecast(None) is None and method.max_forecast() is None
 
 
 # Recipes.
@@ -768,7 +768,7 @@ def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bi
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first = bench.learn(bench.spec(1, None, method="dlcft"))
     undisturbed = bench.learn(bench.spec(2, first, method="dlcft"))
-    add, calls, consolidate, ending = Estimate.add, [], Loop.consolidate, []
+    add, calls, consolidate, ending = CurvatureEstimator.add, [], Loop.consolidate, []
 
     def dying(self, x, cotangents=None):
         calls.append(len(x))
@@ -782,7 +782,7 @@ def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bi
         consolidate(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Estimate, "add", dying)
+        patch.setattr(CurvatureEstimator, "add", dying)
         patch.setattr(Loop, "consolidate", noticed)
         again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
     assert ending and again["snapshot"]
@@ -865,7 +865,7 @@ def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
 def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
-    block = Memory(run.method.state["curvature"]).curvature.blocks["head"]
+    block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
     z = torch.cat([run.network.expansion(examples()[0])[0], torch.ones(9, 1, dtype=torch.float64)], 1)
     assert isinstance(block, Gram) and relative(block.a.dense(), (z.T @ z / 9).detach()) <= 1e-12
 

@@ -13,10 +13,10 @@ from torch import nn
 
 from core.learn.curvature.block import Exact
 from core.learn.curvature.curvature import Curvature
-from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.layers import layers_of
 from core.learn.curvature.probes import basis
-from core.learn.methods.dlcft_memory import Memory
+from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, Network
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.linearised import LinearisedNetwork
@@ -187,7 +187,7 @@ class Tiny(Backbone):
         self.fc = nn.Linear(3, 3)
         self.relu = nn.ReLU()
         self.width = 3
-        self.arrange([[("conv1",)], [("conv2",)], [("fc",)]])
+        self.declare_stages([[("conv1",)], [("conv2",)], [("fc",)]])
 
     def forward(self, x):
         x = self.relu(self.conv2(self.relu(self.conv1(x))))
@@ -202,7 +202,7 @@ def tiny(scenario="data", fixed_head=True, seed=0):
             layer.weight.mul_(2.5)  # features of size 1: what can be learned stands far above rounding
     linear = LinearisedNetwork(network, slope=0.1, fixed_head=fixed_head, frozen=True).eval()
     if fixed_head:
-        linear.refer("shared", torch.randn(3, 3, dtype=torch.float64))
+        linear.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
     return linear
 
 
@@ -242,7 +242,7 @@ class Whole:
         return found, 0.5 * d @ product
 
 
-class WholeMemory(Memory):
+class WholeMemory(CurvatureMemory):
     def __init__(self, section, whole):
         super().__init__(section)
         self.whole = whole
@@ -275,7 +275,7 @@ def test_the_method_with_the_whole_curvature_loses_nothing_on_a_convolutional_ne
         section = hand.method.state["curvature"]
         section.json["tasks"] = t
         if whole is not None:
-            ctx.derived["memory"] = WholeMemory(section, Whole(whole))
+            ctx.cache["memory"] = WholeMemory(section, Whole(whole))
         minimise(hand, ctx)
         j = outputs_jacobian(network, ctx, x)
         own = torch.einsum("nci,ncj->ij", j, j) / len(x)
@@ -426,7 +426,7 @@ def dense(curvature, network):
         o = network.get_submodule(name).weight.shape[0]
         w = block.columns(o)
         units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
-        parts.append(torch.stack([block.mul(unit).flatten() for unit in units], 1))
+        parts.append(torch.stack([block.matvec(unit).flatten() for unit in units], 1))
     return torch.block_diag(*parts)
 
 
@@ -456,7 +456,7 @@ def excess(seed, count=5, n=60):
             if kind == "whole":
                 whole = own if whole is None else torch.lerp(whole, own, w)
             elif kind != "none":
-                estimate = Estimate(network, network, dict.fromkeys(layers, kind))
+                estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
                 estimate.add(x, basis)
                 now = Curvature(estimate.blocks())
                 merged = now if merged is None else merged.merge(now, w)

@@ -16,13 +16,14 @@ from torch.nn import functional
 from core.learn import predicting
 from core.learn.context import Batch
 from core.learn.memory.exemplars import Exemplars
-from core.learn.memory.rehearsal import choose, share_of_epoch
+from core.learn.memory.rehearsal import choose_exemplars, exemplars_for_batch
 from core.learn.methods import dne, expanding, registry
 from core.learn.methods.dne import Dne
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.state import State
+from core.protocol.manifest import Manifest
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 
@@ -34,9 +35,8 @@ def bench(tmp_path):
 
 def deployed(learned):
     parent = learned.as_parent()
-    known = {name: learned.spec[name] for name in ("architecture", "image", "scenario")}
     paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
-    return predicting.load({**known, **parent["manifest"]}, paths).eval()
+    return predicting.load(Manifest.from_json(parent["manifest"]), paths).eval()
 
 
 def shards(learned):
@@ -57,7 +57,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(b
     bench.stream(2, method={"name": "dne", "tuning_epochs": 1})
     head = {"head.weight", "head.bias"}
     assert {n.split(".")[0] for n in seen[1, EXPERT]} == {"backbone", "head"}
-    assert {n.split(".")[0] for n in seen[2, EXPERT]} == {"experts", "expertise", "head"}
+    assert {n.split(".")[0] for n in seen[2, EXPERT]} == {"experts", "auxiliary", "head"}
     assert seen[2, CLASSIFIER] == head and (1, CLASSIFIER) not in seen
 
 
@@ -107,14 +107,14 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
     seen = []
 
     def look(method, ctx, batch, terms):
-        if ctx.task == 1 or ctx.stage != EXPERT or ctx.derived.setdefault("looked", False):
+        if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
-        ctx.derived["looked"] = True
-        share = share_of_epoch(ctx, Exemplars(method.state["exemplars"]))
+        ctx.cache["looked"] = True
+        share = exemplars_for_batch(ctx, Exemplars(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             z, old = ctx.network(x).double(), before(x).double()
-            own = ctx.network.expertise(ctx.network.features(x)[:, 8:]).double()
+            own = ctx.network.auxiliary(ctx.network.features(x)[:, 8:]).double()
         target = torch.tensor([{0: 0, 1: 0, 2: 1, 3: 2}[int(label)] for label in y])
         error = bce if loss == "bce" else functional.cross_entropy
         distance = (old.softmax(1) * (old.log_softmax(1) - z[:, :2].log_softmax(1))).sum(1).mean()
@@ -123,7 +123,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
         wanted = {
             "task": error(z, y) / 2,
             "distillation": distance / 2,
-            "expertise": 0.1 * error(own, target),
+            "auxiliary": 0.1 * error(own, target),
         }
         seen.append(
             ({n: float(t.detach()) for n, t in terms.items()}, {n: float(t) for n, t in wanted.items()})
@@ -146,16 +146,16 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
 
 
 def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> None:
-    seen, original = [], dne.blockwise
+    seen, original = [], dne.blockwise_linear
 
-    def blockwise(features, weight, bias, widths):
+    def blockwise_linear(features, weight, bias, widths):
         out = original(features, weight, bias, widths)
         seen.append((features, out))
         return out
 
     first = bench.learn(bench.spec(1, None, method="dne"))
     before = deployed(first)
-    monkeypatch.setattr(dne, "blockwise", blockwise)
+    monkeypatch.setattr(dne, "blockwise_linear", blockwise_linear)
     batches = []
     spied(
         monkeypatch,
@@ -196,7 +196,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     exact = bench.learn(bench.spec(2, first, method="dne"))
     made, original = [], ExpandedNetwork.packed
     monkeypatch.setattr(ExpandedNetwork, "packed", lambda network: made.append(original(network)) or made[-1])
-    monkeypatch.setattr(dne, "pays", lambda device: True)
+    monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     packed = bench.learn(bench.spec(2, first, method="dne"))
     assert len(made) == 1
     for part in ("expert.2", "head"):
@@ -206,7 +206,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 
 
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, monkeypatch) -> None:
-    monkeypatch.setattr(dne, "pays", lambda device: True)
+    monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     learned = [None]
     for number in (1, 2, 3):
         spec = bench.spec(number, learned[-1], method="dne")
@@ -254,7 +254,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         batch = Batch(x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows])
         share = 2000 // seen
         exemplars.cut(share)
-        exemplars.add(choose(network, [batch], share), task, share)
+        exemplars.add(choose_exemplars(network, [batch], share), task, share)
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen
         lists = {c: exemplars.images[exemplars.labels == c] for c in range(seen)}
@@ -264,13 +264,13 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
 
 
 def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
-    counts, original = [], expanding.batch_of_epoch
+    counts, original = [], expanding.exemplar_batch
 
-    def batch_of_epoch(ctx, exemplars):
+    def exemplar_batch(ctx, exemplars):
         counts.append(torch.bincount(exemplars.labels).tolist())
         return original(ctx, exemplars)
 
-    monkeypatch.setattr(expanding, "batch_of_epoch", batch_of_epoch)
+    monkeypatch.setattr(expanding, "exemplar_batch", exemplar_batch)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 
@@ -302,11 +302,12 @@ import hashlib, json, sys
 from pathlib import Path
 import torch
 from core.learn import predicting
+from core.protocol.manifest import Manifest
 torch.set_num_threads(1)
 manifest, paths = json.loads(sys.argv[1]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}
 x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
 with torch.no_grad():
-    out = predicting.load(manifest, paths).eval()(x)
+    out = predicting.load(Manifest.from_json(manifest), paths).eval()(x)
 print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
 """
 
@@ -314,9 +315,8 @@ print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
 def test_a_version_answers_with_the_same_bits_in_another_process(bench) -> None:
     learned = bench.stream(2, method="dne")
     parent = learned.as_parent()
-    known = {name: learned.spec[name] for name in ("architecture", "image", "scenario")}
     paths = {part["name"]: part["path"] for part in parent["parts"]}
-    arguments = [json.dumps({**known, **parent["manifest"]}), json.dumps(paths)]
+    arguments = [json.dumps(parent["manifest"]), json.dumps(paths)]
     other = subprocess.run(
         [sys.executable, "-c", LOGITS, *arguments],
         capture_output=True,

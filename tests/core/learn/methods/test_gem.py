@@ -89,10 +89,10 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(monkeyp
 
 
 def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
-    assert gem._merged(list(range(1, 21))) == [[k] for k in range(1, 21)]
-    merged = gem._merged([*range(1, 24), 30])
+    assert gem._constraints(list(range(1, 21))) == [[k] for k in range(1, 21)]
+    merged = gem._constraints([*range(1, 24), 30])
     assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
-    assert gem._merged([]) == []
+    assert gem._constraints([]) == []
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
@@ -100,12 +100,12 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     tmp_path, monkeypatch, scenario
 ) -> None:
     monkeypatch.setattr("core.learn.memory.gradient.PIXELS", 1)  # passes of a batch
-    checked, original = [], gem.products
+    checked, original = [], gem.gram_and_dots
 
     def project(self, ctx):
         held = self.state["buffer"].tensors
 
-        def products(rows, gradient):
+        def gram_and_dots(rows, gradient):
             for row, task in zip(rows, (1, 2), strict=True):
                 mine = held["tasks"] == task
                 logits = ctx.network(ctx.inputs(held["images"][mine]), task if scenario == "task" else None)
@@ -119,7 +119,7 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
                 checked.append(torch.allclose(row, torch.cat(flat), atol=1e-6))
             return original(rows, gradient)
 
-        monkeypatch.setattr(gem, "products", products)
+        monkeypatch.setattr(gem, "gram_and_dots", gram_and_dots)
         projected(self, ctx)
 
     bench = Bench(tmp_path, scenario)

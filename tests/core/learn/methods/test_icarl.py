@@ -9,7 +9,7 @@ from streams import Bench
 from torch.nn import functional
 
 from core.learn import predicting
-from core.learn.evaluate import hits
+from core.learn.evaluate import correct_predictions
 from core.learn.memory.exemplars import Exemplars
 from core.learn.methods import icarl
 from core.learn.methods.icarl import Icarl
@@ -17,6 +17,7 @@ from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
 from core.learn.state import State, load_tensors
 from core.learn.teacher import teacher
+from core.protocol.manifest import Manifest
 
 CPU = torch.device("cpu")
 INPUTS = Inputs(None, 1, CPU)
@@ -48,8 +49,7 @@ def with_means(net, images, labels):
 def deployed(learned, spec):
     """The network and method of a version, rebuilt from its files."""
     parent = learned.as_parent()
-    known = {name: spec[name] for name in ("architecture", "image", "scenario")}
-    manifest = {**known, **parent["manifest"]}
+    manifest = Manifest.from_json(parent["manifest"])
     paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
     return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
 
@@ -94,7 +94,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn(bench.spec(1, None, method="icarl"))
-    seen, terms_of, share_of = [], Icarl.loss_terms, icarl.share_of_epoch
+    seen, terms_of, share_of = [], Icarl.loss_terms, icarl.exemplars_for_batch
 
     def share(ctx, exemplars):
         ctx.scratch["share"] = share_of(ctx, exemplars)
@@ -114,7 +114,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
         return terms
 
-    monkeypatch.setattr(icarl, "share_of_epoch", share)
+    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
     monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
     bench.learn(bench.spec(2, first, method="icarl"))
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
@@ -125,14 +125,14 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 
 def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
     first = bench.learn(bench.spec(1, None, method={"name": "icarl", "exemplars": 14}))
-    shown, original = {}, icarl.share_of_epoch
+    shown, original = {}, icarl.exemplars_for_batch
 
     def share(ctx, exemplars):
         found = original(ctx, exemplars)
         shown.setdefault(ctx.epoch, []).append([] if found is None else found[0].flatten(1).tolist())
         return found
 
-    monkeypatch.setattr(icarl, "share_of_epoch", share)
+    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
     bench.learn(bench.spec(2, first, method={"name": "icarl", "exemplars": 14}, augment="none"))
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -144,7 +144,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
 def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, n=40)
     first = bench.learn(bench.spec(1, None, method="icarl"))
-    sizes, original = [], icarl.share_of_epoch
+    sizes, original = [], icarl.exemplars_for_batch
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
 
@@ -153,7 +153,7 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
         sizes.append(len(found[1]))
         return found
 
-    monkeypatch.setattr(icarl, "share_of_epoch", share)
+    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -249,7 +249,7 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
     method = with_means(net, images, labels)
     before = {kind: {n: t.clone() for n, t in named.items()} for kind, named in method.state.parts().items()}
     for _ in range(2):
-        hits(net, images, labels, None, method.predict_logits, INPUTS)
+        correct_predictions(net, images, labels, None, method.predict_logits, INPUTS)
     after = method.state.parts()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():

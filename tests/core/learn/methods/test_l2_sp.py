@@ -16,7 +16,7 @@ class Ctx:
 
     def __init__(self, start=None, **trainable) -> None:
         self.trainable = {name: nn.Parameter(p.clone()) for name, p in trainable.items()}
-        self.derived = {}
+        self.cache = {}
         self._start = {name: p.clone() for name, p in (trainable if start is None else start).items()}
         for parameter in self.trainable.values():
             parameter.grad = torch.zeros_like(parameter)

@@ -13,6 +13,7 @@ from core.learn.methods import lwf
 from core.learn.methods.lwf import Lwf, distillation
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.teacher import teacher
+from core.protocol.manifest import Manifest
 
 
 def watched(monkeypatch, look):
@@ -89,8 +90,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
     first = bench.learn(bench.spec(1, None, method="lwf"))
     spec = bench.spec(2, first, method={"name": "lwf", "lambda_o": 0.5, "temperature": 3.0})
     parts = {part["name"]: Path(part["path"]) for part in spec["parent"]["parts"]}
-    known = {name: spec[name] for name in ("architecture", "image", "scenario")}
-    parent = predicting.load({**known, **spec["parent"]["manifest"]}, parts)
+    parent = predicting.load(Manifest.from_json(spec["parent"]["manifest"]), parts)
 
     def look(method, ctx, batch, terms):
         task = 1 if scenario == "task" else None

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from core.learn.curvature.per_sample import PerSample
+from core.learn.curvature.per_sample import PerSampleGradients
 from core.learn.methods.mas import Mas
 
 
 def importance(network, x):
     """Omega as the method measures it, for a network of its own."""
-    found = PerSample(network, network, [n for n, _ in network.named_parameters()], torch.abs)
+    found = PerSampleGradients(network, network, [n for n, _ in network.named_parameters()], torch.abs)
     found.add(x, lambda logits: [2 * logits])
     return found.mean()
 

@@ -176,7 +176,7 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
     state.load({method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu"))
     gradients = []
     for each_method in (method, make(name, state, **hyper)):
-        ctx.derived.clear()
+        ctx.cache.clear()
         with torch.no_grad():
             ctx.trainable["w"].copy_(random(3, seed=2))
         ctx.trainable["w"].grad = torch.ones(3)

@@ -17,7 +17,7 @@ from core.learn.methods.der_pp import DerPlusPlus
 from core.learn.methods.er import Er
 from core.learn.state import load_tensors
 
-BUFFERED = ("er", "der", "der++", "gem", "a-gem")
+BUFFERED = ("er", "er-ace", "der", "der++", "gem", "a-gem")
 FOR_EVERY_NETWORK = [
     name for name, method in registry.METHODS.items() if method.accepts.architectures is None
 ]
@@ -326,7 +326,9 @@ def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
     assert second.tensors("buffer")["tasks"].tolist() == [2] * bench.n
 
 
-@pytest.mark.parametrize("name", [name for name in FOR_EVERY_NETWORK if name not in ("dlcft", "der-net")])
+@pytest.mark.parametrize(
+    "name", [name for name in FOR_EVERY_NETWORK if name not in ("dlcft", "der-net", "analytic")]
+)
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     """The others say that it has no effect."""
     first = bench.learn(bench.spec(1, None, method=name, train_ce="masked"))

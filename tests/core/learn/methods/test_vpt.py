@@ -9,15 +9,15 @@ from unittest import mock
 import pytest
 import torch
 from recipes import resolve
-from streams import Bench, Learned, Script
+from streams import Bench, Learned, Script, run
 
 from core.errors import InvalidRecipe
-from core.learn import job
 from core.learn.dataset import DataError
 from core.learn.failures import kind_of
 from core.learn.methods.vpt import Vpt
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.predicting import load
+from core.protocol.manifest import Manifest
 
 VIT = {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
 PER_TASK = {"name": "vpt", "prompts": 3, "per_task": True}
@@ -37,7 +37,10 @@ def logits(learned: Learned, task: int | None = None) -> torch.Tensor:
     """Of the version as it is stored: rebuilt from manifest and parts."""
     spec, version = learned.spec, learned.as_parent()
     known = {key: spec[key] for key in ("architecture", "image", "scenario")}
-    network = load({**known, **version["manifest"]}, {p["name"]: Path(p["path"]) for p in version["parts"]})
+    network = load(
+        Manifest.from_json({**known, **version["manifest"]}),
+        {p["name"]: Path(p["path"]) for p in version["parts"]},
+    )
     images = torch.randn(6, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         return network(images, task)
@@ -88,7 +91,7 @@ def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
         seen.clear()
         Path(spec["out"]).mkdir()
         with mock.patch.object(PromptedNetwork, "forward", recording):
-            job.run(spec, emit)
+            run(spec, emit)
         return Learned(spec, [], Path(spec["out"]) / "result")
 
     first = learn(bench.spec(1, None, method="vpt"))

@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.dne_cost import naive
+from bench.methods.dne_cost import naive
 from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
-from core.learn.networks.dne.chain import Read, drops, follow, read
+from core.learn.networks.dne.chain import ChainOutputs, drop_path_masks, run_chain, run_expert
 from core.learn.networks.dne.expert import Expert, Sizes, expert_rule
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.packed import Packed
@@ -100,7 +100,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
         counts = []
         for t in range(1, 7):
             with FlopCounterMode(display=False) as counter:
-                read(experts[:t], x)
+                run_chain(experts[:t], x)
             counts.append(counter.get_total_flops())
     gate = [2 * 5 * 64**2 * 32 * (12 if t == 1 else k) for t in range(1, 7)]
     for t in range(1, 7):
@@ -233,11 +233,11 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
     net = network((1, 2))
     x = images()
     with torch.no_grad():
-        before = read(net.chain(), x)
+        before = run_chain(net.chain(), x)
         net.expand(2)
         net.grow(4, ["x"], "default", seeded(9))
         stir(net.experts[-1], 5)
-        after = read(net.chain(), x)
+        after = run_chain(net.chain(), x)
     for kind in ("heads", "hidden"):
         earlier, later = getattr(before, kind), getattr(after, kind)
         assert len(later) == len(earlier) + 1
@@ -249,7 +249,7 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
 def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
-        assert torch.equal(net.newest(net.older(x), x), read(net.chain(), x).features[-1])
+        assert torch.equal(net.newest(net.older(x), x), run_chain(net.chain(), x).features[-1])
 
 
 def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
@@ -273,21 +273,21 @@ def test_task_attention_does_not_mix_patches() -> None:
     other = x.clone()
     other[..., :2, 2:4] += 1  # patch 1 of the first row
     with torch.no_grad():
-        a, b = (read(net.chain(), of).hidden[1][0] for of in (x, other))
+        a, b = (run_chain(net.chain(), of).hidden[1][0] for of in (x, other))
     assert (a != b).any(-1).nonzero()[:, 1].unique().tolist() == [1]
 
 
 def test_an_expert_reads_the_ones_before_it() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
-        before = read(net.chain(), x).features
+        before = run_chain(net.chain(), x).features
         stir(net.backbone.expert.layers[0].mixing, 8)
-        after = read(net.chain(), x).features
+        after = run_chain(net.chain(), x).features
     assert not torch.equal(before[1], after[1])
 
 
 def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() -> None:
-    found = drops(6, 0.5, 4000, seeded())
+    found = drop_path_masks(6, 0.5, 4000, seeded())
     assert found.shape == (6, 2, 4000) and (found[0] == 1).all()
     rates = (found == 0).float().mean((1, 2))
     torch.testing.assert_close(rates, torch.linspace(0, 0.5, 6), atol=0.02, rtol=0)
@@ -296,12 +296,12 @@ def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() 
 
 def test_a_dropped_branch_leaves_its_input() -> None:
     net, x = network((1,)), images()
-    expert, old = net.chain()[-1], net.older(x).shown
+    expert, old = net.chain()[-1], net.older(x).intermediates
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
-        found = follow(expert, old, x, nothing).features[-1]
+        found = run_expert(expert, old, x, nothing).features[-1]
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
-        kept, plain = (follow(expert, old, x, drops).features[-1] for drops in (nothing + 1, None))
+        kept, plain = (run_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None))
         assert torch.equal(kept, plain)
 
 
@@ -317,7 +317,7 @@ def everything(found):
 
 def assert_packed(net, x, tolerance):
     with torch.no_grad():
-        wanted, found = read(net.chain(), x), Packed(net.chain()).read(x)
+        wanted, found = run_chain(net.chain(), x), Packed(net.chain()).run(x)
     torch.testing.assert_close(everything(found), everything(wanted), rtol=tolerance, atol=tolerance)
 
 
@@ -343,7 +343,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
         fill(expert, expert_rule, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        wanted, found = read(experts, x), Packed(experts).read(x)
+        wanted, found = run_chain(experts, x), Packed(experts).run(x)
     for a, b in zip(everything(found), everything(wanted), strict=True):
         assert (a - b).norm() <= 2e-2 * b.norm()
 
@@ -374,7 +374,7 @@ def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() 
     for experts in (2, 5):
         packed = Packed(network((1,) * experts).chain())
         with Operations() as operations:
-            packed.read(images())
+            packed.run(images())
         counts.append(operations.count)
     assert counts[0] == counts[1]
 
@@ -382,9 +382,9 @@ def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() 
 def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
     net, x = network((1, 2)), images()
     packed = net.packed()
-    before = packed.read(x).features
+    before = packed.run(x).features
     stir(net, 7)
-    assert all(torch.equal(a, b) for a, b in zip(before, packed.read(x).features, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, packed.run(x).features, strict=True))
 
 
 # The classifier.
@@ -408,7 +408,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
         net.expand(2)
         net.grow(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old, new = net.answers(x, [kept.head, net.head])
+        old, new = net.logits_of_versions(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 
@@ -429,7 +429,7 @@ def test_the_newest_expert_moves_and_older_ones_never() -> None:
     net = network((2, 1))
     heads = {"head.weight", "head.bias"}
     assert net.trainable_names(1) == heads
-    newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "expertise."))}
+    newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "auxiliary."))}
     assert net.trainable_names(5) == net.trainable_names(2) == heads | newest
     assert any(n.startswith("backbone.expert.") for n in network().trainable_names(5))
 
@@ -456,6 +456,6 @@ def test_float64_follows_a_network_through_growth() -> None:
     net.expand(1)
     net.grow(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
-    assert isinstance(net.older(images(dtype=torch.float64)).shown, Read) and math.isfinite(
+    assert isinstance(net.older(images(dtype=torch.float64)).intermediates, ChainOutputs) and math.isfinite(
         float(net(images(dtype=torch.float64)).detach().sum())
     )

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.learn.networks import HeadSpec, ImageSpec, build_network, dual
-from core.learn.networks.dual import Dual, NoRule, displaced
+from core.learn.networks.dual import Dual, NoRule, as_dual
 from core.learn.networks.linearised import LinearisedNetwork
 
 WRONG = 1e-3  # relative: what every wrong rule is beyond
@@ -19,7 +19,7 @@ WRONG = 1e-3  # relative: what every wrong rule is beyond
 def both_ways(network, x):
     """Value + derivative, and the displacement's gradient of its product with a fixed vector, by either way."""
     found = []
-    for way in (network.augmented, network.jvp):
+    for way in (network.by_dual_numbers, network.jvp):
         value, tangent = way(x)
         weights = torch.linspace(-1, 1, tangent.numel(), dtype=tangent.dtype).view_as(tangent)
         grads = torch.autograd.grad((tangent * weights).sum(), network.displacement.parameters())
@@ -61,7 +61,7 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     moved = {
         n: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for n, p in backbone.named_parameters()
     }
-    with displaced(backbone, moved):
+    with as_dual(backbone, moved):
         out = backbone(Dual(x, None))
     at = {name: p.detach() for name, p in backbone.named_parameters()}
     value, tangent = torch.func.jvp(lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,))
@@ -103,7 +103,7 @@ def test_at_zero_an_activation_takes_the_slope_of_its_negative_side() -> None:
 
 def test_what_does_not_move_costs_no_derivative() -> None:
     conv = nn.Conv2d(1, 2, 3)
-    with displaced(conv, {"weight": None, "bias": None}):
+    with as_dual(conv, {"weight": None, "bias": None}):
         assert conv(Dual(torch.randn(1, 1, 5, 5), None)).dx is None
 
 
@@ -128,7 +128,7 @@ def test_a_function_without_a_rule_says_so(function, name) -> None:
 def test_a_module_has_its_parameters_back_whatever_happens_inside() -> None:
     linear = nn.Linear(2, 2)
     weight, names = linear.weight, list(linear.state_dict())
-    with pytest.raises(RuntimeError), displaced(linear, {"weight": torch.ones(2, 2), "bias": None}):
+    with pytest.raises(RuntimeError), as_dual(linear, {"weight": torch.ones(2, 2), "bias": None}):
         raise RuntimeError
     assert linear.weight is weight and list(linear.state_dict()) == names
 
@@ -175,18 +175,18 @@ def test_a_wrong_rule_is_seen(mutant, monkeypatch) -> None:
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))
     wanted = network.jvp(x)[1]
-    assert relative(network.augmented(x)[1], wanted) <= 1e-13
+    assert relative(network.by_dual_numbers(x)[1], wanted) <= 1e-13
     for key, kept in list(dual.RULES.items()):
         if kept is dual.RULES[function]:
             monkeypatch.setitem(dual.RULES, key, rule)
-    assert relative(network.augmented(x)[1], wanted) > WRONG
+    assert relative(network.by_dual_numbers(x)[1], wanted) > WRONG
 
 
 def test_an_image_that_moves_is_seen() -> None:
     network, x = linearised("resnet20"), images("resnet20")
     psi = displacement(network, 4)
     move(network, psi)
-    with displaced(network.backbone, dict(psi)):
+    with as_dual(network.backbone, dict(psi)):
         out = network.backbone(Dual(x, 0.2 * x))
     assert relative(out.dx, network.jvp(x)[1]) > WRONG
 
@@ -199,7 +199,7 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
         LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=False, frozen=False).eval().backbone
     )
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
-    with displaced(unfolded, moved):
+    with as_dual(unfolded, moved):
         out = unfolded(Dual(x, None))
     assert relative(out.x, network.jvp(x)[0]) <= 1e-12
     assert relative(out.dx, network.jvp(x)[1]) > WRONG
@@ -252,7 +252,7 @@ def operations(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["augmented", "jvp"])
+@pytest.mark.parametrize("way", ["by_dual_numbers", "jvp"])
 def test_a_linear_forward_pass_costs_three_and_a_step_five_thirds_of_plain_ones(way) -> None:
     linear, plain_one, x = resnet18()
     forward = getattr(linear, way)

@@ -9,7 +9,7 @@ from torch import nn
 
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.backbone import Backbone
-from core.learn.networks.edits import fold, leaky
+from core.learn.networks.edits import fold_batch_norms, replace_relu
 
 
 class Wrong(Backbone):
@@ -27,13 +27,13 @@ def test_a_folded_network_gives_what_its_norms_gave(case, dtype, tolerance) -> N
     network, x = plain(case).to(dtype), images(case).to(dtype)
     with torch.no_grad():
         wanted = network.backbone(x)
-        fold(network.backbone)
+        fold_batch_norms(network.backbone)
         assert relative(network.backbone(x), wanted) <= tolerance
 
 
 def test_folding_leaves_convolutions_with_biases_and_nothing_else_to_learn() -> None:
     network = plain("resnet20")
-    fold(network.backbone)
+    fold_batch_norms(network.backbone)
     assert not any(isinstance(m, nn.BatchNorm2d) for m in network.modules())
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     assert all(m.bias is not None for m in convolutions)
@@ -45,7 +45,7 @@ def test_folding_leaves_convolutions_with_biases_and_nothing_else_to_learn() -> 
 def test_folding_a_network_without_batch_norms_changes_nothing(case) -> None:
     network = plain(case)
     before = copy.deepcopy(network.state_dict())
-    fold(network.backbone)
+    fold_batch_norms(network.backbone)
     after = network.state_dict()
     assert after.keys() == before.keys() and all(torch.equal(after[k], before[k]) for k in before)
 
@@ -56,7 +56,7 @@ def test_a_convolution_with_a_bias_of_its_own_is_folded_with_it() -> None:
     norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
     network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
     wanted = norm(conv(x))
-    fold(network)
+    fold_batch_norms(network)
     assert relative(network.conv(x), wanted) <= 1e-12 and isinstance(network.norm, nn.Identity)
 
 
@@ -66,7 +66,7 @@ def test_a_norm_without_scale_and_shift_is_folded_too() -> None:
     norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
     network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
     wanted = norm(conv(x))
-    fold(network)
+    fold_batch_norms(network)
     assert relative(network.conv(x), wanted) <= 1e-12
 
 
@@ -84,14 +84,14 @@ def test_a_norm_without_scale_and_shift_is_folded_too() -> None:
 )
 def test_a_norm_that_no_convolution_can_take_in_is_refused(modules, reason) -> None:
     with pytest.raises(ValueError, match=reason):
-        fold(Wrong(*modules))
+        fold_batch_norms(Wrong(*modules))
 
 
 @pytest.mark.parametrize("case", ["mlp", "small-cnn", "resnet20", "resnet18-small-stem"])
 def test_every_relu_becomes_leaky(case) -> None:
     network = plain(case)
     relus = sum(isinstance(m, nn.ReLU) for m in network.modules())
-    leaky(network.backbone, 0.2)
+    replace_relu(network.backbone, 0.2)
     found = [m.negative_slope for m in network.modules() if isinstance(m, nn.LeakyReLU)]
     assert found == [0.2] * relus and relus > 0
     assert not any(isinstance(m, nn.ReLU) for m in network.modules())
@@ -99,7 +99,7 @@ def test_every_relu_becomes_leaky(case) -> None:
 
 def test_the_slope_is_that_of_the_negative_side() -> None:
     network = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "class").double()
-    leaky(network.backbone, 0.2)
+    replace_relu(network.backbone, 0.2)
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     z = network.backbone.fc1(x.flatten(1))
     assert torch.allclose(network.backbone(x), torch.where(z > 0, z, 0.2 * z), rtol=1e-15)
@@ -107,7 +107,7 @@ def test_the_slope_is_that_of_the_negative_side() -> None:
 
 def test_slope_zero_leaves_the_activations() -> None:
     network = plain("resnet20")
-    leaky(network.backbone, 0)
+    replace_relu(network.backbone, 0)
     assert not any(isinstance(m, nn.LeakyReLU) for m in network.modules())
 
 
@@ -115,5 +115,5 @@ def test_slope_zero_leaves_the_activations() -> None:
 def test_leaky_activations_store_nothing(case) -> None:
     network = plain(case)
     names = list(network.state_dict())
-    leaky(network.backbone, 0.1)
+    replace_relu(network.backbone, 0.1)
     assert list(network.state_dict()) == names

@@ -13,6 +13,7 @@ from core.learn.networks.dual import NoRule
 from core.learn.networks.families import rebuild
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.squared_loss import squared_errors
+from core.protocol.manifest import Manifest
 
 Y = torch.tensor([2, 0, 1, 0])
 QUICK = [case for case in SMALL if not case.startswith("resnet18")]
@@ -47,7 +48,7 @@ def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more
         assert torch.equal(value, network.backbone(x)) or (
             case == "vit" and relative(value, network.backbone(x)) < 1e-14
         )
-        assert not tangent.any() and not network.augmented(x)[1].any()
+        assert not tangent.any() and not network.by_dual_numbers(x)[1].any()
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -80,9 +81,9 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     network, x = linearised(case), images(case)
     a = displacement(network, 4)
     move(network, a)
-    tangent = network.augmented(x)[1].detach()
+    tangent = network.by_dual_numbers(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
-    back = network.pullback(x, u)
+    back = network.vjp(x, u)
     other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
@@ -100,7 +101,7 @@ def test_the_displacements_gradient_is_backpropagation_through_the_base(case) ->
     own = torch.autograd.grad((base(x) * u).sum(), list(base.parameters()))
     wanted = {f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)}
     assert relative_of(found, wanted) <= 1e-12
-    assert relative_of(network.pullback(x, u), wanted) <= 1e-12
+    assert relative_of(network.vjp(x, u), wanted) <= 1e-12
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -143,7 +144,7 @@ def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(fixe
     ).double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=fixed_head, frozen=True).eval()
     if fixed_head:
-        network.refer("shared", torch.randn(3, 3, dtype=torch.float64))
+        network.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
     x, found = torch.randn(4, 1, 2, 2, dtype=torch.float64), []
     for _ in range(2):
         with torch.no_grad():
@@ -159,7 +160,7 @@ def test_the_frozen_networks_logits_have_the_derivative_of_the_logits(fixed_head
     network, x = linearised("resnet20", fixed_head=fixed_head), images("resnet20")
     psi = displacement(network, 4)
     weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
-    rows = network.reading_rows().detach()
+    rows = network.readout_rows().detach()
     move(network, psi)
     moved = network(x) - network.logits(network.backbone(x))
     own = torch.func.jvp(
@@ -176,7 +177,7 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
     def refuse(self, x):
         raise NoRule
 
-    monkeypatch.setattr(LinearisedNetwork, "augmented", refuse)
+    monkeypatch.setattr(LinearisedNetwork, "by_dual_numbers", refuse)
     assert relative(network(x), wanted) <= 1e-14
 
 
@@ -237,13 +238,13 @@ def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
     for task in (1, 2):
         network.grow(task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task))
-        network.refer(str(task), network.head_rows(task).detach().clone())
+        network.set_reference(str(task), network.head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
     assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.part_names())
     with pytest.raises(ValueError, match="set already"):
-        network.refer("1", torch.zeros(2, 4))
+        network.set_reference("1", torch.zeros(2, 4))
 
 
 def test_the_data_scenario_has_fixed_rows() -> None:
@@ -268,7 +269,7 @@ def stored(network: Network, folder, case):
         "classes": network.classes,
         "network": network.describe(),
     }
-    return manifest, paths
+    return Manifest.from_json(manifest), paths
 
 
 @pytest.mark.parametrize("case", ["mlp", "resnet20", "vit"])
@@ -305,7 +306,9 @@ def test_a_base_of_another_version_is_refused(tmp_path) -> None:
 def test_another_slope_is_another_network(tmp_path) -> None:
     network, x = linearised("mlp").float(), images("mlp").float()
     manifest, paths = stored(network, tmp_path, "mlp")
-    other = predicting.load({**manifest, "network": {**manifest["network"], "slope": 0.5}}, paths)
+    other = predicting.load(
+        manifest.model_copy(update={"network": manifest.network.model_copy(update={"slope": 0.5})}), paths
+    )
     assert not torch.equal(other(x), network(x))
 
 

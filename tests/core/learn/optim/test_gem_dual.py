@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import nnls
 
 from core.learn.optim import gem_dual
-from core.learn.optim.gem_dual import products, solve
+from core.learn.optim.gem_dual import gram_and_dots, solve
 
 
 def tensor(*rows):
@@ -14,7 +14,7 @@ def tensor(*rows):
 
 def projected(g, rows, gamma):
     """(g + Gᵀv, v)."""
-    v = solve(*products(rows, g), gamma)
+    v = solve(*gram_and_dots(rows, g), gamma)
     return g + v @ rows, v
 
 
@@ -98,7 +98,7 @@ def test_memories_that_say_the_same_give_the_same_projection_as_one() -> None:
 def test_products_of_float32_rows_are_summed_in_float64_block_by_block(monkeypatch) -> None:
     monkeypatch.setattr(gem_dual, "COLUMNS", 7)
     g, rows = (t.float() for t in some_problem(12))
-    gram, dots = products(rows, g)
+    gram, dots = gram_and_dots(rows, g)
     wide = rows.double()
     assert torch.allclose(gram, wide @ wide.T, rtol=1e-13)
     assert torch.allclose(dots, wide @ g.double(), rtol=1e-13)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from core.learn.networks import ImageSpec, meta_backbone
-from core.learn.optim.olor import Anchored, Olor, power, powers
+from core.learn.optim.olor import Anchored, Olor, layer_iota, layer_iotas
 from core.learn.recipe import OlorRecipe
 
 OPTIMIZERS = {
@@ -238,22 +238,22 @@ def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
 
 def test_powers_fall_from_the_first_layer_to_the_last() -> None:
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=2.0)
-    assert [power(i, 4, recipe) for i in range(5)] == pytest.approx([0.5, 0.325, 0.2, 0.125, 0.1])
+    assert [layer_iota(i, 4, recipe) for i in range(5)] == pytest.approx([0.5, 0.325, 0.2, 0.125, 0.1])
 
 
 def test_a_single_layer_has_the_first_power() -> None:
-    assert power(0, 0, OlorRecipe(iota1=0.3)) == 0.3
+    assert layer_iota(0, 0, OlorRecipe(iota1=0.3)) == 0.3
     names = ["backbone.fc1.weight", "head.weight"]
-    assert powers(names, [["fc1"]], OlorRecipe(granularity="tensor")) == {"backbone.fc1.weight": 0.01}
+    assert layer_iotas(names, [["fc1"]], OlorRecipe(granularity="tensor")) == {"backbone.fc1.weight": 0.01}
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.5, 3.0, 4.0])
 def test_the_last_layer_has_the_second_power_for_any_exponent(gamma) -> None:
     """An index shifted by 1e-8 makes the base negative here: below iota2, or complex."""
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=gamma)
-    last = power(7, 7, recipe)
+    last = layer_iota(7, 7, recipe)
     assert last == (0.5 if gamma == 0 else 0.1)
-    assert 0.1 <= power(3, 7, recipe) <= 0.5
+    assert 0.1 <= layer_iota(3, 7, recipe) <= 0.5
 
 
 LAYERS = {
@@ -274,7 +274,7 @@ def named(name: str):
 def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
     backbone, names = named(name)
-    found = powers(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
     assert set(found) == set(names[:-1])  # every tensor of the backbone, biases and norms too, and no head's
     assert found[f"backbone.{stem}"] == 1.0
     assert found[f"backbone.{block}"] == pytest.approx(1 - 1 / n)
@@ -283,14 +283,14 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
 
 def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
     backbone, names = named("convnext_tiny")
-    found = powers(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
     assert found["backbone.features.2.1.weight"] == found["backbone.features.3.0.layer_scale"]
     assert found["backbone.features.2.1.weight"] == pytest.approx(1 - 4 / 19)
 
 
 def test_single_tensors_are_layers_on_request() -> None:
     backbone, names = named("vit_b_16")
-    found = powers(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor"))
+    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor"))
     assert len(found) == 150
     assert list(found.values()) == pytest.approx([1 - i / 149 for i in range(150)])
 
@@ -298,7 +298,7 @@ def test_single_tensors_are_layers_on_request() -> None:
 def test_single_tensors_are_counted_among_those_that_move() -> None:
     backbone, names = named("small-cnn")
     recipe = OlorRecipe(iota1=0.5, granularity="tensor")
-    found = powers(names[-3:], backbone.layers, recipe)
+    found = layer_iotas(names[-3:], backbone.layers, recipe)
     assert found == {"backbone.fc1.weight": 0.5, "backbone.fc1.bias": 0.0}
-    blocks = powers(names[-3:], backbone.layers, OlorRecipe(iota1=0.5))
+    blocks = layer_iotas(names[-3:], backbone.layers, OlorRecipe(iota1=0.5))
     assert set(blocks.values()) == {0.0}  # the last of four blocks, whatever else moves

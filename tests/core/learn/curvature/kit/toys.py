@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from core.learn.curvature.estimate import Estimate
+from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.layers import layers_of
 from core.learn.curvature.probes import basis
 
@@ -33,7 +33,7 @@ def layers(network):
 
 def measure(network, x, kind, cotangents=basis, names=None, batch=None):
     """The estimate after x in chunks of `batch`."""
-    estimate = Estimate(network, network, dict.fromkeys(names or layers(network), kind))
+    estimate = CurvatureEstimator(network, network, dict.fromkeys(names or layers(network), kind))
     for chunk in x.split(batch or len(x)):
         estimate.add(chunk, cotangents)
     return estimate
@@ -82,7 +82,7 @@ def matrix_of(block, o):
     """H [o w, o w] of a block, a column for each unit displacement."""
     w = block.columns(o)
     units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
-    return torch.stack([block.mul(unit).flatten() for unit in units], 1)
+    return torch.stack([block.matvec(unit).flatten() for unit in units], 1)
 
 
 def relative(a, b):

@@ -1,0 +1,52 @@
+"""Station 2 of predict: the body, which must keep coming.
+
+It is bounded by the same time without a byte and the same slowest rate as uploads, and its bytes count at the request's
+place: who sends slowly uses up places and bytes of his own.
+"""
+
+import asyncio
+
+from starlette.types import Receive
+
+from api.predict.line import Place
+from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
+from core.settings import Settings
+
+
+async def read_body(
+    receive: Receive, place: Place, most: int, declared: int | None, settings: Settings
+) -> bytearray:
+    """The whole body; each byte is counted at its place when it comes.
+
+    Args:
+        most: bytes that it may have.
+        declared: its Content-Length, None for a chunked one.
+
+    Raises:
+        BodyTooLarge, BodyTruncated, BodyTimeout: as they say.
+        TooManyRequests, Unavailable: there is no room for it now.
+    """
+    if declared is not None and declared > most:
+        raise BodyTooLarge(f"The body may have {most} bytes; this one has {declared}.")
+    body, more = bytearray(), True
+    now = asyncio.get_running_loop().time
+    idle, began = settings.upload_idle_s, now()
+    while more:
+        try:
+            async with asyncio.timeout(idle):
+                message = await receive()
+        except TimeoutError:
+            raise BodyTimeout(f"Nothing of the body came for {idle:g} s.") from None
+        if message["type"] == "http.disconnect":
+            raise BodyTruncated("The connection was closed before the body was complete.")
+        chunk = message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) + len(chunk) > most:
+            raise BodyTooLarge(f"The body may have {most} bytes.")
+        place.take(len(chunk))
+        body += chunk
+        if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
+            raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
+    if declared is not None and len(body) != declared:
+        raise BodyTruncated(f"Content-Length says {declared} bytes, {len(body)} came.")
+    return body

@@ -1,0 +1,220 @@
+"""Station 4 of predict: the client of a decoder of images, a process that nothing untrusted but images goes into.
+
+One image that cannot be used costs itself alone, even when it ends the process or takes too long: the others of its
+request are decoded, by a process started anew. What the process says is described in `core.work.predict.decoder`.
+"""
+
+import json
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from core import helper_process
+from core.errors import Invalid, Unavailable
+from core.ingest.limits import Limits
+from core.ingest.members import write_all
+from core.messages import read_message, write_message
+from core.settings import Settings
+
+CRASHED = "it crashed the decoder, or took too much memory"
+_SAID_BYTES = 64 << 10
+"""Of a message that holds no pixels."""
+
+
+class _Gone(Exception):
+    """The decoder's process ended in the middle of a request."""
+
+
+@dataclass
+class Wanted:
+    """Some images of a request that are to be decoded.
+
+    Attributes:
+        kind: `files`, one image each, or `arrays`, one JSON text.
+        body: the files that are wanted, or the text.
+        begin: images of the text to pass over.
+        most: images wanted at most.
+        size, channels: of the decoded images.
+        left_s: seconds that they may take together.
+    """
+
+    kind: str
+    body: Sequence[bytes | bytearray | memoryview]
+    begin: int
+    most: int
+    size: int
+    channels: int
+    left_s: float
+
+
+@dataclass
+class Decoded:
+    """What became of them.
+
+    Attributes:
+        count: images in the body; None where that is not known yet.
+        found: of each image so far, uint8 pixels [size, size, channels], or why it cannot be used, in words that go
+            on from "The image cannot be used:". There may be fewer than wanted: the others' turn comes again.
+        spent_s: seconds that it took.
+        paused: whether the decoder stopped to let others pass.
+    """
+
+    count: int | None = None
+    found: list[bytes | str] = field(default_factory=list)
+    spent_s: float = 0.0
+    paused: bool = False
+
+    def done(self, wanted: Wanted) -> bool:
+        """Whether nothing is left to do in this turn."""
+        if self.count is None:
+            return False
+        return self.paused or len(self.found) >= min(wanted.most, self.count - wanted.begin)
+
+
+class ImageDecoder:
+    """One decoder process, started at first use and again whenever it is gone. Not safe for threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._limits = Limits.of(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the decoder, or None when none runs."""
+        return None if self._process is None else self._process.pid
+
+    def decode(self, wanted: Wanted) -> Decoded:
+        """Decode images for about `predict_turn_s`, the first in any case.
+
+        Raises:
+            Invalid: the body is no list of images, or reading it takes too long or too much memory.
+            Unavailable: the service is shutting down.
+            OSError: no decoder can be started.
+        """
+        so_far = Decoded()
+        died_at: int | None = None
+        while not so_far.done(wanted):
+            here = len(so_far.found)
+            try:
+                self._ask(wanted, so_far)
+            except _Gone:  # the first death may have been an accident
+                if len(so_far.found) > here or died_at != len(so_far.found):
+                    died_at = len(so_far.found)
+                elif so_far.count is None:
+                    raise Invalid(f"The images cannot be read: {CRASHED}.") from None
+                else:
+                    so_far.found.append(CRASHED)
+        return so_far
+
+    def close(self) -> None:
+        """End the process; no further requests."""
+        self._closed = True
+        self._end()
+
+    def _ask(self, wanted: Wanted, so_far: Decoded) -> None:
+        """Have the images after those found decoded, until all are, or one of them costs the process."""
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            write_message(process.stdin, json.dumps(self._header(wanted, so_far)).encode())
+            for data in wanted.body:
+                write_all(process.stdin.fileno(), data)
+            # The first message says that it has begun: its first start is not the client's delay.
+            read_message(process.stdout, _SAID_BYTES)
+            began = time.monotonic()
+            try:
+                self._hear(process, wanted, so_far, began + wanted.left_s - so_far.spent_s)
+            finally:
+                so_far.spent_s += time.monotonic() - began
+        except (EOFError, BrokenPipeError):
+            self._end()
+            raise _Gone from None
+
+    def _hear(self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float) -> None:
+        """Take what it says until it has done all, or has to be ended."""
+        assert process.stdout is not None
+        if not _readable(process.stdout, end):
+            self._end()
+            raise Invalid(f"The images cannot be used: {self.late()}; send fewer or smaller ones.")
+        so_far.count = _count(wanted, read_message(process.stdout, _SAID_BYTES))
+        pixels = 1 + wanted.size * wanted.size * wanted.channels
+        while not so_far.done(wanted):
+            own_end = time.monotonic() + self._settings.predict_image_s
+            if not _readable(process.stdout, min(own_end, end)):
+                self._end()
+                if end > own_end:
+                    so_far.found.append(f"decoding takes longer than {self._settings.predict_image_s:g} s")
+                else:
+                    so_far.paused = True  # its request has no time left
+                return
+            message = read_message(process.stdout, max(pixels, _SAID_BYTES))
+            kind, said = message[:1], message[1:]
+            if kind == b"E":
+                so_far.paused = True
+            elif kind == b"P" and len(message) == pixels:
+                so_far.found.append(said)
+            elif kind in (b"U", b"M"):
+                so_far.found.append(said.decode())
+                if kind == b"M":
+                    return self._end()
+            else:
+                raise EOFError
+
+    def late(self) -> str:
+        """Why images are left that a request has no time for."""
+        return f"decoding the images of this request takes longer than {self._settings.predict_decode_s:g} s"
+
+    def _header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
+        return {
+            "kind": wanted.kind,
+            "size": wanted.size,
+            "channels": wanted.channels,
+            "sizes": [len(data) for data in wanted.body],
+            "begin": wanted.begin + len(so_far.found),
+            "most": wanted.most - len(so_far.found),
+            "turn_s": self._settings.predict_turn_s,
+            "cpu_s": 2 * self._settings.predict_decode_s,
+        }
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._closed:
+            raise Unavailable("The service is shutting down.")
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "core.work.predict.decoder", json.dumps(asdict(self._limits))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,  # what a buffer holds already, a selector does not see
+            cwd=helper_process.ROOT,
+            env=helper_process.environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+        )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            helper_process.end(process)
+
+
+def _count(wanted: Wanted, message: bytes) -> int:
+    """The number of images in the body. Raises Invalid for a body that is no list of images."""
+    if message[:1] == b"R":
+        raise Invalid(message[1:].decode())
+    if message[:1] != b"N":
+        raise EOFError
+    return int(message[1:])
+
+
+def _readable(pipe: Any, end: float) -> bool:
+    """Whether there is something to read until the clock says `end`."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        return bool(selector.select(max(0.0, end - time.monotonic())))

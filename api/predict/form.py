@@ -1,0 +1,119 @@
+"""Station 2 of predict where the body is a form: it is in memory already and bounded, the images are its slices."""
+
+from dataclasses import dataclass
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from core.errors import BodyTruncated, ImageInvalid, Invalid
+
+MAX_HEADERS = 16
+FIELDS = ("file", "files", "image", "images")
+MAX_NAME_CHARS = 200
+_SEND = "send each image as a part named file or image"
+
+
+@dataclass(frozen=True)
+class FormImage:
+    """A part's bytes, and its file name without unprintable characters, or None where it has none."""
+
+    name: str | None
+    data: bytes | memoryview
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary that a Content-Type names.
+
+    Raises:
+        Invalid: none, or too long a one.
+    """
+    _, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if not boundary or len(boundary) > 70:
+        raise Invalid("The multipart body needs a boundary of at most 70 characters.")
+    return boundary
+
+
+def images_of(body: bytes | bytearray, boundary: bytes, most: int) -> list[FormImage]:
+    """The files of a form in order.
+
+    Args:
+        most: images that may be sent at once.
+
+    Raises:
+        Invalid: not a readable form, another field, or too many images.
+        BodyTruncated: the closing boundary is missing.
+        ImageInvalid: there is no image.
+    """
+    form = _Form(most)
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": form.begin,
+            "on_part_data": form.data,
+            "on_part_end": form.end,
+            "on_header_field": lambda data, start, end: form.name.extend(data[start:end]),
+            "on_header_value": lambda data, start, end: form.value.extend(data[start:end]),
+            "on_header_end": form.header_end,
+            "on_headers_finished": form.headers_finished,
+            "on_end": form.all,
+        },
+    )
+    try:
+        parser.write(body)  # type: ignore[arg-type]  # a bytearray will do, and is not copied
+    except FormParserError as error:
+        raise Invalid(f"The multipart body cannot be read: {error}.") from None
+    if not form.ended:
+        raise BodyTruncated("The multipart body ends before its closing boundary.")
+    if not form.files:
+        raise ImageInvalid(f"The form has no image: {_SEND}.")
+    return form.files
+
+
+class _Form:
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.files: list[FormImage] = []
+        self.file_name: str | None = None
+        self.ended = False
+        self.name, self.value = bytearray(), bytearray()
+        self.chunks: list[memoryview] = []
+        self.headers: dict[bytes, bytes] = {}
+
+    def begin(self) -> None:
+        self.headers, self.chunks = {}, []
+        self.name, self.value = bytearray(), bytearray()
+
+    def header_end(self) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise Invalid("A part of the multipart body has too many headers.")
+        self.headers[bytes(self.name).lower()] = bytes(self.value)
+        self.name, self.value = bytearray(), bytearray()
+
+    def headers_finished(self) -> None:
+        kind, options = parse_options_header(self.headers.get(b"content-disposition", b""))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if kind != b"form-data" or name not in FIELDS:
+            raise Invalid(
+                f"Unknown part {name[:60]!r}: {_SEND}.",
+                fields=[{"field": name[:60], "message": "unknown part"}],
+            )
+        if len(self.files) >= self.most:
+            raise Invalid(f"At most {self.most} images can be sent at once.")
+        self.file_name = _shown(options.get(b"filename", b"").decode("utf-8", "replace"))
+
+    def data(self, data: bytes, start: int, end: int) -> None:
+        self.chunks.append(memoryview(data)[start:end])
+
+    def end(self) -> None:
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.files.append(FormImage(self.file_name, data))
+
+    def all(self) -> None:
+        self.ended = True
+
+
+def _shown(name: str) -> str | None:
+    """A file name as it may be repeated in an answer: bounded, one line, read in the order it is written."""
+    name = "".join(c if c.isprintable() else "\ufffd" for c in name)
+    return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

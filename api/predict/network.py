@@ -1,0 +1,133 @@
+"""Station 4 of predict: the client of the process that holds torch and answers (`core.work.predict.helper`).
+
+It is started at first use, and ended when one turn takes too long; when it dies the request at hand is answered 503 and
+the next one starts a new process.
+"""
+
+import json
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import structlog
+
+from core import helper_process
+from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
+from core.messages import read_message, write_message
+from core.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+START_S = 120.0
+_ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
+"""What the helper calls a refusal, where it is not the request's form."""
+
+
+class NetworkProcess:
+    """The helper process. One thread at a time.
+
+    Args:
+        command: starts it; replaced in tests.
+    """
+
+    def __init__(self, settings: Settings, command: Sequence[str] | None = None) -> None:
+        self._settings = settings
+        self._command = list(
+            command or [sys.executable, "-m", "core.work.predict.helper", str(settings.threads)]
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Its id, or None when none runs."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End it; no further questions."""
+        self._closed = True
+        self._end()
+
+    def ask(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> list[bytes]:
+        """The JSON of an answer for each of the first images, at least one.
+
+        Args:
+            header: JSON, see `core.work.predict.answers`.
+            manifest: of the version, JSON.
+            pixels: of each image, uint8 [size, size, channels].
+
+        Raises:
+            Invalid: the question cannot be answered.
+            StoreCorrupt: a file of the version is gone.
+            Unavailable: the process died or took too long.
+        """
+        process = self.running()
+        assert process.stdin is not None and process.stdout is not None
+        watchdog, expired = self._watch(process, self._settings.predict_answer_s)
+        try:
+            for message in (header, manifest, b"".join(pixels)):
+                write_message(process.stdin, message)
+            status = json.loads(read_message(process.stdout))
+            items = read_message(process.stdout).split(b"\n") if status.get("ok") else []
+        except (EOFError, OSError, ValueError, struct.error):
+            self._end()
+            log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
+            if expired.is_set():
+                raise Unavailable(
+                    f"Predicting took longer than {self._settings.predict_answer_s:.0f} s; send fewer images."
+                ) from None
+            raise Unavailable("The predict helper stopped while it answered; try again.") from None
+        finally:
+            watchdog.cancel()
+        if not status.get("ok"):
+            raise _ERRORS.get(str(status.get("kind")), Invalid)(status["detail"])
+        if not 1 <= len(items) <= len(pixels):
+            raise Unavailable("The predict helper did not answer what it was asked; try again.")
+        return items
+
+    def running(self) -> subprocess.Popen[bytes]:
+        """The process, started if there is none, and ready. Raises Unavailable."""
+        if self._closed:
+            raise Unavailable("The service is shutting down.")
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        process = subprocess.Popen(
+            self._command,
+            cwd=helper_process.ROOT,
+            env=helper_process.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._process = process
+        assert process.stdout is not None
+        watchdog, _ = self._watch(process, START_S)
+        try:
+            read_message(process.stdout)
+        except (EOFError, OSError, struct.error):
+            self._end()
+            raise Unavailable("The predict helper could not be started; try again.") from None
+        finally:
+            watchdog.cancel()
+        return process
+
+    def _watch(
+        self, process: "subprocess.Popen[bytes]", seconds: float
+    ) -> tuple[threading.Timer, threading.Event]:
+        expired = threading.Event()
+
+        def end() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        return timer, expired
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            helper_process.end(process)

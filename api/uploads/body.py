@@ -1,0 +1,146 @@
+"""Station 4 of an upload: its body as it comes, never held in memory.
+
+Disk and sha256 work runs in threads while the next bytes arrive. However an upload ends, its spool file is gone, unless
+it was moved into the store.
+"""
+
+import asyncio
+import mmap
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+
+from api.fair_share import pause
+from api.uploads.form import FormFile
+from api.uploads.head import Head, Terms
+from api.uploads.spool_file import SpoolFile
+from core import spool
+from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
+from core.ids import new_id
+from core.settings import Settings
+
+FLUSH_BYTES = 1 << 20
+
+_disk = ThreadPoolExecutor(8, thread_name_prefix="upload")
+
+
+@dataclass(frozen=True)
+class Received:
+    """A complete upload in the spool.
+
+    Attributes:
+        sha256: of the file; `body_sha256`: of the body as sent (the same unless multipart).
+        kind: what `Terms.look` says it is; "" where nobody looks.
+        fields: other fields of a multipart body.
+    """
+
+    path: Path
+    size: int
+    sha256: str
+    body_sha256: str
+    kind: str
+    fields: dict[str, str]
+
+
+@asynccontextmanager
+async def received(request: Request, head: Head, terms: Terms, settings: Settings) -> AsyncIterator[Received]:
+    """Read the body into a spool file, which is removed at the end of the block.
+
+    Raises:
+        BodyTooLarge, BodyTruncated, BodyTimeout, DigestMismatch, Invalid: as they say.
+    """
+    path = settings.folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
+    file = SpoolFile(path, head.limit, head.media_type, terms.look)
+    form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
+    sink = form or file
+    try:
+        pause()  # for the rest of it, too: `Upload.place` limits how many an owner has under way
+        await _stream(request, sink, head.length, head.body_limit, settings)
+        digest = sink.body_sha256
+        if head.digest is not None and head.digest != digest:
+            raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {digest}.")
+        fields = {} if form is None else form.values
+        yield Received(path, file.size, file.sha256, digest, file.kind, fields)
+    finally:
+        file.close()
+        path.unlink(missing_ok=True)
+
+
+async def _stream(
+    request: Request, sink: SpoolFile | FormFile, length: int | None, most: int, settings: Settings
+) -> None:
+    """Move the body to the sink."""
+    now = asyncio.get_running_loop().time
+    idle, began, size, more = settings.upload_idle_s, now(), 0, True
+    writer = _Writer(sink)
+    try:
+        async with asyncio.timeout(idle) as timer:
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise BodyTruncated("The connection was closed before the body was complete.")
+                chunk, more = message.get("body", b""), message.get("more_body", False)
+                size += len(chunk)
+                if size > most:
+                    raise BodyTooLarge(f"The body may have {most} bytes.")
+                if chunk:
+                    timer.reschedule(None)  # waiting for our disk is not the client's delay
+                    await writer.write(memoryview(chunk))
+                    timer.reschedule(now() + idle)
+                took = now() - began
+                if took > idle and size < settings.upload_min_rate * took:
+                    raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
+            timer.reschedule(None)
+            await writer.finish()
+    except TimeoutError:
+        raise BodyTimeout(f"Nothing of the body came for {idle:.0f} s.") from None
+    finally:
+        await writer.settle()
+    if length is not None and size != length:
+        raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")
+
+
+class _Writer:
+    """Two buffers: one is written to the sink, in a thread, while the next bytes fill the other.
+
+    Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their own: malloc would cut
+    them from its heap after the first, and small blocks above keep that from shrinking.
+    """
+
+    def __init__(self, sink: SpoolFile | FormFile) -> None:
+        self._sink = sink
+        self._filling, self._other = mmap.mmap(-1, FLUSH_BYTES), mmap.mmap(-1, FLUSH_BYTES)
+        self._filled = 0
+        self._writing: asyncio.Future[None] | None = None
+
+    async def write(self, data: memoryview) -> None:
+        """Take some bytes; raises what the sink has said of earlier ones."""
+        while data:
+            taken = min(len(data), FLUSH_BYTES - self._filled)
+            self._filling[self._filled : self._filled + taken] = data[:taken]
+            self._filled, data = self._filled + taken, data[taken:]
+            if self._filled == FLUSH_BYTES:
+                await self._flush()
+
+    async def finish(self) -> None:
+        """All has come; raises what the sink says of it."""
+        await self._flush()
+        if self._writing is not None:
+            await self._writing
+        await asyncio.get_running_loop().run_in_executor(_disk, self._sink.finish)
+
+    async def settle(self) -> None:
+        """Wait until no thread uses the sink; what it says then is not of interest."""
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing])
+
+    async def _flush(self) -> None:
+        if self._writing is not None:
+            await self._writing
+        loop = asyncio.get_running_loop()
+        self._writing = loop.run_in_executor(_disk, self._sink.write, self._filling, self._filled)
+        self._filling, self._other, self._filled = self._other, self._filling, 0

@@ -1,0 +1,122 @@
+"""Station 3 of an upload: its idempotency key, held while the body streams in, and answered when it comes again.
+
+Without a key nothing is held, and there is no earlier answer.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import structlog
+from anyio import to_thread
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.answers import json_answer
+from api.uploads.body import Received
+from api.uploads.head import Head, Terms
+from core.db.session import Database, is_outage
+from core.requests import idempotency
+from core.requests.actor import Actor
+
+log = structlog.get_logger(__name__)
+
+
+class Repeat:
+    """Holds an upload's idempotency key while the upload is under way.
+
+    Args:
+        key: the client's, None without one.
+
+    Attributes:
+        earlier: the answer that was given under this key.
+        is_done: set when this upload's own answer is kept.
+    """
+
+    def __init__(self, db: Database, actor: Actor, terms: Terms, request: Request, key: str | None) -> None:
+        self._db, self._actor, self._terms = db, actor, terms
+        self._request: idempotency.Request | None = None
+        if key is not None:
+            headers = (request.headers.get(name) for name in terms.headers)
+            known = idempotency.fingerprint(*request.path_params.values(), request.url.query, *headers)
+            self._request = idempotency.Request(terms.route, key, "", known)
+        self._renewing: asyncio.Task[None] | None = None
+        self.earlier: idempotency.Replay | None = None
+        self.is_done = False
+
+    async def __aenter__(self) -> "Repeat":
+        request = self._request
+        if request is not None:
+            self.earlier = await to_thread.run_sync(idempotency.begin, self._db, self._actor, request)
+            if self.earlier is None:
+                self._renewing = asyncio.create_task(self._renew(request))
+        return self
+
+    async def _renew(self, request: idempotency.Request) -> None:
+        while True:
+            await asyncio.sleep(idempotency.RENEW_S)
+            with _outage():
+                await to_thread.run_sync(idempotency.renew, self._db, self._actor, request)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._renewing is None or self._request is None:
+            return
+        self._renewing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._renewing
+        if not self.is_done:
+            with _outage():
+                await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
+
+    def answer_to_head(self, head: Head) -> Response | None:
+        """The earlier answer, where the head alone shows that this is the first request again.
+
+        Raises:
+            IdempotencyMismatch: the head alone shows that it is another one.
+        """
+        assert self.earlier is not None and self._request is not None
+        if self.earlier.request != self._request.request:
+            raise idempotency.mismatch()
+        if head.digest is not None and head.digest == self.earlier.content_sha256:
+            return _again(self.earlier)
+        if head.digest is not None and head.boundary is None:
+            raise idempotency.mismatch()
+        return None
+
+    def answer_to(self, file: Received) -> Response:
+        """The earlier answer.
+
+        Raises:
+            IdempotencyMismatch: it was the answer to another request.
+        """
+        whole = self.of(file)
+        assert self.earlier is not None and whole is not None
+        if self.earlier.fingerprint != whole.fingerprint:
+            raise idempotency.mismatch()
+        return _again(self.earlier)
+
+    def of(self, file: Received) -> idempotency.Request | None:
+        """This request with its body; None without a key."""
+        if self._request is None:
+            return None
+        known = self._request.request
+        fields = (file.fields.get(name) for name in self._terms.fields or ())
+        whole = idempotency.fingerprint(known, *fields, file.sha256)
+        return replace(self._request, fingerprint=whole, content_sha256=file.body_sha256)
+
+
+@contextlib.contextmanager
+def _outage() -> Iterator[None]:
+    """An outage does not end the upload: a key that is not renewed or freed is free again after `STALE_S`."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        if not is_outage(error):
+            raise
+        log.warning("idempotency key not renewed or freed", error=type(error).__name__)
+
+
+def _again(earlier: idempotency.Replay) -> Response:
+    return json_answer(earlier.body, earlier.status, earlier.headers, replay=True)

@@ -1,0 +1,74 @@
+"""Station 5 of an upload: the file in the spool that it is written to; counted, hashed, and looked at early."""
+
+import hashlib
+import mmap
+import os
+from pathlib import Path
+
+from api.uploads.head import Look
+from core import disk, spool
+from core.errors import BodyTooLarge
+from core.ingest.sniff import SNIFF_BYTES
+
+
+class SpoolFile:
+    """The spool file; its methods run in threads, one after the other.
+
+    Args:
+        limit: bytes that it may have.
+        media_type: declared; of a file in a form set before its first byte.
+        look: called once, as soon as there are enough bytes; its answer is `kind`.
+    """
+
+    def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
+        self._fd: int | None = spool.create(path)
+        self._limit = limit
+        self._hash = hashlib.sha256()
+        self._first = b""
+        self._look = look
+        self.media_type = media_type
+        self.kind = ""
+        self.size = 0
+
+    def write(self, data: bytes | mmap.mmap, length: int) -> None:
+        """Append the first `length` bytes of `data`."""
+        self.append(memoryview(data)[:length])
+
+    def append(self, data: memoryview) -> None:
+        """Append a piece."""
+        assert self._fd is not None
+        self.size += len(data)
+        if self.size > self._limit:
+            raise BodyTooLarge(f"The file may have {self._limit} bytes.")
+        if self._look is not None:
+            self._first += bytes(data[: SNIFF_BYTES - len(self._first)])
+            if len(self._first) >= SNIFF_BYTES:
+                self._look_at_first()
+        self._hash.update(data)
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise disk.failed("Writing the upload", error) from error
+
+    def _look_at_first(self) -> None:
+        look, self._look = self._look, None
+        if look is not None:
+            self.kind = look(self._first, self.media_type)
+
+    def finish(self) -> None:
+        """All has come."""
+        self._look_at_first()
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    @property
+    def body_sha256(self) -> str:
+        return self.sha256
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

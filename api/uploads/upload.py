@@ -1,0 +1,110 @@
+"""Station 2 of an upload, and the order of all: a place, precheck, receive, commit."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Header, Request
+from starlette.responses import Response
+
+from api.dependencies import Config, Db, IdempotencyKey
+from api.uploads.body import Received, received
+from api.uploads.head import Head, Terms, checked
+from api.uploads.repeat import Repeat
+from core.db.session import Database
+from core.errors import TooManyRequests
+from core.requests import idempotency
+from core.requests.actor import Actor
+from core.settings import Settings
+
+Precheck = Callable[[int | None], None]
+"""Refuses what may not be sent, given the declared length of the body in bytes; in a thread."""
+Commit = Callable[[Received, idempotency.Request | None], Awaitable[Response]]
+"""Does what the upload is for, and remembers its answer under the key."""
+ContentDigest = Annotated[
+    str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
+]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One upload, from the head of its request to its answer.
+
+        head = upload.head(limit)
+        with upload.place():
+            return await upload.answer(head, precheck, commit)
+
+    Attributes:
+        key: its idempotency key, if it has one.
+    """
+
+    request: Request
+    actor: Actor
+    terms: Terms
+    db: Database
+    settings: Settings
+    key: str | None
+
+    def head(self, limit: int) -> Head:
+        """What the request's head says; raises as `api.uploads.head.checked`.
+
+        Args:
+            limit: bytes that the file may have.
+        """
+        return checked(self.request, self.terms, limit, self.settings)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the owner's places for uploads under way.
+
+        Raises:
+            TooManyRequests: all are taken.
+        """
+        under_way: dict[str, int] = self.request.app.state.uploads
+        owner, most = self.actor.owner_id, self.settings.max_uploads
+        if under_way.get(owner, 0) >= most:
+            raise TooManyRequests(f"You have {most} uploads under way: wait for one to end.", retry_after_s=5)
+        under_way[owner] = under_way.get(owner, 0) + 1
+        try:
+            yield
+        finally:
+            under_way[owner] -= 1
+            if not under_way[owner]:
+                del under_way[owner]
+
+    async def answer(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
+        """Precheck, receive and commit; or, where the key has an answer, that one again.
+
+        Raises:
+            IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+            PerennialError: as `precheck`, `api.uploads.body.received` and `commit`.
+        """
+        async with Repeat(self.db, self.actor, self.terms, self.request, self.key) as repeat:
+            if repeat.earlier is None:  # an answer that was given already needs no room
+                await to_thread.run_sync(precheck, head.length)
+            elif (again := repeat.answer_to_head(head)) is not None:
+                return again
+            async with received(self.request, head, self.terms, self.settings) as file:
+                if repeat.earlier is not None:
+                    return repeat.answer_to(file)
+                answer = await commit(file, repeat.of(file))
+                repeat.is_done = True
+                return answer
+
+
+def upload_by(terms: Terms) -> Callable[..., Awaitable[Upload]]:
+    """For `Depends`: an upload of a route with these terms."""
+
+    async def upload(
+        request: Request,
+        db: Db,
+        settings: Config,
+        idempotency_key: IdempotencyKey = None,
+        content_digest: ContentDigest = None,
+    ) -> Upload:
+        del content_digest  # declared for the documentation; `head` reads it
+        return Upload(request, request.state.actor, terms, db, settings, idempotency_key)
+
+    return upload

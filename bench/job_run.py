@@ -1,0 +1,44 @@
+"""The product's job, run here and now on a specification that is written as JSON."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.learn import job
+from core.learn.loop import Control
+from core.protocol.document import Document
+from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart
+
+Json = dict[str, Any]
+
+
+def run_job(
+    spec: Mapping[str, Any],
+    emit: Callable[[Json], None] = lambda event: None,
+    control: Control | None = None,
+    hook: job.EvaluationHook | None = None,
+) -> None:
+    """Learn the task of a specification as `whole` completes it.
+
+    Raises:
+        Exception: as `core.learn.job.run`.
+    """
+    job.run(whole(spec), lambda event: emit(event.to_json()), control, hook)
+
+
+def whole(spec: Mapping[str, Any]) -> JobSpec:
+    """A specification whose manifests and history may be as short, or as long, as the benchmark has them."""
+    model = {name: spec[name] for name in ("architecture", "image", "scenario")}
+    versions = {
+        name: {
+            **spec[name],
+            "manifest": {**model, **spec[name]["manifest"]},
+            "parts": [_fields(LocalPart, part) for part in spec[name]["parts"]],
+        }
+        for name in ("parent", "base")
+    }
+    history = [_fields(EarlierTask, task) for task in spec["history"]]
+    return JobSpec.from_json({**spec, **versions, "history": history})
+
+
+def _fields(document: type[Document], value: Json) -> Json:
+    return {name: value[name] for name in document.model_fields if name in value}

@@ -1,0 +1,1 @@
+"""What learning costs: steps, memory and bytes of each method, beside plain PyTorch and beside theory."""

@@ -1,0 +1,378 @@
+"""What every registered method costs beside plain fine-tuning on the same network, in the same run.
+
+    python -m bench.methods.costs [--data DIR] [--methods er gem …] [--threads 2] [--device cpu] [--rounds 2]
+
+A ResNet-20 (a small vision transformer for methods that need one) learns a first task of ten classes with
+each method, then a second one. Printed per method, as ratios to `finetune`: a step of the second task, beside
+what theory says; the whole second update, from measuring the parent to the evaluated version, Fisher or
+herding included; and in MB what the method holds beside network and optimizer while it trains, by how much a
+step rises above that beyond a step of `finetune`, and what it leaves in the version. In the row `gem, task
+21` memories of twenty tasks are held; `ewc, 500 drawn` takes one drawn class per image for its Fisher, not
+all. Methods take turns, `--rounds` times; ratios are of medians. Goals for whole updates: EWC ≤ 1.2, DER++ ≤
+2.2, GEM ≤ 3. Images are made up unless DIR holds `cifar100/classes_*.zip`.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from bench.job_run import run_job
+from bench.methods.theory import expected
+from core.ingest.dataset import open_dataset, write_dataset
+from core.ingest.ingest import ingest
+from core.ingest.limits import Limits
+from core.learn import image_packs
+from core.learn.catalogue import catalogue
+from core.learn.methods import registry
+from core.learn.state import TYPES, save_tensors
+from core.protocol.control_request import ControlRequest
+from core.protocol.job_spec import LocalPart
+from core.recipe.resolve import resolve
+from core.settings import Settings
+from worker.child import MALLOC
+
+GOALS = {"ewc": 1.2, "ewc, 500 drawn": 1.2, "ewc-online": 1.2, "der++": 2.2, "gem": 3.0}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "vit": {"name": "vit"},
+    "dne": {"name": "dne"},
+}  # family → its example, where resnet20 is refused
+CLASSES = 10  # of each task
+FIRST_IMAGES = 512  # of the first task: every memory fills up
+HELD_OUT = 200  # images of each task
+WARM, STEPS, STEP_SECONDS = 1, 8, 4.0  # a turn's steps: so many, or fewer slow ones
+MANY_EPOCHS = 100  # more steps than any turn takes
+PAST_TASKS = 20
+DRAWN = {"fisher": "sample", "examples": 500}  # one class for each of 500 images, not the sum over all
+BASE = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
+
+
+@dataclass
+class Case:
+    """A method on a network, the version that it starts from, and what was measured."""
+
+    label: str
+    method: str
+    network: dict[str, Any]
+    scenario: str
+    past: int = 1  # tasks learned before
+    hyper: dict[str, Any] = field(default_factory=dict)  # what is not the method's default
+    parent: dict[str, Any] = field(default_factory=lambda: BASE)
+    steps: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+    held: int = 0
+    peak: int = 0
+    stored: int = 0
+
+    @property
+    def reference(self) -> tuple[str, str]:
+        """Equal for cases that share a `finetune`."""
+        return self.network["name"], self.scenario
+
+
+def main() -> None:
+    """Measure and print one table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path)
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(registry.METHODS), default=list(registry.METHODS)
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--images", type=int, default=750, help="training images of the second task")
+    parser.add_argument("--epochs", type=int, default=2, help="of a whole update")
+    options = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in MALLOC.items()):  # as a worker's jobs run
+        os.execve(
+            sys.executable, [sys.executable, "-m", "bench.methods.costs", *sys.argv[1:]], os.environ | MALLOC
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(Path(folder), options.data, options.images)
+        bench = Bench(Path(folder), options)
+        cases = list(cases_of(options.methods))
+        for case in cases:
+            bench.learn_past(case)
+            bench.measure_memory(case)
+        for _, case in itertools.product(range(options.rounds), cases):
+            case.steps += bench.steps(case)
+        for _, case in itertools.product(range(options.rounds), cases):
+            if case.past == 1:
+                case.updates.append(bench.update(case))
+    print(f"batch {options.batch}, {options.threads} threads, {options.device}, torch {torch.__version__}")
+    print_table(cases, options.batch)
+
+
+def cases_of(names: list[str]) -> Iterator[Case]:
+    """`finetune` on each network that is needed, the methods, and GEM late in a stream."""
+    wanted = [_case(name) for name in names if name != "finetune"] or [_case("finetune")]
+    for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
+        yield Case("finetune", "finetune", json.loads(network), scenario)
+    for case in wanted:
+        if case.method != "finetune":
+            yield case
+        if case.method == "gem":
+            yield Case(f"gem, task {PAST_TASKS + 1}", "gem", case.network, case.scenario, PAST_TASKS)
+        if case.method == "ewc":
+            yield Case("ewc, 500 drawn", "ewc", case.network, case.scenario, hyper=DRAWN)
+
+
+def _case(name: str) -> Case:
+    method = registry.get(name)
+    families = method.accepts.architectures
+    refused = families is not None and "small-resnet" not in families
+    network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
+    return Case(name, name, network, "class" if "class" in method.scenarios else method.scenarios[0])
+
+
+class Bench:
+    """Runs jobs, with their files in `folder`."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self._folder = folder
+        self._options = options
+        self._device = torch.device(options.device)
+        self._runs = itertools.count(1)
+
+    def learn_past(self, case: Case) -> None:
+        """Learn the case's first task; for more past tasks, let its memory be copied for each."""
+        result = self._learn(case, 1, epochs=1)
+        facts = json.loads((result / "result.json").read_text())
+        kept = ("classes", "heads", "network", "method", "normalise")
+        parts = [
+            {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
+            for part in facts["parts"]
+        ]
+        held = image_packs.state_of([LocalPart.from_json(part) for part in parts]).get("buffer")
+        if held is not None and case.past > 1:  # with its images, as before there were packs
+            parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
+            copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
+            copies["tasks"] = torch.arange(1, case.past + 1).repeat_interleave(len(held["tasks"]))
+            save_tensors(copies, result / "parts" / "buffer.safetensors")
+        case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
+        case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
+
+    def steps(self, case: Case) -> list[float]:
+        """Seconds of some steps, with loading and augmenting their images."""
+        clock = Clock(self._device)
+        self._learn(case, case.past + 1, clock, epochs=MANY_EPOCHS)
+        return clock.durations
+
+    def update(self, case: Case) -> float:
+        """Seconds of the whole second task."""
+        start = time.perf_counter()
+        self._learn(case, 2, epochs=self._options.epochs, held_out=True)
+        return time.perf_counter() - start
+
+    def measure_memory(self, case: Case) -> None:
+        """Bytes held after a step, and by how much the next step rises above what it found."""
+        method, peak = registry.get(case.method), Peak(self._device)
+        after_step = method.after_step
+
+        def watched(self: Any, ctx: Any, batch: Any) -> None:
+            after_step(self, ctx, batch)
+            sections = [section.tensors for _, section in self.state.filled()]
+            storages = {
+                t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+                for t in _tensors([sections, ctx.cache])
+            }
+            case.held = sum(storages.values())
+
+        with mock.patch.object(method, "after_step", watched):
+            self._learn(case, case.past + 1, peak, epochs=MANY_EPOCHS)
+        case.peak = peak.bytes
+
+    def _learn(
+        self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
+    ) -> Path:
+        """Run the job of one task; the folder of its result, if it was not stopped."""
+        options, accepts = self._options, registry.get(case.method).accepts
+        out = self._folder / f"run-{next(self._runs)}"
+        out.mkdir()
+        tasks = [
+            {
+                "number": k,
+                "classes": [
+                    f"{i + (CLASSES if k > 1 and case.scenario != 'data' else 0)}" for i in range(CLASSES)
+                ],
+                "train": str(self._folder / f"train-{min(k, 2)}.safetensors"),
+                "held_out": str(self._folder / f"held-out-{min(k, 2)}.safetensors") if held_out else None,
+            }
+            for k in dict.fromkeys((1, number))
+        ]
+        patch = {
+            "method": {"name": case.method, **case.hyper},
+            "epochs": epochs,
+            "batch_size": options.batch,
+            "depth": max(accepts.depths),
+            "optimizer": {"name": accepts.optimizers[0], "lr": 0.01},
+        }
+        spec = {
+            "architecture": case.network,
+            "image": {"size": 32, "channels": 3},
+            "scenario": case.scenario,
+            "recipe": resolve(catalogue(), case.scenario, patch).recipe,
+            "normalise": None,
+            "classes": tasks[0]["classes"] if case.scenario == "data" else None,
+            "task": tasks[-1],
+            "history": tasks[:-1],
+            "parent": case.parent,
+            "base": BASE,
+            "snapshot": None,
+            "out": str(out),
+            "threads": options.threads,
+            "device": options.device,
+        }
+        run_job(spec, control=control)
+        return out / "result"
+
+
+class Clock:
+    """A control that notes when each step ended, and stops the run when it has enough."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._ends: list[float] = []
+
+    @property
+    def pending(self) -> bool:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._ends.append(time.perf_counter())
+        taken = len(self._ends) - WARM
+        return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
+
+    def take(self) -> ControlRequest:
+        return ControlRequest.STOP
+
+    @property
+    def durations(self) -> list[float]:
+        """Seconds of the steps after the warm ones."""
+        return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
+
+
+class Peak:
+    """A control that watches the memory of the second step, and stops the run."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes = 0
+        self._cuda = device if device.type == "cuda" else None
+        self._step = 0
+        self._start = 0
+        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+
+    @property
+    def pending(self) -> bool:
+        self._step += 1
+        if self._step == 1:
+            self._begin()
+        else:
+            self._end()
+        return self._step == 2
+
+    def take(self) -> ControlRequest:
+        return ControlRequest.STOP
+
+    def _begin(self) -> None:
+        if self._cuda is None:
+            self._profile.start()
+        else:
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+            self._start = torch.cuda.memory_allocated(self._cuda)
+
+    def _end(self) -> None:
+        if self._cuda is not None:
+            self.bytes = torch.cuda.max_memory_allocated(self._cuda) - self._start
+            return
+        self._profile.stop()
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            self._profile.export_chrome_trace(file.name)
+            events = json.loads(Path(file.name).read_text())["traceEvents"]
+        changes = [(e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"]
+        self.bytes = max(itertools.accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def write_images(folder: Path, data: Path | None, count: int) -> None:
+    """Training and held-out files of two tasks of ten classes, 32 pixels a side."""
+    for task in (1, 2):
+        if data is None:
+            images, labels = _made_up(task, 5000)
+        else:
+            archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
+            done = ingest(archive, "zip", folder / f"cifar-{task}", 32, 3, Limits.of(Settings()))
+            images, labels = open_dataset(done.train)
+        order = np.random.default_rng(task).permutation(len(labels))
+        n = FIRST_IMAGES if task == 1 else count
+        for part, rows in (("train", order[:n]), ("held-out", order[n : n + HELD_OUT])):
+            file = folder / f"{part}-{task}.safetensors"
+            write_dataset(file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])])
+
+
+def _made_up(seed: int, n: int) -> tuple[Any, Any]:
+    """Noise with a bright row that gives the class away."""
+    random = np.random.default_rng(100 + seed)
+    labels = np.arange(n, dtype=np.int64) % CLASSES
+    images = random.integers(0, 120, (n, 32, 32, 3), dtype=np.uint8)
+    images[np.arange(n), 3 * labels] += 120
+    return images, labels
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        yield from itertools.chain(value.parameters(), value.buffers())
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def print_table(cases: list[Case], batch: int) -> None:
+    """One line per case."""
+    print(
+        f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
+        f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} {'stored MB':>9}"
+    )
+    references = {case.reference: case for case in cases if case.label == "finetune"}
+    for case in cases:
+        plain = references[case.reference]
+        hyper = resolve(catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}).recipe[
+            "method"
+        ]
+        number, formula = expected(case.method, hyper, batch, case.past + 1)
+        step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
+        whole = f"{'':8} {'':6} {'':6}"
+        if case.updates:
+            update, plain_update = statistics.median(case.updates), statistics.median(plain.updates)
+            goal = f"≤ {GOALS[case.label]}" if case.label in GOALS else ""
+            whole = f"{update:8.1f} {update / plain_update:6.2f} {goal:>6}"
+        rise = max(0, case.peak - plain.peak)
+        memory = "   ".join(f"{bytes_ / 2**20:8.1f}" for bytes_ in (case.held, rise, case.stored))
+        print(
+            f"{case.label:14} {case.network['name']:9} {step * 1e3:8.1f} {step / plain_step:6.2f} {number:>6}"
+            f"  {formula:24} {whole}   {memory}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+r"""What linearising a network costs, beside the plain network in the same run.
+
+    python -m bench.methods.dlcft_cost [--networks resnet18 slim-resnet18] [--device cpu|cuda] \
+        [--rounds 5] [--batch 16]
+
+The plain network is the edited one (LeakyReLU, norms folded) with all its weights moving; the linearised one
+is its expansion around the same weights. Printed as ratios: floating-point operations and seconds of a
+forward pass and of a training step (forward and backward, by dual numbers and by torch.func.jvp), the
+penalty's gradient, and a curvature pass over as many images (one probe each); and the megabytes of
+activations that each kind of step keeps for its backward pass, and what a version stores. The kinds take
+turns; seconds are medians. Theory: forward 3.0, training step 5/3; goal for the step ≤ 1.70.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.methods.optimizer_step import timed
+from core.learn.curvature.curvature import Curvature
+from core.learn.curvature.estimate import CurvatureEstimator, Kind
+from core.learn.curvature.layers import layers_of
+from core.learn.curvature.probes import rademacher
+from core.learn.networks import HeadSpec, ImageSpec, build_network
+from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.precision import autocast, place
+from core.learn.squared_loss import squared_errors
+
+CLASSES = 10
+GOAL = 1.70
+KINDS: tuple[Kind, ...] = ("diagonal", "kfac", "tkfac")
+
+
+class Subject:
+    """One network on one device, plain and linearised, and images for a step."""
+
+    def __init__(self, name: str, device: torch.device, batch: int, size: int) -> None:
+        heads = HeadSpec(tuple(str(c) for c in range(CLASSES)))
+        plain = build_network({"name": name}, ImageSpec(size, 3), "class", heads, seed=0)
+        self.network = LinearisedNetwork(plain, slope=0.01, fixed_head=False, frozen=True).eval()
+        place(self.network, device)
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for p in (*self.network.displacement.parameters(), self.network.head_rows()):
+                p.copy_(torch.randn(p.shape, generator=generator) * 0.01)
+        self.device = device
+        self.x = torch.randn(batch, 3, size, size, generator=generator).to(device)
+        self.x = self.x.to(memory_format=torch.channels_last)
+        self.y = (torch.arange(batch) % CLASSES).to(device)
+        self.weights = list(self.network.backbone.parameters())
+        self.psi = list(self.network.displacement.parameters())
+
+    def plain(self, x: Tensor) -> Tensor:
+        """Logits of the plain network."""
+        return self.network.logits(self.network.backbone(x))
+
+    def by_jvp(self, x: Tensor) -> Tensor:
+        """Logits of the linearised network by forward-mode differentiation."""
+        value, tangent = self.network.jvp(x)
+        return self.network.logits(value + tangent)
+
+    def step(self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]) -> None:
+        """Forward and backward, with gradients of the weights that move."""
+        for p in (*self.weights, *self.psi):
+            p.grad = None
+            p.requires_grad_(False)
+        for p in moving:
+            p.requires_grad_(True)
+        with autocast(self.device):
+            loss = squared_errors(logits(self.x), self.y, 15.0).mean()
+        loss.backward()
+
+    def estimate(self, kind: Kind) -> CurvatureEstimator:
+        """A curvature pass over the images, one probe each."""
+        backbone = self.network.backbone
+        layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
+        found = CurvatureEstimator(backbone, self.network.frozen_logits, dict.fromkeys(layers, kind))
+        found.add(self.x, lambda outputs: rademacher(outputs, 1, torch.Generator().manual_seed(0)))
+        return found
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--networks", nargs="+", default=["resnet18", "slim-resnet18"])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--size", type=int, default=32, help="pixels a side")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    for name in options.networks:
+        print(
+            f"{name}, {options.size} px, batch {options.batch}, {options.device}, {options.threads} threads"
+        )
+        subject = Subject(name, torch.device(options.device), options.batch, options.size)
+        for line in (
+            *operations(subject),
+            *memory(subject),
+            *sizes(subject),
+            *seconds(subject, options.rounds),
+        ):
+            print(f"  {line}", flush=True)
+
+
+def operations(subject: Subject) -> list[str]:
+    """Of the passes, beside those of the plain network."""
+
+    def count(work: Callable[[], object]) -> int:
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return int(counter.get_total_flops())
+
+    def without_graph(logits: Callable[[Tensor], Tensor]) -> Callable[[], object]:
+        def work() -> None:
+            with torch.no_grad():
+                logits(subject.x)
+
+        return work
+
+    forward = count(without_graph(subject.plain))
+    step = count(lambda: subject.step(subject.plain, subject.weights))
+    ours = count(without_graph(subject.network.forward))
+    linear = count(lambda: subject.step(subject.network.forward, subject.psi))
+    return [
+        f"operations  forward {forward / 1e9:.1f} G, linearised {ours / 1e9:.1f} G: ratio "
+        f"{ours / forward:.2f}   "
+        f"step {step / 1e9:.1f} G, linearised {linear / 1e9:.1f} G: ratio {linear / step:.2f}"
+    ]
+
+
+def memory(subject: Subject) -> list[str]:
+    """Of what a step keeps for its backward pass, without parameters."""
+    network = subject.network
+    found = {
+        "plain": kept(subject, subject.plain, subject.weights),
+        "by jvp": kept(subject, subject.by_jvp, subject.psi),
+        "by dual numbers": kept(subject, network.forward, subject.psi),
+    }
+    return ["kept for the backward pass, MB: " + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in found.items())]
+
+
+def kept(subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]) -> int:
+    """Bytes of distinct storages that autograd saves and that are no parameter's."""
+    own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
+    seen: dict[int, int] = {}
+    held: list[Tensor] = []  # so that no storage is freed and its address given to another
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        subject.step(logits, moving)
+    return sum(seen.values())
+
+
+def sizes(subject: Subject) -> list[str]:
+    """Of what a version stores: ψ0 once, the others with each version."""
+    blocks = {kind: subject.estimate(kind) for kind in KINDS}
+    found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
+    found |= {f"curvature, {kind}": sum(b.nbytes for b in e.blocks().values()) for kind, e in blocks.items()}
+    for share in (0.51, 0.26):  # of the largest factor: packed triangles, then in bfloat16
+        limit = int(share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values()))
+        packed = sum(b.nbytes for b in blocks["tkfac"].blocks(limit).values())
+        found[f"tkfac with max_factor_bytes {limit}"] = packed
+    return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(t.nbytes for t in tensors)
+
+
+def seconds(subject: Subject, rounds: int) -> list[str]:
+    """Medians, and ratios to the plain network."""
+    network = subject.network
+    curvature = {kind: Curvature(subject.estimate(kind).blocks()) for kind in KINDS}
+    moved = {name: p.detach() for name, p in network.displacement.named_parameters()}
+    ways: dict[str, Callable[[], object]] = {
+        "forward": lambda: subject.plain(subject.x),
+        "linearised forward": lambda: network(subject.x),
+        "step": lambda: subject.step(subject.plain, subject.weights),
+        "linearised step": lambda: subject.step(network.forward, subject.psi),
+        "jvp step": lambda: subject.step(subject.by_jvp, subject.psi),
+    }
+    for kind in KINDS:
+        ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].gradient(moved)  # type: ignore[misc]
+        ways[f"curvature pass, {kind}"] = lambda kind=kind: subject.estimate(kind)  # type: ignore[misc]
+    took: dict[str, list[float]] = {way: [] for way in ways}
+    for lap in range(rounds + 1):
+        for way, work in ways.items():
+            with torch.set_grad_enabled("forward" not in way):
+                spent = timed(work, subject.device)
+            if lap:  # the first one warms up
+                took[way].append(spent)
+    middle = {way: statistics.median(seen) for way, seen in took.items()}
+    forward, step = middle["forward"], middle["step"]
+    lines = [
+        f"seconds     forward {forward * 1e3:.1f} ms, linearised ratio "
+        f"{middle['linearised forward'] / forward:.2f}",
+        f"            step {step * 1e3:.1f} ms, linearised ratio {middle['linearised step'] / step:.2f} "
+        f"(goal ≤ {GOAL:.2f}), by jvp {middle['jvp step'] / step:.2f}",
+    ]
+    for what in ("penalty", "curvature pass"):
+        each = ", ".join(f"{kind} {middle[f'{what}, {kind}'] / step:.2f}" for kind in KINDS)
+        lines.append(f"            {what} over a plain step: {each}")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

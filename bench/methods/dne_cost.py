@@ -1,0 +1,174 @@
+"""What an expert costs: bytes of a version, all versions from one pass, the packed pass, and a training step.
+
+    python -m bench.methods.dne_cost [--tasks 6] [--heads 1] [--batch 64] [--rounds 5] [--device cpu|cuda]
+
+The architecture `dne` at 32 pixels with a first expert of 12 heads, then one of `--heads` for each task.
+Printed are the bytes that each version adds beside the formula's (and a ResNet-18, which a version of DER
+adds); seconds of answering as all versions over answering as the last (goal ≤ 1.05); the packed pass of the
+older experts over the exact one; and a training step of the last task, packed where the method's is, over the
+naive one: there keys are projected, and the teacher is a copy of the previous version with a pass of its own
+(goal: naive ≥ 2 times as long). Both kinds take turns; seconds are medians.
+"""
+
+import argparse
+import copy
+import math
+import statistics
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.methods.optimizer_step import timed
+from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
+from core.learn.networks.dne.network import ExpandedNetwork
+from core.learn.networks.dne.packed import Packed, packing_is_faster
+from core.learn.networks.dne.task_attention import TaskAttention
+from core.learn.networks.growing import Classifier, OlderFeatures, blockwise_linear
+from core.learn.precision import autocast, place
+
+PER_TASK = 10
+
+
+def formula(heads: int, sources: int) -> int:
+    """Parameters of an expert of the default sizes, its normalised feature included."""
+    d, width, gamma, layers = 32 * heads, 32, 4, 6
+    if sources == heads:
+        mixing = 2 * gamma * d**2 + gamma * d + d
+    else:
+        mixing = 2 * width**2 * (1 + gamma**2) + 2 * heads
+        mixing += sources * (2 * gamma * width**2 + gamma * width + width)
+    return layers * (4 * d + 4 * d**2 + d + mixing) + 20 * heads + 48 * d + d + 64 * d + d + 2 * d
+
+
+def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
+    """A network of random experts, and every version's classifier."""
+    first = [str(c) for c in range(50)]
+    plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
+    network = ExpandedNetwork(plain)
+    classifiers = [copy.deepcopy(network.head)]
+    for task in range(2, tasks + 1):
+        network.expand(heads)
+        names = [f"{task}-{c}" for c in range(PER_TASK)]
+        network.grow(task, names, "default", torch.Generator().manual_seed(task))
+        classifiers.append(copy.deepcopy(network.head))
+    return network.eval(), classifiers
+
+
+def naive(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
+    """The formula of task attention as it stands."""
+    scores = (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
+    values = torch.einsum("...jc,joc->...jo", x, attention.value) + attention.bias
+    return attention.scale[:, None] * (scores.softmax(-1) @ values)
+
+
+class Step:
+    """One training step of the newest expert and the classifier, in both organisations."""
+
+    def __init__(self, network: ExpandedNetwork, before: Classifier, x: Tensor) -> None:
+        self.network, self.x = network, x
+        self.y = torch.arange(len(x), device=x.device) % len(network.classes)
+        self.before = before
+        with autocast(x.device):
+            self.packed = network.packed()
+        moving = network.trainable_names(5)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name in moving)
+        self.previous = copy.deepcopy(network).requires_grad_(False)
+        self.previous.experts = self.previous.experts[:-1]
+
+    def older(self, packed: Packed | None) -> OlderFeatures:
+        """What the newest expert and the teacher read."""
+        with autocast(self.x.device):
+            return self.network.older(self.x, packed)
+
+    def shared(self) -> None:
+        """The pass through older experts once, for teacher and student."""
+        old = self.older(self.packed if packing_is_faster(self.x.device) else None)
+        with autocast(self.x.device):
+            newest = self.network.newest(old, self.x)
+            with torch.no_grad():
+                before = self.before
+                teacher = blockwise_linear(
+                    torch.cat(old.features, 1), before.weight, before.bias, before.widths
+                )
+            self._learn(torch.cat([*old.features, newest], 1), newest, teacher)
+
+    def naive(self) -> None:
+        """A pass for the student and one for the teacher, keys projected."""
+        with mock.patch.object(TaskAttention, "forward", naive), autocast(self.x.device):
+            features = self.network.features(self.x)
+            with torch.no_grad():
+                teacher = self.before(self.previous.features(self.x))
+            self._learn(features, features[:, self.before.width :], teacher)
+
+    def _learn(self, features: Tensor, newest: Tensor, teacher: Tensor) -> None:
+        logits = self.network.logits(features).float()
+        assert self.network.auxiliary is not None
+        own = self.network.auxiliary(newest).float()
+        student = logits[:, : teacher.shape[1]].log_softmax(1)
+        loss = functional.cross_entropy(logits, self.y) + functional.cross_entropy(own, self.y * 0)
+        loss = loss + functional.kl_div(student, teacher.float().softmax(1), reduction="batchmean")
+        for parameter in self.network.parameters():
+            parameter.grad = None
+        loss.backward()
+
+
+def main() -> None:
+    """Print the four."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", type=int, default=6)
+    parser.add_argument("--heads", type=int, nargs="+", default=[1])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    rival = sum(p.nbytes for p in meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters())
+    for heads in options.heads:
+        network, classifiers = chain(options.tasks, heads)
+        print(f"\n{heads} heads per task: bytes that a version adds")
+        sources = 0
+        for version, expert in enumerate(network.chain(), 1):
+            sources += expert.heads
+            shard = sum(p.nbytes for p in expert.parameters())
+            head = sum(p.nbytes for p in classifiers[version - 1].parameters())
+            wanted = 4 * formula(expert.heads, sources)
+            print(
+                f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
+                f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
+            )
+        place(network, device)
+        classifiers = [classifier.to(device) for classifier in classifiers]
+        x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(device)
+        _turns("all versions over the last", _answers(network, classifiers, x), options.rounds, device)
+        step = Step(network, classifiers[-2], x)
+        kinds = (lambda step=step: step.older(step.packed)), (lambda step=step: step.older(None))
+        _turns("packed over exact pass of the older experts", kinds, options.rounds, device)
+        _turns("naive step over ours", (step.naive, step.shared), options.rounds, device)
+
+
+def _answers(network: ExpandedNetwork, classifiers: list[Classifier], x: Tensor):  # type: ignore[no-untyped-def]
+    def answer(known: list[Classifier]) -> None:
+        with torch.inference_mode(), autocast(x.device):
+            network.logits_of_versions(x, known)
+
+    return lambda: answer(classifiers), lambda: answer(classifiers[-1:])
+
+
+def _turns(title: str, kinds, rounds: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+    seconds: list[list[float]] = [[], []]
+    for at in range(rounds + 1):
+        for kind, found in zip(kinds, seconds, strict=True):
+            took = timed(kind, device)
+            if at:
+                found.append(took)
+    first, second = (statistics.median(found) for found in seconds)
+    print(f"  {title}: {1000 * first:.0f} ms by {1000 * second:.0f} ms = {first / second:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""How good is a model that is deployed at any moment: the preset `fast` against the traditional new head.
+
+    python -m bench.methods.fast --data DIR [--seeds 3] [--rates 0.05 0.01 0.001] [--figure FILE.png]
+
+A small network is trained on 50 classes of CIFAR-100 and then learns 10 others, with a head per task, so that
+the old head shows what is left of the source. `fast` starts its new head at zero with rates alpha = 0.01 for
+it and beta = 0.001 for the backbone; the traditional head starts at torch's default with one rate for both.
+All else is equal: stratified batches of 100, SGD with momentum 0.9, no schedule, 5 % held back for
+validation. Printed are Anytime Deployment Performance (test accuracy of the best validated state by then) at
+some steps and its mean over the checkpoints, on the target and on the source (Varno et al. 2020, arXiv
+2007.01388). BatchNorm, where there is any, keeps the source's statistics, as in every later task of the
+product.
+
+DIR holds `cifar100/classes_00-09.zip` … `classes_50-59.zip`. About 10 minutes on two cores.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worker.child import MALLOC
+
+SOURCE, TARGET = 1, 2
+SHOWN_STEPS = (1, 5, 13, 34, 89)
+TESTED_PER_SOURCE_CLASS = 20
+BATCH = 100
+IMAGE = {"size": 32, "channels": 3}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A task of the comparison: its classes, and files of training and test images."""
+
+    number: int
+    classes: list[str]
+    train: Path
+    held_out: Path
+
+    def describe(self) -> dict[str, Any]:
+        """As a job's spec has it."""
+        return {
+            "number": self.number,
+            "classes": self.classes,
+            "train": str(self.train),
+            "held_out": str(self.held_out),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: accuracy by checkpoint on target and source, the deployed state's, and the backbone's way."""
+
+    target: dict[int, float]
+    source: dict[int, float]
+    means: tuple[float, float]
+    deployed: tuple[float, float]
+    moved: float
+
+
+def main() -> None:
+    """Train the source once and every arm with every seed; print one table."""
+    parser = argparse.ArgumentParser(prog="bench.methods.fast", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.01, 0.001])
+    parser.add_argument("--architecture", choices=["small-cnn", "resnet20"], default="small-cnn")
+    parser.add_argument("--source-epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--figure", type=Path, help="where to draw the curves; needs matplotlib")
+    options = parser.parse_args()
+    arms: dict[str, dict[str, Any]] = {"fast": {}}
+    for rate in options.rates:
+        arms[f"traditional {rate:g}"] = {
+            "head": {"init": "default"},
+            "optimizer": {"lr": rate, "head_lr": rate},
+        }
+    with tempfile.TemporaryDirectory() as folder:
+        parts = _read(options.data, Path(folder))
+        bench = Bench(Path(folder), parts, {"name": options.architecture}, options.threads)
+        start = time.perf_counter()
+        accuracy = bench.pretrain(options.source_epochs)
+        print(
+            f"source: {options.architecture}, {len(parts[0].classes)} classes, "
+            f"accuracy {accuracy:.3f}, {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
+        outcomes: dict[str, list[Outcome]] = {name: [] for name in arms}
+        for seed in range(options.seeds):
+            for name, recipe in arms.items():
+                start = time.perf_counter()
+                outcomes[name].append(bench.adapt({**recipe, "epochs": options.epochs, "seed": seed}))
+                print(f"  {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+    _print(outcomes)
+    if options.figure:
+        _draw(outcomes, options.figure)
+
+
+class Bench:
+    """Runs the product's own job on the two tasks."""
+
+    def __init__(
+        self, folder: Path, parts: tuple[Part, Part], architecture: dict[str, Any], threads: int
+    ) -> None:
+        self._folder = folder
+        self._parts = parts
+        self._architecture = architecture
+        self._threads = threads
+        self._base = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
+        self._source: dict[str, Any] = {}
+        self._runs = 0
+
+    def pretrain(self, epochs: int) -> float:
+        """Learn the source; its test accuracy."""
+        recipe = {"method": "finetune", "epochs": epochs, "batch_size": 64, "augment": "shift-flip"}
+        result = self._learn(self._parts[:1], recipe, self._base)
+        self._source = {
+            "version": SOURCE,
+            "manifest": {key: result[key] for key in ("classes", "heads", "method", "normalise")},
+            "parts": [{**part, "path": str(result["folder"] / part["file"])} for part in result["parts"]],
+        }
+        return _accuracy(result, SOURCE)
+
+    def adapt(self, recipe: dict[str, Any]) -> Outcome:
+        """Learn the target with a recipe over the preset."""
+        shared = {"preset": "fast", "batch_size": BATCH, "augment": "shift-flip"}
+        result = self._learn(self._parts, {**shared, **recipe}, self._source)
+        curve, mean = result["adp"]["curve"], result["adp"]["mean"]
+        return Outcome(
+            {point["step"]: point["accuracy"][str(TARGET)] for point in curve},
+            {point["step"]: point["accuracy"][str(SOURCE)] for point in curve},
+            (mean[str(TARGET)], mean[str(SOURCE)]),
+            (_accuracy(result, TARGET), _accuracy(result, SOURCE)),
+            result["update_norm"]["backbone"],
+        )
+
+    def _learn(self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
+        from bench.job_run import run_job
+        from core.learn.catalogue import catalogue
+        from core.recipe.resolve import resolve
+
+        self._runs += 1
+        out = self._folder / f"run-{self._runs}"
+        spec = {
+            "architecture": self._architecture,
+            "image": IMAGE,
+            "scenario": "task",
+            "recipe": resolve(catalogue(), "task", recipe).recipe,
+            "normalise": None,
+            "classes": None,
+            "task": tasks[-1].describe(),
+            "history": [task.describe() for task in tasks[:-1]],
+            "parent": parent,
+            "base": self._base,
+            "snapshot": None,
+            "out": str(out),
+            "threads": self._threads,
+            "device": "cpu",
+        }
+        run_job(spec)
+        return {**json.loads((out / "result" / "result.json").read_text()), "folder": out / "result"}
+
+
+def _accuracy(result: dict[str, Any], task: int) -> float:
+    row = next(row for row in result["results"] if row["version"] == "new" and row["task"] == task)
+    return float(row["correct"] / row["total"])
+
+
+def _read(data: Path, folder: Path) -> tuple[Part, Part]:
+    """The source's 50 classes and the target's 10, decoded by the product's own ingest."""
+    source = [_ingested(data, folder, first) for first in range(0, 50, 10)]
+    return _part(folder, SOURCE, source, TESTED_PER_SOURCE_CLASS), _part(
+        folder, TARGET, [_ingested(data, folder, 50)], None
+    )
+
+
+def _ingested(data: Path, folder: Path, first: int) -> Any:
+    from core.ingest.ingest import ingest
+    from core.ingest.limits import Limits
+    from core.settings import Settings
+
+    name = f"classes_{first:02d}-{first + 9:02d}"
+    archive = data / "cifar100" / f"{name}.zip"
+    return ingest(archive, "zip", folder / name, IMAGE["size"], IMAGE["channels"], Limits.of(Settings()))
+
+
+def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None) -> Part:
+    """Join archives of other classes each; `tested` images of each class in the test part, None: all."""
+    from core.ingest.dataset import open_dataset, write_dataset
+
+    classes: list[str] = []
+    joined: dict[str, list[tuple[Any, Any]]] = {"train": [], "held_out": []}
+    for each in ingested:
+        for part, found in joined.items():
+            images, labels = open_dataset(getattr(each, part))
+            found.append((images, labels + len(classes)))
+        classes += each.class_list
+    paths = {}
+    for part, found in joined.items():
+        images, labels = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
+        if part == "held_out" and tested is not None:
+            rows = np.concatenate([np.flatnonzero(labels == c)[:tested] for c in range(len(classes))])
+            images, labels = images[rows], labels[rows]
+        paths[part] = folder / f"task-{number}-{part}.safetensors"
+        write_dataset(paths[part], labels, images.shape[1:], [images])
+    return Part(number, classes, paths["train"], paths["held_out"])
+
+
+def _print(outcomes: dict[str, list[Outcome]]) -> None:
+    """Means over the seeds, with the standard deviation where there are several."""
+    last = max(step for runs in outcomes.values() for run in runs for step in run.target)
+    steps = [step for step in SHOWN_STEPS if step < last] + [last]
+    for which in ("target", "source"):
+        at = 0 if which == "target" else 1
+        heads = [f"step {step}" for step in steps]
+        print(
+            f"\nADP on the {which}, mean ± standard deviation over seeds\n{'':18}"
+            + "".join(f"{h:>14}" for h in (*heads, "mean", "deployed"))
+        )
+        for name, runs in outcomes.items():
+            cells = [[getattr(run, which)[step] for run in runs] for step in steps]
+            cells += [[run.means[at] for run in runs], [run.deployed[at] for run in runs]]
+            print(f"{name:18}" + "".join(f"{_spread(cell):>14}" for cell in cells))
+    print("\n‖change of the backbone‖₂")
+    for name, runs in outcomes.items():
+        print(f"{name:18}{_spread([run.moved for run in runs]):>14}")
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean = f"{statistics.mean(values):.3f}"
+    return mean if len(values) == 1 else f"{mean} ±{statistics.stdev(values):.3f}"
+
+
+def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
+    """Both curves with the range over the seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharex=True)
+    for axis, which in zip(axes, ("target", "source"), strict=True):
+        for name, runs in outcomes.items():
+            curves = np.array([list(getattr(run, which).values()) for run in runs])
+            steps = list(getattr(runs[0], which))
+            axis.plot(steps, curves.mean(0), label=name)
+            axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2)
+        axis.set(xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    print(f"figure: {path}")
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(name) != value for name, value in MALLOC.items()):
+        # glibc reads these when a process starts.
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "bench.methods.fast", *sys.argv[1:]],
+            {**os.environ, **MALLOC},
+        )
+    main()

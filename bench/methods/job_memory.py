@@ -1,0 +1,117 @@
+"""The memory that jobs take beside the estimate by which they are admitted.
+
+`PYTHONPATH=. python -m bench.methods.job_memory [--methods er,dlcft] [--networks resnet18,mlp]` learns two
+tasks of random images with each method and network, in processes that a worker's zygote forks, and prints the
+most anonymous memory that each took beyond what it had at its fork, the estimate, and their ratio.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from bench.job_run import whole
+from core.catalogue import load_catalogue
+from core.protocol.job_event import DoneEvent, JobEvent
+from core.recipe.architecture import architecture
+from core.recipe.resolve import resolve
+from core.requests.admission import Work, estimated
+from core.requests.network_size import size_of
+from core.settings import Settings
+from worker.child import Zygote
+from worker.memory import resident
+
+NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
+    "mlp": ({"name": "mlp", "hidden": [4096, 4096]}, 32),
+    "resnet18": ({"name": "resnet18"}, 32),
+    "small-cnn": ({"name": "small-cnn"}, 224),
+    "vit": ({"name": "vit"}, 64),
+}
+METHODS = ("finetune", "der++", "ewc-online", "si", "gem", "dlcft")
+TRAIN, HELD_OUT, BATCH = 128, 300, 32
+Json = dict[str, Any]
+
+
+def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str) -> tuple[int, int]:
+    """(peak, estimate) in bytes of the second task's job."""
+    asked, size = NETWORKS[network]
+    image, scenario = {"size": size, "channels": 3}, "task"
+    asked_for = architecture(catalogue, scenario, asked, image)
+    patch = {"method": method, "epochs": 1, "batch_size": BATCH}
+    recipe = resolve(catalogue, scenario, patch, architecture=asked_for).recipe
+    start = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []}}
+    common = {"architecture": asked_for, "image": image, "scenario": scenario, "recipe": recipe}
+    tasks = [_task(folder, number, size) for number in (1, 2)]
+    parent: Json = {**start, "parts": []}
+    peak = 0
+    for number, task in enumerate(tasks, 1):
+        out = folder / f"out-{number}"
+        out.mkdir()
+        spec = {**common, "normalise": None, "classes": None, "task": task, "history": tasks[: number - 1]}
+        spec |= {"parent": parent, "base": {**start, "parts": []}, "snapshot": None, "out": str(out)}
+        path = folder / f"spec-{number}.json"
+        path.write_text(json.dumps(whole({**spec, "threads": 2, "device": "cpu"}).to_json()))
+        peak, result = _run(zygote, path)
+        parent = _as_parent(number, Path(result))
+    entry, found = catalogue["methods"][method], size_of(asked_for, image)
+    assert found is not None
+    return peak, estimated(entry, found, image, recipe, Work(2, 2 * TRAIN)).bytes
+
+
+def _task(folder: Path, number: int, size: int) -> Json:
+    task: Json = {"number": number, "classes": [f"a{number}", f"b{number}"]}
+    for part, count in (("train", TRAIN), ("held_out", HELD_OUT)):
+        path = folder / f"{part}-{number}.safetensors"
+        images = torch.randint(0, 255, (count, size, size, 3), dtype=torch.uint8)
+        save_file({"images": images, "labels": torch.arange(count) % 2}, path)
+        task[part] = str(path)
+    return task
+
+
+def _run(zygote: Zygote, spec: Path) -> tuple[int, str]:
+    child = zygote.spawn(spec)
+    start, peak = resident(child.pid) or 0, 0
+    last: JobEvent | None = None
+    while not child.ended:
+        for event in child.events(0.01):
+            last = event
+        peak = max(peak, resident(child.pid) or 0)
+    child.finish()
+    if not isinstance(last, DoneEvent):
+        raise RuntimeError(f"the job ended with {last}")
+    return peak - start, str(last.path)
+
+
+def _as_parent(number: int, folder: Path) -> Json:
+    result = json.loads((folder / "result.json").read_text())
+    manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
+    parts = [{"name": p["name"], "type": p["type"], "path": str(folder / p["file"])} for p in result["parts"]]
+    return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--networks", default="mlp,resnet18")
+    asked = parser.parse_args()
+    zygote = Zygote()
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            catalogue = load_catalogue(Settings(data_dir=Path(home)))
+            print("| network | method | peak, MB | estimate, MB | ratio |\n| --- | --- | --- | --- | --- |")
+            for network in asked.networks.split(","):
+                for method in asked.methods.split(","):
+                    with tempfile.TemporaryDirectory() as folder:
+                        peak, estimate = measure(catalogue, zygote, Path(folder), network, method)
+                    row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")
+                    print(f"| {' | '.join(row)} | {estimate / peak:.1f} |", flush=True)
+    finally:
+        zygote.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Training throughput of the product's loop with `finetune` against a bare PyTorch loop.
+
+    python -m bench.methods.training --data DIR [--rounds 5]
+
+Same network, batch, data, threads and optimizer. The bare loop holds normalised float images in RAM, in
+PyTorch's default memory format, in a process with the system's defaults; the product's side is what a
+worker runs: `core.learn.job` from a dataset file, in a process with the worker's malloc settings. The two
+take turns, each in a new process; the ratio is that of the medians. Goals: `mlp` ≥ 0.95, `resnet20` ≥ 1.35.
+
+DIR holds `mnist/train-*.gz` and `cifar100/classes_00-09.zip`.
+"""
+
+import argparse
+import gzip
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH = 32
+WARM_EPOCHS = 1
+CASES: dict[str, dict[str, Any]] = {
+    "mlp": {
+        "architecture": {"name": "mlp", "hidden": [400, 400]},
+        "image": {"size": 28, "channels": 1},
+        "epochs": 3,
+        "goal": 0.95,
+    },
+    "resnet20": {
+        "architecture": {"name": "resnet20"},
+        "image": {"size": 32, "channels": 3},
+        "epochs": 2,
+        "goal": 1.35,
+    },
+}
+
+
+def main() -> None:
+    """Print images/s of both sides and the ratio, for each network."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--side", nargs=3, metavar=("SIDE", "CASE", "FILE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        side, case, file = options.side
+        print((bare if side == "bare" else product)(CASES[case], Path(file), options.threads))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in CASES.items():
+            file = Path(folder) / f"{name}.safetensors"
+            (_write_mnist if name == "mlp" else _write_cifar)(options.data, file)
+            rates: dict[str, list[float]] = {"bare": [], "product": []}
+            for _ in range(options.rounds):
+                for side, seen in rates.items():
+                    seen.append(_run(side, name, file, options.threads))
+            middle = {side: statistics.median(seen) for side, seen in rates.items()}
+            print(
+                f"{name:9} bare {middle['bare']:,.0f} images/s   product {middle['product']:,.0f}"
+                f"   ratio {middle['product'] / middle['bare']:.2f} (goal ≥ {case['goal']})"
+                f"   spread {_spread(rates['bare'])} / {_spread(rates['product'])}",
+                flush=True,
+            )
+
+
+def bare(case: dict[str, Any], file: Path, threads: int) -> float:
+    """Images per second of the plain loop."""
+    import torch
+    from torch.nn import functional
+
+    from core.ingest.dataset import open_dataset
+    from core.learn.networks import HeadSpec, ImageSpec, build_network
+
+    torch.set_num_threads(threads)
+    pixels, labels = open_dataset(file)
+    x = ((torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).contiguous()
+    y = torch.from_numpy(labels.copy())
+    classes = tuple(str(c) for c in range(10))
+    network = build_network(
+        case["architecture"], ImageSpec.of(case["image"]), "class", HeadSpec(classes), seed=0
+    )
+    network.train()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    start = 0.0
+    for epoch in range(WARM_EPOCHS + case["epochs"]):
+        if epoch == WARM_EPOCHS:
+            start = time.perf_counter()
+        for index in torch.randperm(len(x)).split(BATCH):
+            optimizer.zero_grad(set_to_none=True)
+            functional.cross_entropy(network(x[index]), y[index]).backward()
+            optimizer.step()
+    return case["epochs"] * len(x) / (time.perf_counter() - start)
+
+
+@dataclass
+class _Clock:
+    """When the first epoch ended, and when training ended: the loop itself has no clock."""
+
+    steps_per_epoch: int
+    warm: float = 0.0
+    end: float = 0.0
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "progress" and event["step"] == WARM_EPOCHS * self.steps_per_epoch:
+            self.warm = time.perf_counter()
+        if event["event"] == "phase" and event["phase"] == "consolidate":
+            self.end = time.perf_counter()
+
+
+def product(case: dict[str, Any], file: Path, threads: int) -> float:
+    """Images per second of the job that a worker runs."""
+    from bench.job_run import run_job
+    from core.ingest.dataset import open_dataset
+    from core.learn.catalogue import catalogue
+    from core.recipe.resolve import resolve
+
+    count = len(open_dataset(file)[1])
+    classes = [str(c) for c in range(10)]
+    version = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
+    recipe = {
+        "method": "finetune",
+        "epochs": WARM_EPOCHS + case["epochs"],
+        "batch_size": BATCH,
+        "augment": "none",
+        "optimizer": {"lr": 0.01, "schedule": "constant"},
+    }
+    with tempfile.TemporaryDirectory() as out:
+        spec = {
+            "architecture": case["architecture"],
+            "image": case["image"],
+            "scenario": "class",
+            "recipe": resolve(catalogue(), "class", recipe).recipe,
+            "normalise": None,
+            "classes": None,
+            "task": {"number": 1, "classes": classes, "train": str(file), "held_out": None},
+            "history": [],
+            "parent": version,
+            "base": version,
+            "snapshot": None,
+            "out": out,
+            "threads": threads,
+            "device": "cpu",
+        }
+        clock = _Clock(-(-count // BATCH))
+        run_job(spec, clock)
+    return case["epochs"] * count / (clock.end - clock.warm)
+
+
+def _run(side: str, case: str, file: Path, threads: int) -> float:
+    from worker.child import MALLOC
+
+    environment = {**os.environ, **(MALLOC if side == "product" else {})}
+    command = [
+        sys.executable,
+        "-m",
+        "bench.methods.training",
+        "--threads",
+        str(threads),
+        "--side",
+        side,
+        case,
+        str(file),
+    ]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def _write_mnist(data: Path, file: Path) -> None:
+    """12,000 MNIST images as a dataset file."""
+    from core.ingest.dataset import write_dataset
+
+    raw = gzip.decompress((data / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
+    labels = gzip.decompress((data / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
+    images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)[:12_000]
+    write_dataset(
+        file, np.frombuffer(labels, np.uint8, offset=8)[:12_000].astype(np.int64), (28, 28, 1), [images]
+    )
+
+
+def _write_cifar(data: Path, file: Path) -> None:
+    """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own ingest."""
+    from core.ingest.ingest import ingest
+    from core.ingest.limits import Limits
+    from core.settings import Settings
+
+    done = ingest(
+        data / "cifar100" / "classes_00-09.zip", "zip", file.parent / "cifar", 32, 3, Limits.of(Settings())
+    )
+    done.train.rename(file)
+
+
+def _spread(values: list[float]) -> str:
+    return f"±{(max(values) - min(values)) / 2 / statistics.median(values):.0%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The demo's stream with and without a continual-learning method, and learned jointly, through HTTP.
+
+    python -m bench.research.digits_stream [--seeds 3]
+
+Five tasks of two digits, class scenario. ACC is the mean accuracy of the last version on all tasks'
+held-out images. `joint` is one model that gets all ten classes as one batch: what no forgetting at
+all would give at the same recipe.
+"""
+
+import argparse
+import io
+import statistics
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tools import digits, service
+from tools.client import Client
+
+
+def main() -> None:
+    """Print R of the first seed and ACC per seed for each method."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    seeds = parser.parse_args().seeds
+    methods: dict[str, Any] = {
+        "der++": {"name": "der++", "buffer": 200},
+        "er": {"name": "er", "buffer": 200},
+        "finetune": {"name": "finetune"},
+    }
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+        client = Client(running.url, running.key)
+        for name, method in methods.items():
+            scores = [
+                _stream(client, f"{name.replace('+', 'p')}-{seed}", method, seed) for seed in range(seeds)
+            ]
+            _print(name, scores)
+        _print("joint", [_joint(client, f"joint-{seed}", seed) for seed in range(seeds)])
+
+
+def _stream(client: Client, model: str, method: dict[str, Any], seed: int) -> float:
+    client.create_model(model, recipe={"method": method, "seed": seed})
+    _learn(client, model, [archive for _, archive in digits.archives()])
+    metrics = client.get(f"/v1/models/{model}/metrics")
+    if seed == 0:
+        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
+            print(
+                f"  {model} version {row['version']}: "
+                + "  ".join("  –  " if c is None else f"{c:.3f}" for c in cells)
+            )
+    return float(metrics["summary"]["acc"])
+
+
+def _joint(client: Client, model: str, seed: int) -> float:
+    merged = io.BytesIO()
+    with zipfile.ZipFile(merged, "w") as out:
+        for _, data in digits.archives():
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                for name in archive.namelist():
+                    out.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), archive.read(name))
+    client.create_model(model, recipe={"method": "finetune", "seed": seed})
+    _learn(client, model, [merged.getvalue()])
+    return float(client.get(f"/v1/models/{model}/metrics")["summary"]["acc"])
+
+
+def _learn(client: Client, model: str, archives: list[bytes]) -> None:
+    for job in [client.submit(model, archive) for archive in archives]:
+        end = client.wait(job)
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+
+
+def _print(name: str, scores: list[float]) -> None:
+    print(
+        f"{name:12} ACC {statistics.mean(scores):.3f}   seeds: " + "  ".join(f"{s:.3f}" for s in scores),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The figures of `bench.research.dlcft_updates`: what updates cost, and forecasts beside what happened."""
+
+import itertools
+import math
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from core.learn.methods.dlcft import DlcftHyper
+
+FIRST, LAST = slice(1, 6), slice(-5, None)
+"""Updates that are compared."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a network says of some images: logits float64 [n, classes], labels int64 [n].
+
+    Arrays, since a tensor's memory is gone with the process that sends it.
+    """
+
+    logits: NDArray[np.float64]
+    y: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A rise of the mean loss, its part of second order and that of first order.
+
+    `blocks`: the second order of layers by themselves; `late`: the rise by this update's own coupling, known
+    after it.
+    """
+
+    rise: float
+    bend: float
+    slope: float
+    blocks: float = math.nan
+    late: float = math.nan
+
+
+@dataclass
+class Update:
+    """What one update cost and said. `measured`, `held_out`: the earlier tasks' rise and the change of
+    accuracy."""
+
+    seconds: float
+    processor: float
+    evaluating: float
+    peak: int
+    bytes: dict[str, int]
+    digests: dict[str, str]
+    predicted: Terms | None
+    tasks: list[Said]
+    test: Said
+    measuring: float
+    measured: tuple[Terms, float] | None = None
+    held_out: tuple[Terms, float] | None = None
+
+
+def changed(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
+    """How the mean loss of files rose, each file counting alike, and how accuracy changed."""
+    found = []
+    for old, new in zip(before, after, strict=True):
+        delta = new.logits - old.logits
+        residual = old.logits - DlcftHyper().alpha * np.eye(delta.shape[1])[old.y]
+        bend = (delta**2).sum(1).mean() / 2
+        slope = (residual * delta).sum(1).mean()
+        right = [(said.logits.argmax(1) == said.y).mean() for said in (old, new)]
+        found.append((bend, slope, right[1] - right[0]))
+    bend, slope, accuracy = (statistics.fmean(column) for column in zip(*found, strict=True))
+    return Terms(bend + slope, bend, slope), accuracy
+
+
+def costs(updates: list[Update]) -> list[str]:
+    """Time, memory and bytes over the updates."""
+    lines = ["update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB new"]
+    known: set[str] = set()
+    for i, update in enumerate(updates):
+        new = sum(update.bytes[name] for name, digest in update.digests.items() if digest not in known)
+        known |= set(update.digests.values())
+        if i in (0, 1, len(updates) // 2, len(updates) - 1):
+            lines.append(
+                f"{i + 1:6} {update.seconds:36.2f} {update.evaluating:14.2f} {update.peak / 1e6:9.0f} "
+                f"{sum(update.bytes.values()) / 1e6:13.2f} {new / 1e6:8.2f}"
+            )
+    for name in ("seconds", "processor", "peak"):
+        late, early = (statistics.median(getattr(u, name) for u in updates[part]) for part in (LAST, FIRST))
+        lines.append(f"{name}: last five over the second to sixth: {late / early:.3f} (goal ≤ 1.1)")
+    backbones = [{n: d for n, d in u.digests.items() if n.startswith("backbone")} for u in updates]
+    same = all(b == backbones[0] for b in backbones)
+    lines.append(f"the base's parts are {'the same' if same else 'NOT the same'} in all versions")
+    return lines
+
+
+def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
+    """Predicted beside measured, over all updates that have one, and over those kept and those tried
+    apart."""
+    both = [(False, u) for u in updates] + [(True, u) for u in trials]
+    lines = []
+    for where, part in (("images of the earlier tasks", "measured"), ("held-out images", "held_out")):
+        rows = [(tried, u.predicted, *getattr(u, part)) for tried, u in both if u.predicted is not None]
+        tried = [row[0] for row in rows]
+        said, seen = [row[1] for row in rows], [row[2] for row in rows]
+        lines.append(
+            f"{where}: predicted {_span([t.rise for t in said])}; measured {_span([t.rise for t in seen])}"
+        )
+        rises, changes = [t.rise for t in seen], [t.bend for t in seen]
+        for name, p, m in (
+            ("forecast", [t.rise for t in said], rises),
+            ("forecast by the update's own coupling", [t.late for t in said], rises),
+            ("c/2 Δᵀ H Δ alone", [t.bend for t in said], rises),
+            ("1/2 Δᵀ H Δ alone", [t.blocks for t in said], rises),
+            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], changes),
+            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in said], changes),
+            ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
+            ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
+        ):
+            lines.append(f"  {name}: {_beside(p, m, tried)}")
+        lines += _bands([t.rise for t in said], rises, [-row[3] for row in rows])
+    lines.append(
+        f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured on the "
+        "earlier "
+        "tasks, in the last updates"
+    )
+    return lines
+
+
+def _bands(predicted: list[float], measured: list[float], falls: list[float]) -> list[str]:
+    """Calibration: updates in bands of the forecast, with what was measured of them."""
+    edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
+    lines = []
+    for low, high in itertools.pairwise(edges):
+        rows = [(p, m, f) for p, m, f in zip(predicted, measured, falls, strict=True) if low <= p < high]
+        if rows:
+            p, m, f = (statistics.median(column) for column in zip(*rows, strict=True))
+            lines.append(
+                f"  forecast {low:g} to {high:g}: {len(rows)} updates; medians: forecast {p:.3g}, measured "
+                f"{m:.3g}, "
+                f"accuracy falls by {100 * f:.1f} points"
+            )
+    return lines
+
+
+def _span(values: list[float]) -> str:
+    return f"{min(values):.3g} to {max(values):.3g}, median {statistics.median(values):.3g}"
+
+
+def _beside(predicted: list[float], measured: list[float], tried: list[bool]) -> str:
+    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those tried."""
+    columns = [predicted, measured, tried]
+    parts = [list(zip(*columns, strict=True))]
+    parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]
+    all_, kept, tries = (
+        scipy.stats.spearmanr([r[0] for r in rows], [r[1] for r in rows]).statistic for rows in parts
+    )
+    low, middle, high = statistics.quantiles([m / p for p, m, _ in parts[2] if p], n=4)
+    return (
+        f"rank correlation {all_:.3f} (kept {kept:.3f}, tried {tries:.3f}); of those tried, measured by "
+        "predicted "
+        f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    )

@@ -1,0 +1,292 @@
+r"""DLCFT through HTTP in all three scenarios, on a base that is trained and uploaded here, beside finetune.
+
+    python -m bench.research.dlcft_http --data DIR [--epochs 10] [--images 150] \
+        [--architecture small-cnn] [--scenarios …]
+
+A small network with LeakyReLU learns the MNIST digits 6 to 9 with plain PyTorch and is uploaded as a base.
+From it models learn three tasks each of the digits 0 to 5: in the data scenario all six, turned by 0, 20 and
+40 degrees; in the task and class scenarios two new digits at a time. Each stream is learned by `dlcft` and by
+`finetune` from the same base. Printed are the accuracy matrices, the forecast of every update beside the rise
+that was measured on held-out images, in units of the squared error, and what a version's parts take. The
+first line says how the base does on its own digits.
+
+DIR holds `mnist/` with the four idx files. Some minutes on two cores.
+"""
+
+import argparse
+import io
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from safetensors.torch import save
+from torch.nn import functional
+
+from bench.experiment.data import read_idx
+from core.learn.networks import ImageSpec, Network, build_network
+from core.learn.networks.edits import replace_relu
+from tools import service
+from tools.client import Client
+
+Json = dict[str, Any]
+Pixels = npt.NDArray[np.uint8]
+OF_BASE = (6, 7, 8, 9)
+OF_TASKS = (0, 1, 2, 3, 4, 5)
+ANGLES = (0, 20, 40)
+"""Of the tasks in the data scenario, in degrees."""
+SIZE = 16
+"""Pixels a side, from 28: faster, and digits are as easy."""
+SLOPE = 0.01
+TESTED = 150
+"""Held-out images of each class and task."""
+SCENARIOS = ("data", "task", "class")
+METHODS: dict[str, Json] = {
+    "dlcft": {"name": "dlcft"},
+    "dlcft-diagonal": {"name": "dlcft", "curvature": "diagonal"},
+    "finetune": {"name": "finetune"},
+}
+USUAL = ("dlcft", "finetune")
+
+BUFFER = 100
+"""Images that are kept in the class scenario."""
+
+
+@dataclass(frozen=True)
+class Mnist:
+    """Images uint8 [N, 16, 16] and labels of both parts."""
+
+    train: tuple[Pixels, Pixels]
+    test: tuple[Pixels, Pixels]
+
+    @staticmethod
+    def read(data: Path) -> "Mnist":
+        """From `data/mnist`. Raises OSError or ValueError where the files are not there or not idx files."""
+        parts = [
+            (
+                _resized(read_idx(data / "mnist" / f"{part}-images-idx3-ubyte.gz")),
+                read_idx(data / "mnist" / f"{part}-labels-idx1-ubyte.gz"),
+            )
+            for part in ("train", "t10k")
+        ]
+        return Mnist(*parts)
+
+    def batch(self, classes: Sequence[int], count: int, turn: int, angle: float = 0) -> bytes:
+        """An npz upload of `count` training images of each class, others at each turn, and held-out ones."""
+        arrays: dict[str, Any] = {}
+        for part, prefix, size in ((self.train, "", count), (self.test, "test_", TESTED)):
+            rows = np.concatenate(
+                [np.flatnonzero(part[1] == c)[turn * size : (turn + 1) * size] for c in classes]
+            )
+            arrays[f"{prefix}images"] = _turned(part[0][rows], angle)
+            arrays[f"{prefix}labels"] = part[1][rows].astype(np.int64)
+        out = io.BytesIO()
+        np.savez(out, **arrays)
+        return out.getvalue()
+
+
+def main() -> None:
+    """Print base, matrices, forecasts and sizes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--images", type=int, default=150, help="per class and task (data: a third as many)")
+    parser.add_argument("--architecture", choices=("small-cnn", "resnet20"), default="small-cnn")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(USUAL))
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
+    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    mnist = Mnist.read(options.data)
+    network, accuracy = train_base(mnist, {"name": options.architecture})
+    print(
+        f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of its test "
+        "images"
+    )
+    environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
+        client = Client(running.url, running.key)
+        base = upload(client, network, {"name": options.architecture})
+        found = learn_all(client, mnist, base, options)
+        print(matrices(found), forecasts(found), sizes(found), sep="\n\n")
+    print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
+
+
+def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
+    """A network that has learned the digits of the base, and its accuracy on their test images."""
+    network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
+    network.grow(1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0))
+    replace_relu(network.backbone, SLOPE)
+    x, y = _tensors(*mnist.train, limit=6000)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(0)
+    network.train()
+    for _ in range(3):
+        for rows in torch.randperm(len(x), generator=generator).split(64):
+            optimizer.zero_grad()
+            functional.cross_entropy(network(x[rows]), y[rows]).backward()
+            optimizer.step()
+    network.eval()
+    x, y = _tensors(*mnist.test, limit=2000)
+    with torch.inference_mode():
+        return network, float((network(x).argmax(1) == y).float().mean())
+
+
+def upload(client: Client, network: Network, architecture: Json) -> str:
+    """The id of the base."""
+    tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
+    answer = client.call(
+        "POST",
+        "/v1/bases",
+        params={"architecture": json.dumps(architecture), "image_size": SIZE, "channels": 1},
+        content=save(tensors),
+        headers={"Content-Type": "application/safetensors"},
+    )
+    return str(answer.json()["id"])
+
+
+def learn_all(client: Client, mnist: Mnist, base: str, options: argparse.Namespace) -> list[Json]:
+    """For every scenario and method: {"scenario", "method", "metrics", "versions"}.
+
+    Raises:
+        RuntimeError: a job did not succeed.
+    """
+    streams = {scenario: list(batches(mnist, scenario, options.images)) for scenario in options.scenarios}
+    jobs, named = [], []
+    for scenario in options.scenarios:
+        for method in options.methods:
+            name = f"{scenario}-{method}"
+            hyper = METHODS[method]
+            linear = hyper["name"] == "dlcft"
+            memory = {"buffer": BUFFER} if scenario == "class" and linear else {}
+            recipe = {"method": {**hyper, **memory}, "epochs": options.epochs, "augment": "none"}
+            client.create_model(
+                name,
+                scenario,
+                architecture={"name": options.architecture},
+                image={"size": SIZE, "channels": 1},
+                base=base,
+                classes=[str(c) for c in OF_TASKS] if scenario == "data" else None,
+                recipe=recipe,
+            )
+            named.append((name, scenario, method))
+            jobs += [client.submit(name, archive, task) for task, archive in streams[scenario]]
+    for job in jobs:
+        end = client.wait(job, timeout_s=1800)
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+    return [
+        {
+            "scenario": scenario,
+            "method": method,
+            "metrics": client.get(f"/v1/models/{name}/metrics"),
+            "versions": client.items(f"/v1/models/{name}/versions"),
+        }
+        for name, scenario, method in named
+    ]
+
+
+def batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
+    """Three (task name, upload)."""
+    for turn, angle in enumerate(ANGLES):
+        if scenario == "data":
+            yield f"turned-{angle}", mnist.batch(OF_TASKS, count // 3, turn, angle)
+        else:
+            pair = OF_TASKS[2 * turn : 2 * turn + 2]
+            yield f"digits-{pair[0]}-{pair[1]}", mnist.batch(pair, count, 0)
+
+
+def matrices(found: list[Json]) -> str:
+    """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of the
+    last."""
+    lines = [
+        "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for stream in found:
+        metrics = stream["metrics"]
+        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
+            last = row is metrics["rows"][-1]
+            figures = [metrics["summary"][name] if last else None for name in ("acc", "forgetting")]
+            shown = [stream["scenario"], stream["method"], str(row["version"])]
+            lines.append(f"| {' | '.join([*shown, *(_number(v) for v in [*cells, *figures])])} |")
+    return "\n".join(lines)
+
+
+def forecasts(found: list[Json]) -> str:
+    """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
+    lines = [
+        "| scenario | method | version | predicted rise | measured rise | ratio | by task: before → after |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for stream in found:
+        for version in stream["versions"]:
+            forecast = version["manifest"].get("forecast")
+            if not forecast:
+                continue
+            predicted, measured = forecast["predicted"], forecast["measured"]
+            ratio = measured / predicted if predicted and measured is not None else None
+            by_task = "; ".join(
+                f"{task}: {t['before']:.2f} → {t['after']:.2f}" for task, t in forecast["tasks"].items()
+            )
+            named = [stream["scenario"], stream["method"], str(version["number"])]
+            lines.append(
+                f"| {' | '.join([*named, *(_number(v) for v in (predicted, measured, ratio)), by_task])} |"
+            )
+    return "\n".join(lines)
+
+
+def sizes(found: list[Json]) -> str:
+    """Markdown: kB of the last version's parts by type, and of what it does not share with earlier
+    versions."""
+    kinds = ("backbone", "displacement", "head", "curvature", "buffer")
+    lines = [
+        f"| scenario | method | {' | '.join(kinds)} | all | new |",
+        f"|---|---|{'---:|' * (len(kinds) + 2)}",
+    ]
+    for stream in found:
+        last = stream["versions"][-1]
+        held = {kind: sum(p["bytes"] for p in last["parts"] if p["type"] == kind) for kind in kinds}
+        cells = [*held.values(), last["bytes"], last["bytes_new"]]
+        named = [stream["scenario"], stream["method"]]
+        lines.append(f"| {' | '.join([*named, *(f'{b / 1000:,.0f}' if b else '–' for b in cells)])} |")
+    return "\n".join(lines)
+
+
+def _resized(images: Pixels) -> Pixels:
+    small = [
+        np.asarray(Image.fromarray(one).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for one in images
+    ]
+    return np.stack(small)
+
+
+def _turned(images: Pixels, angle: float) -> Pixels:
+    if not angle:
+        return images
+    return np.stack(
+        [np.asarray(Image.fromarray(one).rotate(angle, Image.Resampling.BILINEAR)) for one in images]
+    )
+
+
+def _tensors(images: Pixels, labels: Pixels, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Digits of the base, normalised as the service does where a base brings no statistics."""
+    rows = np.flatnonzero(np.isin(labels, OF_BASE))[:limit]
+    x = torch.from_numpy(images[rows]).float().div(255).sub(0.5).div(0.25)
+    return x[:, None], torch.from_numpy(labels[rows].astype(np.int64)) - OF_BASE[0]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""DNE through HTTP: old versions keep answering the same bytes, also after a job was killed twice.
+
+    python -m bench.research.dne_http [--data DIR] [--epochs 40] [--images 100] [--classes 5] [--threads 0]
+
+The streams, in the class scenario with an expert for each task: scikit-learn's digits, two new ones in each
+of five tasks, which the service enlarges to 32 pixels; and with `--data`, the first classes of three archives
+of CIFAR-100. Two models learn each stream with the same recipe. Nothing disturbs the one; of the other the
+process that trains task 3 is killed with SIGKILL in either stage, first while it trains the expert, then
+while it tunes the classifier.
+
+After every task each version so far predicts the same held-out images, and once more when the service was
+stopped and started again. Checked are, byte by byte: that no version's answers ever change; that both models
+have equal parts, answers and accuracies; that every later version has the experts of the earlier ones, and of
+its own only an expert, the classifier and the exemplars. A check that fails ends the program with status 1.
+
+DIR holds `cifar100/classes_00-09.zip` and so on (`train/<class>/` and `test/<class>/`). Some minutes on two
+cores.
+"""
+
+import argparse
+import io
+import tempfile
+import time
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.research.methods_http import matrices
+from tools import digits, service
+from tools.client import Client
+
+Json = dict[str, Any]
+Files = dict[str, bytes]
+"""Path in an archive, `train/<class>/<image>` or `test/<class>/<image>` → PNG."""
+ARCHITECTURE = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3}
+OPTIMIZER = {"name": "adamw", "lr": 0.003, "weight_decay": 1e-6}
+EXEMPLARS = 200
+KILLED = 3
+"""The task whose process is killed."""
+STAGES = ("expert", "classifier")
+ARCHIVES = 3
+"""Of CIFAR-100, one for each task."""
+ASKED = 20
+"""Held-out images of each task that every version predicts."""
+SETTINGS = {"PERENNIAL_LEASE_S": "6", "PERENNIAL_CHORES_S": "0.5", "PERENNIAL_SNAPSHOT_S": "1.5"}
+
+
+@dataclass
+class Stream:
+    """`tasks`: the files of each. `answers`: the first ones of every (model, version), `asked` times in
+    all."""
+
+    name: str
+    channels: int
+    tasks: list[Files]
+    answers: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    asked: int = 0
+
+    def models(self) -> tuple[str, str]:
+        """The undisturbed one, then the one that is killed."""
+        return f"{self.name}-undisturbed", f"{self.name}-killed"
+
+    def probe(self) -> list[tuple[str, tuple[str, bytes, str]]]:
+        """Held-out images of all tasks, for a form; of classes, too, that a version does not know."""
+        held_out = [[(p, png) for p, png in files.items() if p.startswith("test/")] for files in self.tasks]
+        chosen = [pair for task in held_out for pair in task[:: max(1, len(task) // ASKED)][:ASKED]]
+        return [("image", (path, png, "image/png")) for path, png in chosen]
+
+    def ask(self, client: Client, model: str, newest: int) -> None:
+        """Have every version predict the probe, and compare with what it answered before."""
+        for version in range(1, newest + 1):
+            path = f"/v1/models/{model}/versions/{version}/predict"
+            body = client.call("POST", path, files=self.probe()).content
+            self.asked += 1
+            check(
+                self.answers.setdefault((model, version), body) == body,
+                f"version {version} of {model} does not answer as before, when version {newest} is the "
+                "newest",
+            )
+
+
+def main() -> None:
+    """Print, for each stream, what was killed, what was compared, bytes and accuracies."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="without it, only the digits")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--images", type=int, default=100, help="of each class of CIFAR-100")
+    parser.add_argument("--classes", type=int, default=5, help="of each task of CIFAR-100, up to 10")
+    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    options = parser.parse_args()
+    streams = [Stream("digits", 1, list(digits_tasks()))]
+    if options.data:
+        tasks = list(cifar_tasks(options.data / "cifar100", options.classes, options.images))
+        streams.append(Stream("cifar100", 3, tasks))
+    environment = {**SETTINGS, **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        with service.running(Path(folder), environment) as running:
+            for stream in streams:
+                learn_both(running, stream, options.epochs)
+        with service.running(Path(folder), environment) as running:
+            client = Client(running.url, running.key)
+            for stream in streams:
+                for model in stream.models():
+                    stream.ask(client, model, len(stream.tasks))
+                print(
+                    f"{stream.name}, started again: {stream.asked} times {len(stream.probe())} images "
+                    "predicted by "
+                    f"{len(stream.answers)} versions, each version's answers always the same bytes"
+                )
+
+
+def check(holds: bool, otherwise: str) -> None:
+    """Raises SystemExit, status 1, with what is wrong."""
+    if not holds:
+        raise SystemExit(f"FAILED: {otherwise}")
+
+
+def digits_tasks() -> Iterator[Files]:
+    """The demo's five archives, every fifth image of them held out."""
+    for _, archive in digits.archives():
+        with zipfile.ZipFile(io.BytesIO(archive)) as source:
+            yield {
+                f"{'train' if n % 5 else 'test'}/{path}": source.read(path)
+                for n, path in enumerate(source.namelist())
+            }
+
+
+def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
+    """The first `classes` of each archive: `images` of each for training, a quarter as many held out."""
+    for first in range(0, 10 * ARCHIVES, 10):
+        paths: dict[str, dict[str, list[str]]] = {"train": defaultdict(list), "test": defaultdict(list)}
+        with zipfile.ZipFile(folder / f"classes_{first:02}-{first + 9:02}.zip") as source:
+            for path in source.namelist():
+                part, name, _ = path.split("/")
+                paths[part][name].append(path)
+            yield {
+                path: source.read(path)
+                for part, most in (("train", images), ("test", max(1, images // 4)))
+                for name in sorted(paths[part])[:classes]
+                for path in paths[part][name][:most]
+            }
+
+
+def packed(files: Files) -> bytes:
+    """As a zip; the same bytes at every call."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, png in files.items():
+            archive.writestr(zipfile.ZipInfo(path, (2000, 1, 1, 0, 0, 0)), png)
+    return out.getvalue()
+
+
+def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
+    """Learn the stream undisturbed and killed, compare, and print."""
+    client = Client(running.url, running.key)
+    counts = [sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")]
+    print(f"{stream.name}: {len(stream.tasks)} tasks, {counts[0]:,} images and {counts[1]:,} held out")
+    undisturbed, killed = stream.models()
+    for model, stages in ((undisturbed, ()), (killed, STAGES)):
+        begun = time.monotonic()
+        learn(running, stream, model, epochs, stages)
+        print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
+    versions, others = (client.items(f"/v1/models/{m}/versions")[1:] for m in (undisturbed, killed))
+    compare(stream, versions, others)
+    keep(versions)
+    metrics, other = (client.get(f"/v1/models/{m}/metrics") for m in (undisturbed, killed))
+    check(
+        metrics["accuracy_matrix"] == other["accuracy_matrix"], f"{killed} has accuracies of its own: {other}"
+    )
+    print("", sizes(versions), "", matrices([(client.get(f"/v1/models/{killed}"), other)]), "", sep="\n")
+    print("ACC {acc:.3f}, forgetting {forgetting:.3f}\n".format_map(other["summary"]), flush=True)
+
+
+def learn(running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]) -> None:
+    """Task by task, all versions predicting after each; of task 3 the process is killed once in each of
+    `stages`."""
+    client = Client(running.url, running.key)
+    client.create_model(
+        model,
+        architecture=ARCHITECTURE,
+        image={"size": 32, "channels": stream.channels},
+        recipe={
+            "method": {"name": "dne", "exemplars": EXEMPLARS, "tuning_epochs": epochs},
+            "epochs": epochs,
+            "optimizer": OPTIMIZER,
+        },
+    )
+    for number, files in enumerate(stream.tasks, start=1):
+        job = client.submit(model, packed(files), f"task-{number}")
+        for stage in stages if number == KILLED else ():
+            kill(running, client, job, stage)
+        end = client.wait(job, timeout_s=1800)
+        check(end["state"] == "succeeded", f"{job} ended {end['state']}: {end['error']}")
+        if stages and number == KILLED:
+            resumed(client, end, stages)
+        stream.ask(client, model, number)
+
+
+def kill(running: service.Service, client: Client, job: str, stage: str) -> None:
+    """Kill the process of a job some steps after a snapshot of the stage."""
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        events = client.items(f"/v1/jobs/{job}/events")
+        found = client.get(f"/v1/jobs/{job}")
+        check(not found["is_terminal"], f"{job} ended before it could be killed: give it more --epochs")
+        taken = [e["data"] for e in events if e["type"] == "snapshot"]
+        step = (found["progress"] or {}).get("step") or 0
+        if taken and STAGES[taken[-1]["stage"]] == stage and step > taken[-1]["step"]:
+            _job_process(running).kill()
+            return
+        time.sleep(0.02)
+    raise SystemExit(f"FAILED: {job} wrote no snapshot while it trained the {stage}")
+
+
+def resumed(client: Client, job: Json, stages: tuple[str, ...]) -> None:
+    """Print where the job was killed, and from which snapshot it went on."""
+    check(job["attempt"] == 1 + len(stages), f"{len(stages)} kills, but attempt {job['attempt']}")
+    events = client.items(f"/v1/jobs/{job['id']}/events")
+    for attempt, stage in enumerate(stages, start=2):
+        place = next(n for n, e in enumerate(events) if e["data"].get("attempt") == attempt)
+        snapshot = [e["data"] for e in events[:place] if e["type"] == "snapshot"][-1]
+        before, after = (
+            [e["data"] for e in part if e["type"] == "progress" and e["data"].get("step")]
+            for part in (events[:place], events[place:])
+        )
+        told = f"after step {before[-1]['step']} of {before[-1]['total_steps']}"
+        check(after[0]["step"] > snapshot["step"] > 0, f"attempt {attempt} began at step {after[0]['step']}")
+        print(
+            f"  task {job['task']}: process killed in the stage of the {stage}, {told}; attempt {attempt} "
+            "went on from "
+            f"the snapshot at step {snapshot['step']}"
+        )
+    print(f"  task {job['task']}: {job['state']} at attempt {job['attempt']}")
+
+
+def compare(stream: Stream, versions: list[Json], others: list[Json]) -> None:
+    """Have equal parts and answers in the undisturbed and the killed model."""
+    for one, other in zip(versions, others, strict=True):
+        ours, theirs = (digests(v) for v in (one, other))
+        differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        check(not differing, f"version {one['number']} differs between the models in {', '.join(differing)}")
+        first, second = (stream.answers[model, one["number"]] for model in stream.models())
+        check(first == second, f"version {one['number']} answers otherwise where task {KILLED} was killed")
+    parts = sum(len(v["parts"]) for v in versions)
+    print(f"  killed = undisturbed: sha256 of all {parts} parts of {len(versions)} versions, and all answers")
+
+
+def keep(versions: list[Json]) -> None:
+    """Have every version contain the experts before it unchanged, and be new but for them."""
+    for before, after in pairwise(versions):
+        number, known = after["number"], digests(after)
+        for name, digest in digests(before).items():
+            if name not in ("head", "exemplars"):
+                check(known.get(name) == digest, f"{name} has changed in version {number}")
+        new = {part["name"]: part["bytes"] for part in after["parts"] if part["shared_with"] is None}
+        wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
+        check(new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}")
+        check(sum(new.values()) == after["bytes_new"], f"version {number} adds {after['bytes_new']} bytes")
+    print(
+        "  experts: the same sha256 in all later versions; new are an expert, head and the task's exemplars"
+    )
+
+
+def digests(version: Json) -> dict[str, str]:
+    """Of each part, by name."""
+    return {part["name"]: part["sha256"] for part in version["parts"]}
+
+
+def sizes(versions: list[Json]) -> str:
+    """Markdown: bytes that each version adds, and those that it shares with earlier ones."""
+    lines = [
+        "| version | its expert | head | exemplars | new in all | shared |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for version in versions:
+        new = {p["name"]: p["bytes"] for p in version["parts"] if p["shared_with"] is None}
+        all_new = version["bytes_new"]
+        kept = [new["head"], sum(size for name, size in new.items() if name.startswith("exemplars"))]
+        cells = [sum(new.values()) - sum(kept), *kept, all_new, version["bytes"] - all_new]
+        lines.append(f"| {version['number']} | {' | '.join(f'{b:,}' for b in cells)} |")
+    return "\n".join(lines)
+
+
+def _job_process(running: service.Service) -> psutil.Process:
+    """The process that the zygote forked for the job."""
+    for found in psutil.Process(running.process.pid).children(recursive=True):
+        parent = found.parent()
+        if "worker.zygote" in found.cmdline() and parent is not None and parent.cmdline() == found.cmdline():
+            return found
+    raise SystemExit("FAILED: no job runs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Every registered method on the digits, through HTTP: what each last version still knows of each task.
+
+    python -m bench.research.methods_http [--epochs 10] [--tasks 5] [--threads 0]
+
+One model per method of `GET /v1/methods`, on the demo's stream of two new digits per task and with the
+demo's recipe, in the class scenario where the method accepts it: there methods differ most. Networks are
+small-cnn on 16 pixels, or the smallest of the family that a method asks for. The table is Markdown; it takes
+some minutes on two cores. Below it are the whole accuracy matrices, and what the service says about a weak
+combination, an impossible one, and a change of method in mid-life.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tools import digits, service
+from tools.client import Client
+
+Json = dict[str, Any]
+IMAGE = {"size": 16, "channels": 1}
+"""The digits have 8 × 8 grey pixels: larger images take longer and show no more."""
+MEMORY = {"buffer": 200, "exemplars": 200, "memory": 40}
+"""Images kept, as in the demo: 200 in all, or 40 of each of five tasks."""
+SCENARIOS = ("class", "task", "data")
+"""In the order of preference."""
+SMALLEST: dict[str, Json] = {
+    "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 32, "mlp": 64},
+    "resnet": {"name": "resnet18"},
+    "convnext": {"name": "convnext_tiny"},
+    "small-resnet": {"name": "resnet20"},
+    "mlp": {"name": "mlp"},
+    "dne": {"name": "dne", "layers": 3, "head_dim": 8, "heads": 4, "patch": 2},
+}
+"""What stands for a family of networks where a method does not work on the usual one."""
+SLOW: dict[str, Json] = {
+    "dne": {"epochs": 20, "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 1e-6}}
+}
+"""Recipes of methods whose network, a transformer from random weights, learns little in the usual time."""
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--tasks", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0, help="per job (default: the service's own choice)")
+    options = parser.parse_args()
+    environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
+        client = Client(running.url, running.key)
+        found = learn_all(client, tasks=options.tasks, recipe={"epochs": options.epochs})
+        seconds = time.monotonic() - begun
+        said = remarks(client, recipe={"epochs": options.epochs})
+    print(table(found), matrices(found), said, sep="\n\n")
+    print(f"\n{len(found)} methods in {seconds:.0f} s")
+
+
+def learn_all(
+    client: Client, *, tasks: int, recipe: Json, usual: str | Json = "small-cnn"
+) -> list[tuple[Json, Json]]:
+    """(model, metrics) of every method after the stream's first `tasks` tasks.
+
+    Args:
+        recipe: over the defaults, for all methods.
+        usual: the architecture of methods that work on it.
+
+    Raises:
+        RuntimeError: a job did not succeed.
+    """
+    batches = digits.archives()[:tasks]
+    families = {a["name"]: a["family"] for a in client.items("/v1/architectures")}
+    models, jobs = [], []
+    for entry in client.items("/v1/methods"):
+        model = client.create_model(**model_for(entry, families, recipe, usual))
+        models.append(model)
+        jobs += [client.submit(model["name"], archive, name) for name, archive in batches]
+    for job in jobs:
+        end = client.wait(job)
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+    return [(model, client.get(f"/v1/models/{model['name']}/metrics")) for model in models]
+
+
+def model_for(entry: Json, families: dict[str, str], recipe: Json, usual: str | Json) -> Json:
+    """The fields of a model that learns the digits with a method of the catalogue."""
+    scenario = next(s for s in SCENARIOS if s in entry["scenarios"])
+    accepted = entry["accepts"]["architectures"]
+    name = usual if isinstance(usual, str) else usual["name"]
+    memory = {key: size for key, size in MEMORY.items() if key in entry["defaults"]}
+    fits = accepted is None or families[name] in accepted
+    return {
+        "name": entry["name"].replace("+", "p"),
+        "scenario": scenario,
+        "architecture": usual if fits else SMALLEST[accepted[0]],
+        "image": IMAGE,
+        "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
+        "recipe": {**recipe, **SLOW.get(entry["name"], {}), "method": {"name": entry["name"], **memory}},
+    }
+
+
+def table(found: list[tuple[Json, Json]]) -> str:
+    """Markdown: the last row of each accuracy matrix, and the figures that follow."""
+    columns = max(len(metrics["columns"]) for _, metrics in found)
+    tasks = [f"task {n + 1}" for n in range(columns)]
+    lines = [
+        f"| method | scenario | network | {' | '.join(tasks)} | ACC | BWT | forgetting | k-NN |",
+        f"|---|---|---|{'---:|' * (columns + 4)}",
+    ]
+    for model, metrics in found:
+        figures = metrics["summary"]
+        probe = figures["knn_probe"]["accuracy"]
+        cells = [
+            *metrics["accuracy_matrix"][-1],
+            figures["acc"],
+            figures["bwt"],
+            figures["forgetting"],
+            probe,
+        ]
+        named = [model["recipe"]["method"]["name"], model["scenario"], model["architecture"]["name"]]
+        lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+    return "\n".join(lines)
+
+
+def matrices(found: list[tuple[Json, Json]]) -> str:
+    """Markdown: the accuracy matrix R of every method, a line per version."""
+    tasks = [c["task"] for c in max((metrics["columns"] for _, metrics in found), key=len)]
+    lines = [
+        f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
+        f"|---|---:|{'---:|' * len(tasks)}",
+    ]
+    for model, metrics in found:
+        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
+            named = [model["recipe"]["method"]["name"], str(row["version"])]
+            lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+    return "\n".join(lines)
+
+
+def remarks(client: Client, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
+    """Markdown: the answers to a weak combination, an impossible one, and another method in mid-life.
+
+    Args:
+        recipe, usual: as for `learn_all`.
+
+    Raises:
+        RuntimeError: an answer is not the expected one.
+    """
+    weak = client.create_model("weak", scenario="class", image=IMAGE, recipe={**recipe, "method": "si"})
+    if not weak["warnings"]:
+        raise RuntimeError("SI in the class scenario was accepted without a warning")
+    body = {"name": "impossible", "scenario": "data", "recipe": {"method": "icarl"}}
+    refused = client.http.post("/v1/models", json=body)
+    if refused.status_code != 422:
+        raise RuntimeError(f"iCaRL in the data scenario was answered with {refused.status_code}")
+    lines = [
+        f"- weak, accepted: {'; '.join(weak['warnings'])}",
+        f"- impossible, {refused.status_code}: {refused.json()['detail']}",
+    ]
+    client.create_model("midlife", architecture=usual, image=IMAGE, recipe={**recipe, "method": "ewc-online"})
+    for (name, archive), method in zip(digits.archives(), ("ewc-online", "er"), strict=False):
+        end = client.wait(client.submit("midlife", archive, name, f'{{"method": "{method}"}}'))
+        if end["state"] != "succeeded":
+            raise RuntimeError(f"midlife with {method} ended {end['state']}: {end['error']}")
+    changed = [w for w in client.get("/v1/models/midlife/tasks/2")["warnings"] if "method changes" in w]
+    if not changed:
+        raise RuntimeError("the method changed from ewc-online to er without a warning")
+    rows = client.get("/v1/models/midlife/metrics")["accuracy_matrix"]
+    shown = "; ".join(", ".join(_number(cell) for cell in row) for row in rows)
+    return "\n".join([*lines, f"- in mid-life, accepted: {changed[0]} R by version: {shown}"])
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+if __name__ == "__main__":
+    main()

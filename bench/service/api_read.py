@@ -1,0 +1,114 @@
+"""`GET /v1/jobs/{id}`, the route that clients poll, against a bare sync FastAPI route that reads one row.
+
+    python -m bench.service.api_read [--seconds 4]
+
+Both servers are one uvicorn process on the same SQLite file and share the machine with the load
+generator; each pair of figures is measured back to back. Goals: ≥ 2 × the reference when idle, ≥ 1 ×
+while a job trains.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+from bench.service import load
+from tools import digits, service
+from tools.client import Client
+
+CLIENTS = (1, 16, 64)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="per figure")
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        with service.running(data) as running, _bare(data / "perennial.db") as bare:
+            client = Client(running.url, running.key)
+            archives = digits.archives()
+            client.create_model("polled", recipe={"epochs": 1})
+            job = client.submit("polled", archives[0][1])
+            client.wait(job)
+            _compare("idle", running, bare, job, seconds)
+            # A job that outlasts the measurement.
+            client.create_model("busy", recipe={"epochs": 10_000})
+            busy = client.submit("busy", archives[1][1])
+            while client.get(f"/v1/jobs/{busy}")["progress"].get("phase") != "train":
+                time.sleep(0.1)
+            _compare("while a job trains", running, bare, job, seconds)
+            client.call("POST", f"/v1/jobs/{busy}/cancel")
+            client.wait(busy)
+
+
+def _compare(title: str, running: service.Service, bare: str, job: str, seconds: float) -> None:
+    url = f"{running.url}/v1/jobs/{job}"
+    key = {"Authorization": f"Bearer {running.key}"}
+    etag = httpx.get(url, headers=key).headers["ETag"]
+    print(f"\n{title}: requests/s (p50 / p99 ms), ratio to the bare route")
+    print(f"{'clients':>8} {'bare':>24} {'GET':>32} {'GET, If-None-Match':>32}")
+    for clients in CLIENTS:
+        reference = load.run(f"{bare}/jobs/{job}", clients, seconds)
+        plain = load.run(url, clients, seconds, key)
+        cached = load.run(url, clients, seconds, {**key, "If-None-Match": etag})
+        assert (
+            set(reference.statuses) == {200}
+            and set(plain.statuses) == {200}
+            and set(cached.statuses) == {304}
+        )
+        print(
+            f"{clients:>8} {_figure(reference):>24} {_figure(plain):>24} "
+            f"{plain.per_s / reference.per_s:6.2f}×"
+            f" {_figure(cached):>24} {cached.per_s / reference.per_s:6.2f}×",
+            flush=True,
+        )
+
+
+def _figure(seen: load.Load) -> str:
+    return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
+
+
+class _bare:
+    """The reference server as a context: its URL."""
+
+    def __init__(self, database: Path) -> None:
+        self.port = service.free_port()
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "bench.service.bare_route:app",
+                "--port",
+                str(self.port),
+                "--no-access-log",
+            ],
+            env={**os.environ, "BARE_DATABASE_URL": f"sqlite:///{database}"},
+            cwd=service.ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> str:
+        url = f"http://127.0.0.1:{self.port}"
+        for _ in range(200):
+            try:
+                httpx.get(f"{url}/openapi.json", timeout=1)
+                return url
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise RuntimeError("The reference server did not start.")
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+if __name__ == "__main__":
+    main()

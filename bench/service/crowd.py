@@ -1,0 +1,212 @@
+r"""Many clients at once: what pollers and event streams cost a job that trains, and twenty uploads.
+
+    python -m bench.service.crowd [--pollers 200] [--streams 20] [--pause 1] [--uploads 20] \
+        [--megabytes 8] [--epochs 400]
+
+The same batch is learned three times, each by a model of its own: alone, with all pollers and streams on its
+job, and alone again; the ratio is the second time over the mean of the others (a busy machine shows in how
+these differ). Then all uploads begin at once, each into a model of its own; one that is refused with 429
+comes again after Retry-After, under the same Idempotency-Key. Exit 1 when anything was answered otherwise
+than 200, when a stream missed an event that the job's list of events has, when an upload was not accepted at
+last, or when the digest kept is not that of what was sent.
+"""
+
+import argparse
+import asyncio
+import collections
+import hashlib
+import io
+import os
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+from PIL import Image
+
+from bench.service import load
+from bench.service.resources import api_process
+from tools import service
+from tools.client import Client, Json
+
+MB = 1e6
+LONGEST_S = 600.0
+TRIES = 50
+RECIPE = {"method": {"name": "der++", "buffer": 20}}
+
+
+def main() -> int:
+    """Both parts; what went wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pollers", type=int, default=200)
+    parser.add_argument("--streams", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between a poller's questions")
+    parser.add_argument("--uploads", type=int, default=20)
+    parser.add_argument("--megabytes", type=int, default=8, help="per upload")
+    parser.add_argument("--epochs", type=int, default=400, help="of the job")
+    given = parser.parse_args()
+    print(f"load average before {os.getloadavg()[0]:.1f}", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
+    ):
+        wrong = _trained(running, given)
+        wrong += _uploaded(running, given.uploads, given.megabytes)
+    print(f"load average after {os.getloadavg()[0]:.1f}")
+    for line in wrong:
+        print(f"WRONG: {line}")
+    return 1 if wrong else 0
+
+
+def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
+    """The job alone, with the crowd, alone."""
+    client = Client(running.url, running.key)
+    batch = _images(100, 16)
+    _alone(client, "first", batch, 1)  # the worker's first job loads what the others find loaded
+    before = _alone(client, "before", batch, given.epochs)
+    job = _submit(client, "crowd", batch, given.epochs)
+    key = {"Authorization": f"Bearer {running.key}"}
+    ended = threading.Event()
+    with ThreadPoolExecutor(3) as side:
+        polled = side.submit(
+            load.run, f"{running.url}/v1/jobs/{job}", given.pollers, LONGEST_S, key,
+            warm_up=0, pause_s=given.pause, until=ended.is_set,
+        )  # fmt: skip
+        followed = side.submit(asyncio.run, _follow_all(running, job, given.streams))
+        try:
+            during = _seconds(client.wait(job, LONGEST_S))
+        finally:
+            ended.set()
+        got, streams = polled.result(), followed.result()
+    after = _alone(client, "after", batch, given.epochs)
+    events = len(client.items(f"/v1/jobs/{job}/events"))
+    print(
+        f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 {got.p50_ms:.1f} "
+        "ms,"
+        f" p99 {got.p99_ms:.1f} ms, by status {got.statuses}\n"
+        f"{given.streams} event streams: {sum(streams)} events received, {events} per job,"
+        f" {min(streams, default=0)} to {max(streams, default=0)} per stream\n"
+        f"job: alone {before:.1f} s, with the crowd {during:.1f} s, alone {after:.1f} s:"
+        f" {during / ((before + after) / 2):.2f} times as long",
+        flush=True,
+    )
+    wrong = [
+        f"{count} pollers' answers of {status}" for status, count in got.statuses.items() if status != 200
+    ]
+    return wrong + [f"a stream had {count} of {events} events" for count in streams if count != events]
+
+
+def _alone(client: Client, name: str, batch: bytes, epochs: int) -> float:
+    return _seconds(client.wait(_submit(client, name, batch, epochs), LONGEST_S))
+
+
+def _submit(client: Client, name: str, batch: bytes, epochs: int) -> str:
+    client.create_model(name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": epochs})
+    return client.submit(name, batch)
+
+
+def _seconds(job: Json) -> float:
+    """From claim to publication.
+
+    Raises:
+        RuntimeError: it did not succeed.
+    """
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"The job {job['id']} is {job['state']}: {job['error']}")
+    begin, end = (datetime.fromisoformat(job[field]) for field in ("started_at", "finished_at"))
+    return (end - begin).total_seconds()
+
+
+async def _follow_all(running: service.Service, job: str, streams: int) -> list[int]:
+    """How many events each stream received until the server ended it."""
+    parts = urlsplit(running.url)
+    request = (
+        f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: text/event-stream\r\n"
+        f"Authorization: Bearer {running.key}\r\nConnection: close\r\n\r\n"
+    )
+
+    async def one() -> int:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(request.encode())
+        count = 0
+        while line := await reader.readline():
+            count += line.startswith(b"id: ")
+        writer.close()
+        return count
+
+    return await asyncio.gather(*(one() for _ in range(streams)))
+
+
+def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[str]:
+    """All uploads at once."""
+    client = Client(running.url, running.key)
+    names = [f"upload-{number}" for number in range(uploads)]
+    for name in names:
+        client.create_model(name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": 1})
+    bodies = [_images(megabytes * 8, 200) for _ in names]
+    statuses: collections.Counter[int] = collections.Counter()
+    wrong: list[str] = []
+    together = threading.Barrier(uploads)
+    api = api_process(running.process.pid)
+    before = most = api.memory_info().rss
+
+    def one(name: str, body: bytes) -> None:
+        headers = {"Authorization": f"Bearer {running.key}", "Idempotency-Key": name}
+        together.wait()
+        with httpx.Client(base_url=running.url, headers=headers, timeout=120) as http:
+            for _ in range(TRIES):
+                answer = http.post(f"/v1/models/{name}/tasks", content=body)
+                statuses[answer.status_code] += 1
+                typed = answer.headers["Content-Type"].startswith("application/problem+json")
+                if answer.status_code != 429 or not typed:
+                    break
+                time.sleep(float(answer.headers["Retry-After"]))
+        if answer.status_code != 202:
+            wrong.append(f"upload {name} → {answer.status_code}: {answer.text[:300]}")
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(uploads) as pool:
+        ends = [pool.submit(one, name, body) for name, body in zip(names, bodies, strict=True)]
+        while not all(end.done() for end in ends):
+            most = max(most, api.memory_info().rss)
+            time.sleep(0.01)
+        took = time.perf_counter() - began
+    for end in ends:
+        end.result()
+    for name, body in zip(names, bodies, strict=True):
+        kept = [task["sha256"] for task in client.items(f"/v1/models/{name}/tasks")]
+        if kept != [hashlib.sha256(body).hexdigest()]:
+            wrong.append(f"{name} has the digests {kept}")
+    size = sum(map(len, bodies)) / MB
+    print(
+        f"{uploads} uploads at once, {size:.0f} MB: {took:.1f} s, answers by status {dict(statuses)}; API "
+        "process"
+        f" {before / MB:.0f} MB, at most {most / MB:.0f}, at the end {api.memory_info().rss / MB:.0f}",
+        flush=True,
+    )
+    return wrong
+
+
+def _images(count: int, side: int) -> bytes:
+    """Two classes of noise, `count` images in all; at 200 pixels a side eight are 1 MB."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number in range(count):
+            png = io.BytesIO()
+            Image.frombytes("RGB", (side, side), os.urandom(3 * side * side)).save(
+                png, "PNG", compress_level=0
+            )
+            archive.writestr(f"{'ab'[number % 2]}/{number}.png", png.getvalue())
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

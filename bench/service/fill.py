@@ -1,0 +1,310 @@
+"""Fills a database with many models, tasks, jobs, versions and what hangs on them, in minutes.
+
+Each table is one `INSERT … SELECT` over a series of numbers, on both databases. Row n is task n // models + 1
+of model n % models, so that the rows of one model lie far apart, as they do after years of service. Most jobs
+have succeeded; a few failed, were rejected or cancelled; the last ones of every tenth model wait in the
+queue, and every tenth of those waits for a held version (`series.STOPPED`). In every fiftieth model
+production was put back by one version (`series.PINNED`). Half of the models share the backbone of an uploaded
+base: five blobs that a tenth of all parts name each.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Text,
+    case,
+    cast,
+    func,
+    literal,
+    select,
+)
+
+from bench.service.series import (
+    BASES,
+    HELD,
+    KEPT_TASKS,
+    PUBLISHED,
+    SECONDS_APART,
+    SERIES,
+    STOPS,
+    S,
+    Size,
+    filled,
+    made,
+    sql_digest,
+    sql_id,
+    sql_json,
+    sql_owner,
+    sql_owner_id,
+    sql_text,
+)
+from core.db.session import Database
+from core.db.tables import (
+    Alias,
+    AliasMove,
+    Audit,
+    Event,
+    Export,
+    Job,
+    Key,
+    Measurement,
+    Model,
+    Owner,
+    Part,
+    Result,
+    Task,
+    Version,
+)
+
+DAYS = 7.0
+RECIPE = {
+    "method": {"name": "der++", "buffer": 200, "alpha": 0.1, "beta": 0.5},
+    "optimizer": {"name": "sgd", "lr": 0.03, "head_lr": None, "momentum": 0.9,
+                  "weight_decay": 0.0, "clip": None},
+    "depth": 5, "head": {"init": "zero"}, "epochs": 10, "batch_size": 32, "sampler": "shuffled",
+    "augment": "auto",
+    "validation": 0.0, "train_ce": "auto", "seed": 0, "preset": None,
+}  # fmt: skip
+ENDS = ("succeeded", "failed", "rejected", "cancelled")
+CLASSES = {"cat": 500, "dog": 500}
+REPORT = {"rejected": [], "ignored": 0, "duplicates": 0, "notes": []}
+GATE = {"passed": True, "checks": []}
+FAILED_GATE = {
+    "passed": False, "checks": [{"name": "max_forgetting", "limit": 0.1, "value": 0.4, "passed": False}]
+}  # fmt: skip
+MANIFEST = {
+    "format": 1, "scenario": "class", "architecture": {"name": "small-cnn"}, "classes": ["cat", "dog"],
+    "heads": [],
+    "image": {"size": 32, "channels": 3}, "network": {"family": "plain"}, "recipe": RECIPE, "threads": 1,
+    "update_norm": None, "drift": None,
+    "environment": {"torch": "2.13.0", "cpu_capability": "AVX2", "threads": 1, "device": "cpu"},
+}  # fmt: skip
+
+
+MEASURED = (
+    ("update_norm", 1.2, {"backbone": 1.2, "head": 0.8, "relative": 0.1}), ("drift", 2.5, None),
+    ("row", 0.83, {"last": 0.83, "forgetting": 0.01}),
+)  # fmt: skip
+"""Name, value and detail of each version's measurements."""
+
+
+def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
+    """Add the rows to a database that has the present schema; `id_of` and `owner_name` name them.
+
+    Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
+    """
+    with db.engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection  # a pragma does nothing inside a transaction
+        for setting in _QUICK[db.dialect]:
+            driver.execute(setting)
+        driver.commit()
+        now = time.time()
+        for name, statement in _rows(db.dialect, size, now):
+            began = time.monotonic()
+            made = connection.execute(statement).rowcount
+            connection.commit()
+            if not quiet:
+                print(f"  {name:<12} {max(made, 0):>10,} rows {time.monotonic() - began:6.1f} s", flush=True)
+        SERIES.drop(connection)
+        connection.commit()
+    analyse(db)
+
+
+_QUICK = {
+    "sqlite": ("PRAGMA foreign_keys=OFF", "PRAGMA synchronous=OFF", "PRAGMA cache_size=-400000"),
+    "postgresql": (
+        "SET session_replication_role='replica'",
+        "SET synchronous_commit='off'",
+        "SET statement_timeout=0",
+    ),
+}
+
+
+def analyse(db: Database) -> None:
+    """Let the database count, as PostgreSQL's autovacuum does by itself; SQLite plans without counts in
+    service."""
+    if db.dialect == "postgresql":
+        with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("SET statement_timeout=0")
+            connection.exec_driver_sql("VACUUM (ANALYZE)")
+    db.close()
+
+
+def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """(table, what to execute), in order."""
+    yield from made(dialect, size, now)
+    yield from _people(size, now)
+    yield from _work(size, now)
+    yield from _learned(size, now, dialect)
+
+
+def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Owners, keys and models."""
+    at = literal(now - size.rows * SECONDS_APART)
+    yield filled(
+        Owner, SERIES, S.n < size.owners,
+        id=sql_owner_id(S.n), name=sql_text("owner-", S.n), overtook=literal(False), created_at=at,
+    )  # fmt: skip
+    yield filled(
+        Key, SERIES, S.n < size.keys,
+        id=sql_id("key", S.n), owner_id=sql_owner_id(S.n % size.owners), name=literal("a key"),
+        prefix=sql_text("b", S.n),
+        hash=literal("0" * 64), scope=literal("write"), created_at=S.at,
+    )  # fmt: skip
+    newest = (
+        select(
+            S.model,
+            func.coalesce(func.max(S.version), 0).label("version"),
+            func.coalesce(func.max(case((PUBLISHED, S.version))), 0).label("latest"),
+            func.coalesce(func.max(case((S.standing == "learned", S.version))), 0).label("head"),
+        )
+        .group_by(S.model)
+        .subquery()
+        .c
+    )
+    yield filled(
+        Model, newest, None,
+        id=sql_id("mdl", newest.model), owner_id=sql_owner_id(sql_owner(newest.model, size)),
+        name=sql_text("model-", newest.model), scenario=literal("class"),
+        architecture=sql_json({"name": "small-cnn"}),
+        image=sql_json({"size": 32, "channels": 3}), base=sql_json("random"),
+        recipe=sql_json({"method": "der++"}),
+        gate=sql_json({}), keep_training_data=literal(False), held_out=literal("keep"), warnings=sql_json([]),
+        training_data_days=literal(DAYS), on_held=literal("stop"), on_rejected=literal("continue"),
+        on_failed=literal("continue"), allow_lost_classes=literal(False), head=newest.head,
+        production_follows=newest.head == newest.latest,
+        fence=literal(size.tasks), next_task=literal(size.tasks + 1), next_place=literal(size.tasks + 1),
+        next_version=newest.version + 1, created_at=at,
+    )  # fmt: skip
+    for name, version in (("latest", newest.latest), ("production", newest.head)):
+        yield filled(
+            Alias, newest, None,
+            model_id=sql_id("mdl", newest.model), name=literal(name), version=version,
+            updated_at=literal(now),
+        )  # fmt: skip
+
+
+def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Tasks, jobs, their events and what the audit trail says of them."""
+    waits, done = S.state == "queued", S.state == "succeeded"
+    owner = sql_owner_id(sql_owner(S.model, size))
+    kept = S.number > size.tasks - KEPT_TASKS
+    settled = S.standing.in_(["learned", "rolled_back", "skipped"])
+    yield filled(
+        Task, SERIES, None,
+        id=sql_id("tsk", S.n), model_id=sql_id("mdl", S.model), number=S.number,
+        name=sql_text("week ", S.number),
+        sha256=sql_digest("a", S.n), bytes=literal(800_000),
+        archive_key=case((waits, literal("archives/") + sql_id("tsk", S.n))),
+        media_type=literal("zip"), classes=sql_json(CLASSES), n_train=case((~waits, 850)),
+        n_held_out=case((~waits, 150)), report=sql_json(REPORT),
+        train_sha256=case((~waits, sql_digest("b", S.n))),
+        held_out_sha256=case((~waits, sql_digest("c", S.n))),
+        train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
+        train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
+        standing=S.standing,
+        standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=sql_json([]), created_at=S.at,
+    )  # fmt: skip
+    yield filled(
+        Job, SERIES, None,
+        id=sql_id("job", S.n), model_id=sql_id("mdl", S.model), owner_id=owner, task_id=sql_id("tsk", S.n),
+        task_number=S.number, place=S.number, again=literal(False), warnings=sql_json([]), state=S.state,
+        revision=case((waits, 1), else_=5),
+        recipe_override=sql_json({}), recipe=sql_json(RECIPE), gate=sql_json({}),
+        attempt=case((waits, 0), else_=1),
+        strikes=literal(0), kind=literal("learn"),
+        progress=sql_json({"phase": "publish", "step": 270, "total_steps": 270}),
+        error=case((S.state == "failed", sql_json({"kind": "code", "code": "job-code", "detail": "boom"}))),
+        version=S.version, rung_at=case((waits, S.at)), created_at=S.at,
+        started_at=case((~waits, S.at + 1.0)),
+        finished_at=case((~waits, S.at + 20.0)),
+    )  # fmt: skip
+    ended = case(*((S.state == state, sql_json({"state": state})) for state in ENDS))
+    for place, data in enumerate((sql_json({"state": "queued"}), sql_json({"state": "running"}), ended)):
+        yield filled(
+            Event, SERIES, None if place == 0 else ~waits,
+            job_id=sql_id("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
+        )  # fmt: skip
+    for action, key, where in (
+        ("task.submit", literal("key_" + "0" * 26), None),
+        ("version.publish", None, done),
+    ):
+        yield filled(
+            Audit, SERIES, where,
+            at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
+            object=sql_id("tsk", S.n), data=sql_json({"number": 1}),
+        )  # fmt: skip
+
+
+def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
+    """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some models."""
+    done = S.version.is_not(None)
+    model = sql_id("mdl", S.model)
+    yield filled(
+        Version, SERIES, S.number == 1,
+        id=literal("ver_1") + func.substr(sql_id("mdl", S.model), 6), model_id=model, number=literal(0),
+        status=literal("published"), gate=sql_json(GATE),
+        manifest=sql_json({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
+        bytes_new=literal(0), warnings=sql_json([]), created_at=S.at,
+    )  # fmt: skip
+    held = S.standing.in_(HELD)
+    yield filled(
+        Version, SERIES, done,
+        id=sql_id("ver", S.n), model_id=model, number=S.version, parent=S.parent, task_number=S.number,
+        job_id=sql_id("job", S.n), status=case((held, "held"), else_="published"),
+        gate=case((held, sql_json(FAILED_GATE)), else_=sql_json(GATE)), warnings=sql_json([]),
+        manifest=_manifest(dialect),
+        bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
+    )  # fmt: skip
+    shared = case((S.model % 2 == 0, sql_digest("d", S.model % BASES)), else_=sql_digest("e", S.n))
+    for place, (name, digest, size_) in enumerate(
+        (("backbone", shared, 976_168), ("head", sql_digest("f", S.n), 12_044))
+    ):
+        yield filled(
+            Part, SERIES, done,
+            version_id=sql_id("ver", S.n), name=literal(name), position=literal(place), type=literal(name),
+            sha256=digest, bytes=literal(size_),
+        )  # fmt: skip
+    for name in ("latest", "production"):
+        yield filled(
+            AliasMove, SERIES, PUBLISHED,
+            model_id=model, alias=literal(name), version=S.version, previous=S.parent,
+            cause=literal("publish"), at=S.at + 20.0,
+        )  # fmt: skip
+    yield filled(
+        AliasMove, SERIES, S.standing == "rolled_back",
+        model_id=model, alias=literal("production"), version=S.parent, previous=S.version,
+        cause=literal("rollback"), at=S.at + 25.0,
+    )  # fmt: skip
+    other = SERIES.alias()
+    yield filled(
+        Result, SERIES.join(other, other.c.model == S.model),
+        (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
+        model_id=model, version=S.version, task=other.c.number,
+        correct=100 + (S.version + other.c.number) % 50,
+        total=literal(150), per_class=sql_json({"cat": [60, 75], "dog": [55, 75]}),
+        best=case((other.c.version < S.version, literal(149 / 150))),
+    )  # fmt: skip
+    for name, value, detail in MEASURED:
+        yield filled(
+            Measurement, SERIES, done,
+            model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
+            **({} if detail is None else {"detail": sql_json(detail)}),
+        )  # fmt: skip
+    yield filled(
+        Export, SERIES, done & (S.n % 50 == 0),
+        version_id=sql_id("ver", S.n), format=literal("safetensors"), sha256=sql_digest("9", S.n),
+        bytes=literal(990_000),
+        created_at=literal(now),
+    )  # fmt: skip
+
+
+def _manifest(dialect: str) -> Any:
+    """A version's manifest with the tasks that it was taught."""
+    start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
+    written = literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"
+    return cast(written, JSON) if dialect == "postgresql" else written  # for SQLite JSON is text

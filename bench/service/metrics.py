@@ -1,0 +1,311 @@
+"""The metrics of a model with a large accuracy matrix, and what publishing costs at its end.
+
+    python -m bench.service.metrics [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+
+Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training) and
+brought up to date. A service answers four clients: the whole matrix of the first, a window of the second.
+Then versions are published by the worker's own code, in turn on a model with 10 versions and on the one with
+1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that of older code,
+which has no windows: there the second is asked whole.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+
+from bench.service import load
+from core.db import migrate
+from core.db.session import Database
+from core.settings import Settings
+from core.store import open_store
+from core.work import claim as claims
+from core.work.publish import publish
+from tools import service
+
+CLIENTS = 4
+SECONDS = 8.0
+PUBLISHED = 15
+LABELS = ("cat", "dog")
+SCHEMA = "0011"
+HAS_WINDOWS = migrate.head() > SCHEMA
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Fill, ask, publish, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
+    parser.add_argument("--sizes", default="100,1000", help="of the matrices that are asked for")
+    parser.add_argument("--ends", default="10,1000", help="versions of the models that publish")
+    given = parser.parse_args()
+    sizes, ends = ([int(n) for n in text.split(",") if n] for text in (given.sizes, given.ends))
+    with tempfile.TemporaryDirectory() as folder, _database(given.database) as url:
+        settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
+        db = Database(settings.resolved_database_url, statement_s=3600)
+        migrate.upgrade(db, SCHEMA)
+        for size in sorted({*sizes, *ends}):
+            _fill(db, size)
+        began = time.perf_counter()
+        migrate.upgrade(db)
+        if not url:
+            with db.engine.connect() as connection:  # or the service's first reader waits for gigabytes
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        print(
+            f"load average {os.getloadavg()[0]:.1f}; schema brought up to date in "
+            f"{time.perf_counter() - began:.1f} s"
+        )
+        with service.running(settings.data_dir, {"PERENNIAL_DATABASE_URL": url}) as running:
+            for size in sizes:
+                _ask(running, size, "")
+                if HAS_WINDOWS and size > 100:
+                    _ask(running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}")
+        _publish(db, settings, ends)
+        db.close()
+
+
+@contextmanager
+def _database(server: str) -> Iterator[str]:
+    """The URL of an empty database on a PostgreSQL server, "" for SQLite."""
+    if not server:
+        yield ""
+        return
+    name, url = f"perennial_metrics_{os.getpid()}", make_url(server)
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    yield url.set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+def _ask(running: service.Service, size: int, window: str) -> None:
+    url = f"{running.url}/v1/models/m-{size}/metrics{window}"
+    key = {"Authorization": f"Bearer {running.key}"}
+    began = time.perf_counter()
+    try:
+        answer = httpx.get(url, headers=key, timeout=300)
+    except httpx.TimeoutException:
+        print(f"GET metrics{window or ' (whole)'} of {size} × {size}: no answer in 300 s", flush=True)
+        return
+    alone = time.perf_counter() - began
+    told = (
+        f"GET metrics{window or ' (whole)'} of {size} × {size}: {answer.status_code},"
+        f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
+    )
+    if answer.status_code == 200 and alone < 20:
+        before = _cpu_s(running)
+        found = load.run(url, CLIENTS, SECONDS, key, warm_up=0)
+        cpu_ms = (_cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
+        told += (
+            f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
+            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each"
+        )
+    print(told, flush=True)
+
+
+def _cpu_s(running: service.Service) -> float:
+    """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
+    processes = [p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)]
+    return float(sum(times.user + times.system for times in processes))
+
+
+def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
+    """Median time of publishing on models with so many versions, in turn; on the last also with as few cells
+    as on the first."""
+    store = open_store(settings)
+    store.prepare()
+    cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
+    taken: list[list[float]] = [[] for _ in cases]
+    last = {size: size for size in ends}
+    folder = settings.data_dir / "result"
+    for turn in range(PUBLISHED + 1):
+        for (size, most), times in zip(cases, taken, strict=True):
+            last[size] += 1
+            _submit(db, size, last[size])
+            claim = claims.claim(db, "bench", 600.0)
+            assert claim is not None
+            _result(folder, last[size], most)
+            began = time.perf_counter()
+            publish(db, store, claim, folder)
+            if turn:
+                times.append((time.perf_counter() - began) * 1e3)
+    first = statistics.median(taken[0])
+    for (size, most), times in zip(cases, taken, strict=True):
+        median = statistics.median(times)
+        told = (
+            f"publish behind version {size}, measured on {min(size + 1, most)} tasks or more: {median:.1f} ms"
+        )
+        print(f"{told}, {median / first:.2f} times the first")
+
+
+def _result(folder: Path, task: int, most: int) -> None:
+    """What a job leaves that learned `task` after all before it, and was measured on that many of them at
+    most."""
+    tasks = range(max(1, task - most + 1), task + 1)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "parts").mkdir(parents=True)
+    parts = []
+    for name, size in (("backbone.1", 1 << 20), ("head", 1 << 13)):
+        (folder / "parts" / name).write_bytes(os.urandom(size))
+        parts.append({"name": name, "type": name.partition(".")[0], "file": f"parts/{name}"})
+    cells = [("base", task), ("parent", task), *(("new", n) for n in tasks)]
+    document = {
+        **{"parts": parts, "classes": list(LABELS), "heads": [], "normalise": {"mean": [0.5], "std": [0.25]}, "steps": 3, "images": 24},
+        **{"method": {"name": "finetune", "hyper": {}, "state": {}}, "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"}, "trainable": 1, "parameters": 1},
+        **_figures(tasks),
+        "results": [
+            {"version": v, "task": n, "correct": 100 + n % 50, "total": 150,
+             "per_class": {"cat": [60, 75], "dog": [55, 75]}}
+            for v, n in cells
+        ],
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(document, sort_keys=True))
+
+
+def _figures(tasks: range) -> Json:
+    numbers = sorted(map(str, tasks))
+    return {
+        "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
+        "drift": 2.5,
+        "changes": {n: {"regressed": 3, "improved": 5, "total": 150} for n in numbers},
+        "knn_probe": {"all": [80, 150], "tasks": {n: [80, 150] for n in numbers},
+                      "before": {"base": [50, 150], "parent": [70, 150]}},
+    }  # fmt: skip
+
+
+def _rows(table: str, session: Any, rows: list[Json]) -> None:
+    names = list(rows[0])
+    marks = (
+        f"CAST(:{n} AS JSON)" if n in _JSON and session.bind.dialect.name == "postgresql" else f":{n}"
+        for n in names
+    )
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(marks)})"  # noqa: S608
+    session.execute(text(statement), rows)
+
+
+_JSON = {
+    *(
+        "architecture",
+        "image",
+        "base",
+        "recipe",
+        "gate",
+        "warnings",
+        "classes",
+        "report",
+        "manifest",
+        "per_class",
+    ),
+    *("recipe_override", "progress"),
+}
+
+
+def _fill(db: Database, size: int) -> None:
+    """A model of `size` versions and tasks, each version measured on all tasks until its own, each task also
+    before it."""
+    model, empty = f"mdl_{size}", "{}"
+    with db.write() as session:
+        if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
+            _rows("owners", session, [{"id": "own_b", "name": "bench", "created_at": 0.0}])
+        row = {
+            "id": model, "owner_id": "own_b", "name": f"m-{size}", "scenario": "class", "created_at": 0.0,
+            "fence": 0,
+            "architecture": '{"name": "small-cnn"}', "image": '{"size": 32, "channels": 3}',
+            "base": '"random"',
+            "recipe": empty, "gate": '{"max_forgetting": 0.9, "min_acc": 0.01}', "keep_training_data": False,
+            "held_out": "keep", "warnings": "[]", "training_data_days": 7.0, "on_held": "stop",
+            "on_rejected": "continue",
+            "on_failed": "continue", "allow_lost_classes": False, "head": size, "production_follows": True,
+            "next_task": size + 1, "next_place": size + 1, "next_version": size + 1,
+        }  # fmt: skip
+        _rows("models", session, [row])
+        aliases = ("production", "latest")
+        _rows(
+            "aliases",
+            session,
+            [{"model_id": model, "name": n, "version": size, "updated_at": 0.0} for n in aliases],
+        )
+        _rows("tasks", session, [_task(size, n, "learned") for n in range(1, size + 1)])
+        for number in range(size + 1):
+            manifest = {
+                "format": 1,
+                "version": number,
+                "scenario": "class",
+                "architecture": {"name": "small-cnn"},
+                "image": {"size": 32, "channels": 3},
+                "tasks": list(range(1, number + 1)),
+                **(_figures(range(1, number + 1)) if number else {}),
+            }
+            version = {
+                "id": f"ver_{size}_{number}", "model_id": model, "number": number,
+                "parent": number - 1 if number else None,
+                "task_number": number or None, "status": "published",
+                "gate": '{"passed": true, "checks": []}',
+                "warnings": "[]", "manifest": json.dumps(manifest), "bytes": 988_212, "bytes_new": 12_044,
+                "created_at": 0.0,
+            }  # fmt: skip
+            _rows("versions", session, [version])
+            before = [number + 1] if 0 < number < size else []
+            tasks = range(1, number + 1) if number else range(1, size + 1)
+            _rows("results", session, [_cell(model, number, task) for task in [*tasks, *before]])
+
+
+def _cell(model: str, version: int, task: int) -> Json:
+    of = {
+        "model_id": model,
+        "version": version,
+        "task": task,
+        "correct": 100 + (version * 7 + task) % 50,
+        "total": 150,
+    }
+    return {**of, "per_class": '{"cat": [60, 75], "dog": [55, 75]}'}
+
+
+def _task(size: int, number: int, standing: str | None) -> Json:
+    return {
+        "id": f"tsk_{size}_{number}", "model_id": f"mdl_{size}", "number": number, "name": f"week {number}",
+        "sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": '{"cat": 500, "dog": 500}',
+        "n_train": 850,
+        "n_held_out": 150, "report": "{}", "standing": standing, "stops": False, "warnings": "[]",
+        "created_at": 0.0,
+        "train_sha256": "0" * 64, "train_deleted_at": 1.0,
+    }  # fmt: skip
+
+
+def _submit(db: Database, size: int, number: int) -> None:
+    """The next task of a model, decoded, and its job."""
+    job = {
+        "id": f"job_{size}_{number}", "model_id": f"mdl_{size}", "owner_id": "own_b",
+        "task_id": f"tsk_{size}_{number}",
+        "task_number": number, "place": number, "again": False, "state": "queued", "revision": 1,
+        "recipe_override": "{}",
+        "recipe": '{"method": {"name": "finetune"}, "seed": 0}', "attempt": 0, "strikes": 0, "progress": "{}",
+        "warnings": "[]", "created_at": 0.0,
+    }  # fmt: skip
+    with db.write() as session:
+        _rows("tasks", session, [{**_task(size, number, None), "train_deleted_at": None}])
+        _rows("jobs", session, [job])
+        session.execute(
+            text("UPDATE models SET next_task = :n, next_place = :n WHERE id = :m"),
+            {"n": number + 1, "m": f"mdl_{size}"},
+        )
+
+
+if __name__ == "__main__":
+    main()

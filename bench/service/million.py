@@ -1,0 +1,392 @@
+r"""Every GET of the API on a full database beside a small one: p50, p99, requests/s, ratios (goal ≤ 1.2).
+
+    python -m bench.service.million [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres] \
+        [--folder DIR]
+
+Two databases of the same shape (`bench.service.fill`): 60 models, just enough that every page is as full as
+it can be, and 10,000 models with a million tasks, jobs and versions. The same model is asked in both, so the
+answers have the same rows. An API process serves each, and short rounds against the one and the other take
+turns, so that noise hits both. The CPU time of an answer (of the API process, and of PostgreSQL's backends)
+is what hardly depends on a busy machine. The routes come from the app's own table. Then what workers do:
+claims, and the chores of one round.
+
+With `--database` both are made on that PostgreSQL server, else they are SQLite files; they stay in `--folder`
+(and on the server) for the next run when one is named.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+import psycopg
+from sqlalchemy.engine import make_url
+
+from api.app import create_app
+from bench.service import load
+from bench.service.fill import fill
+from bench.service.million_files import ANYTIME_JOB, BASE, add_files
+from bench.service.series import MILLION, SMALL, Size, id_of, owner_name
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.requests import keys
+from core.requests.actor import Actor
+from core.settings import Settings
+from core.store import open_store
+from core.work import claim as claims
+from core.work import sweep
+from tools import service
+
+CLIENTS = 4
+GOAL = 1.2
+LEFT_OUT = {
+    "/": "says where to go, touches no database",
+    "/healthz": "touches no database",
+    "/v1/methods": "of the catalogue, a file",
+    "/v1/methods/{name}": "of the catalogue, a file",
+    "/v1/architectures": "of the catalogue, a file",
+}
+CALLS = 20
+"""Of each thing that a worker does."""
+
+
+@dataclass
+class Side:
+    """One database and the API process on it; `keys` are an owner's and an administrator's."""
+
+    size: Size
+    settings: Settings
+    url: str = ""
+    keys: dict[str, str] = field(default_factory=dict)
+    process: int = 0
+
+    def cpu_s(self) -> float:
+        """Seconds that the API process has computed, and with PostgreSQL the backends of its connections."""
+        pids = [self.process]
+        if self.settings.database_url:
+            db = Database(self.settings.database_url, pool=1)
+            with db.read() as session:
+                asked = (
+                    "SELECT pid FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                pids += session.connection().exec_driver_sql(asked).scalars()
+            db.close()
+        times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
+        return float(sum(one.user + one.system for one in times))
+
+    def model(self) -> str:
+        return id_of("mdl", 0)
+
+    def job(self) -> str:
+        """Of the model's fiftieth task."""
+        return id_of("job", 49 * self.size.models)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One thing to ask for; `path` holds the fields of `_paths`."""
+
+    route: str
+    path: str
+    who: str = "owner"
+
+
+ASKS = (
+    Ask("/readyz", "/readyz"),
+    Ask("/v1/jobs/{job}", "/v1/jobs/{job}"),
+    Ask("/v1/jobs", "/v1/jobs"),
+    Ask("/v1/jobs", "/v1/jobs?state=failed"),
+    Ask("/v1/jobs", "/v1/jobs?state=queued"),
+    Ask("/v1/jobs", "/v1/jobs?state=running"),
+    Ask("/v1/jobs", "/v1/jobs?model=model-0"),
+    Ask("/v1/jobs", "/v1/jobs?model=model-0&state=cancelled"),
+    Ask("/v1/jobs", "/v1/jobs", "admin"),
+    Ask("/v1/jobs", "/v1/jobs?state=succeeded", "admin"),
+    Ask("/v1/jobs", "/v1/jobs?state=rejected&limit=16", "admin"),
+    Ask("/v1/jobs", "/v1/jobs?state=running", "admin"),
+    Ask("/v1/jobs/{job}/events", "/v1/jobs/{job}/events"),
+    Ask("/v1/jobs/{job}/logs", "/v1/jobs/{job}/logs"),
+    Ask("/v1/jobs/{job}/metrics", "/v1/jobs/{job}/metrics"),
+    Ask("/v1/jobs/{job}/anytime/download", "/v1/jobs/{anytime}/anytime/download"),
+    Ask("/v1/models", "/v1/models"),
+    Ask("/v1/models", "/v1/models", "admin"),
+    Ask("/v1/models/{model}", "/v1/models/{model}"),
+    Ask("/v1/models/{model}", "/v1/models/model-0"),
+    Ask("/v1/models/{model}", "/v1/models/model-0", "admin"),
+    Ask("/v1/models/{model}/tasks", "/v1/models/{model}/tasks"),
+    Ask("/v1/models/{model}/tasks/{n}", "/v1/models/{model}/tasks/50"),
+    Ask("/v1/models/{model}/versions", "/v1/models/{model}/versions"),
+    Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/50"),
+    Ask("/v1/models/{model}/versions/{version}", "/v1/models/{model}/versions/latest"),
+    Ask("/v1/models/{model}/versions/{version}/download", "/v1/models/{model}/versions/latest/download"),
+    Ask("/v1/models/{model}/versions/{version}/files", "/v1/models/{model}/versions/latest/files"),
+    Ask(
+        "/v1/models/{model}/versions/{version}/files/{part}", "/v1/models/{model}/versions/latest/files/head"
+    ),
+    Ask("/v1/models/{model}/aliases/{alias}/history", "/v1/models/{model}/aliases/production/history"),
+    Ask("/v1/models/{model}/memory", "/v1/models/{model}/memory"),
+    Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics"),
+    Ask("/v1/bases/{base}", "/v1/bases/{base}"),
+    Ask("/v1/keys", "/v1/keys", "admin"),
+    Ask("/v1/audit", "/v1/audit", "admin"),
+    Ask("/v1/usage", "/v1/usage", "admin"),
+    Ask("/v1/usage", "/v1/usage?by=owner", "admin"),
+    Ask("/metrics", "/metrics", "admin"),
+)
+
+
+def main() -> int:
+    """Fill what is not there, measure, print; 1 when something is above the goal."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
+    parser.add_argument("--folder", type=Path, help="keeps what is made")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of one round")
+    parser.add_argument("--rounds", type=int, default=12, help="against each database")
+    parser.add_argument("--only", default="", help="measure asks that contain this")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = [
+            _side(folder, given.database, name, size)
+            for name, size in (("small", SMALL), ("million", MILLION))
+        ]
+        missing = routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
+        if missing:
+            raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
+        for side in sides:
+            stack.enter_context(_serving(side))
+        print(
+            f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
+            f"{given.seconds} s each"
+        )
+        slow = _reads(sides, given.rounds, given.seconds, given.only)
+        slow += _worker(sides, given.only)
+        print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
+    return 1 if slow else 0
+
+
+def routes() -> set[str]:
+    """The templates of all GET routes of the app."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = create_app(Settings(data_dir=Path(folder)))
+    found = {route.path for route in app.router.routes if "GET" in (getattr(route, "methods", None) or ())}
+    return found - {"/openapi.json", "/docs", "/docs/oauth2-redirect"}
+
+
+def _side(folder: Path, server: str, name: str, size: Size) -> Side:
+    data = folder / name
+    data.mkdir(parents=True, exist_ok=True)
+    url = _database(server, f"perennial_bench_{name}") if server else ""
+    settings = Settings(data_dir=data, database_url=url)
+    db = Database(settings.resolved_database_url, statement_s=3600)
+    upgrade(db)
+    with db.read() as session:
+        there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
+    if not there:
+        print(f"filling {name}: {size.rows:,} tasks")
+        fill(db, size)
+        store = open_store(settings)
+        store.prepare()
+        add_files(db, store, settings, size)
+    side = Side(size, settings)
+    nobody = Actor("", None, "admin")
+    for who, owner, scope in (("owner", owner_name(0), "write"), ("admin", keys.ADMIN_OWNER, "admin")):
+        with db.write() as session:  # the audit row of a new key needs an owner
+            nobody = Actor(keys._owner(session, owner, db.now(session)).id, None, "admin")
+        made = keys.create(db, nobody, name="bench", owner=owner, scope=scope, expires_at=None)
+        side.keys[who] = str(made["secret"])
+    db.close()
+    return side
+
+
+def _database(server: str, name: str) -> str:
+    url = make_url(server)
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return url.set(database=name).render_as_string(hide_password=False)
+
+
+@contextmanager
+def _serving(side: Side) -> Iterator[None]:
+    """An API process on a side's database; no worker, so the rows stay as they are."""
+    port = service.free_port()
+    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command += ["--http", "api.connection:Connection", "--no-server-header"]
+    environment = {
+        **os.environ,
+        "PERENNIAL_DATA_DIR": str(side.settings.data_dir),
+        "PERENNIAL_DATABASE_URL": side.settings.database_url,
+    }
+    with (side.settings.data_dir / "api.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--no-access-log", "--log-level", "warning"],
+            cwd=service.ROOT,
+            env=environment,
+            stderr=log,
+        )
+    side.url, side.process = f"http://127.0.0.1:{port}", process.pid
+    try:
+        _until_ready(side.url, process)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise RuntimeError(f"The API at {url} did not get ready.")
+
+
+def _reads(sides: list[Side], rounds: int, seconds: float, only: str) -> list[str]:
+    """Print a line per ask; those above the goal."""
+    print(
+        f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
+        f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
+    )
+    slow = []
+    for ask in ASKS:
+        label = ask.path + (" (admin)" if ask.who == "admin" else "")
+        if only not in label:
+            continue
+        seen: list[list[load.Load]] = [[], []]
+        spent = [0.0, 0.0]
+        for side in sides:
+            _once(side, ask)
+        for number in range(rounds):
+            for place in (0, 1) if number % 2 == 0 else (1, 0):
+                side = sides[place]
+                key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
+                before = side.cpu_s()
+                got = load.run(side.url + _path(side, ask), CLIENTS, seconds, key, warm_up=0)
+                spent[place] += side.cpu_s() - before
+                if set(got.statuses) != {200}:
+                    raise RuntimeError(f"{label}: {got.statuses}")
+                seen[place].append(got)
+        p50, p99, per_s = ([], [], [])  # type: ignore[var-annotated]
+        for found in seen:
+            latencies = sorted(value for one in found for value in one.latencies_ms)
+            p50.append(load.quantile(latencies, 0.5))
+            p99.append(load.quantile(latencies, 0.99))
+            per_s.append(statistics.median(one.per_s for one in found))
+        cpu = [
+            s * 1e3 / sum(len(one.latencies_ms) for one in found)
+            for s, found in zip(spent, seen, strict=True)
+        ]
+        ratios = (p50[1] / p50[0], p99[1] / p99[0], per_s[0] / per_s[1])
+        above = ratios[0] > GOAL or ratios[2] > GOAL
+        print(
+            f"{label:<54}{p50[0]:8.2f} {p50[1]:8.2f}{p99[0]:8.1f} {p99[1]:8.1f}{per_s[0]:7.0f} "
+            f"{per_s[1]:7.0f}"
+            f"{ratios[0]:7.2f}{ratios[1]:7.2f}{ratios[2]:7.2f}"
+            f"{cpu[0]:8.2f}{cpu[1]:8.2f}{cpu[1] / max(cpu[0], 1e-9):7.2f}"
+            f"{'  *' if above else ''}",
+            flush=True,
+        )
+        slow += [label] if above else []
+    return slow
+
+
+def _path(side: Side, ask: Ask) -> str:
+    names = {"{model}": side.model(), "{job}": side.job(), "{anytime}": ANYTIME_JOB, "{base}": BASE}
+    path = ask.path
+    for name, value in names.items():
+        path = path.replace(name, value)
+    return path
+
+
+def _once(side: Side, ask: Ask) -> None:
+    """The first answer may be slow: it makes a download or counts for the first time."""
+    key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
+    answer = httpx.get(side.url + _path(side, ask), headers=key, timeout=120)
+    if answer.status_code != 200:
+        raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
+
+
+def _worker(sides: list[Side], only: str) -> list[str]:
+    """Print a line per thing that workers do; the chores above the goal."""
+    print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
+    names: list[dict[str, Callable[[], object]]] = []
+    for side in sides:
+        db, store = Database(side.settings.resolved_database_url), open_store(side.settings)
+        settings = side.settings.model_copy(update={"event_days": 10_000.0})  # all events are of this morning
+
+        def take(db: Database = db) -> None:
+            held = claims.claim(db, "bench", 60.0)
+            assert held is not None
+            claims.stopped(db, held)
+
+        names.append(
+            {
+                "claim and give back": take,
+                "reap": lambda db=db: claims.reap(db),
+                "ring": lambda db=db: sweep.unrung(db),
+                "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),
+                "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
+                    db, st, s, "snapshot", "snapshots/"
+                ),
+                "sweep: files of tasks": lambda db=db: sweep._tasks_with_files(db),
+                "sweep: memories": lambda db=db, side=side, st=store: sweep._sweep_memories(
+                    db, _blobs(side, st)
+                ),
+                "sweep: deleted models": lambda db=db, side=side, st=store: sweep._sweep_models(
+                    db, _blobs(side, st)
+                ),
+                "sweep: one batch of blobs": lambda db=db: _used(db),
+            }
+        )
+    slow = []
+    for name in names[0]:
+        if only not in name:
+            continue
+        taken: list[list[float]] = [[], []]
+        for number in range(CALLS):
+            for place in (0, 1) if number % 2 == 0 else (1, 0):
+                began = time.perf_counter()
+                names[place][name]()
+                if number:
+                    taken[place].append((time.perf_counter() - began) * 1e3)
+                if sum(taken[place]) > 20_000:
+                    break
+        small, full = (statistics.median(some) for some in taken)
+        print(f"{name:<54}{small:8.2f} {full:8.2f}{'':>32}{full / small:7.2f}", flush=True)
+        slow += [name] if full / small > GOAL else []
+    return slow
+
+
+def _blobs(side: Side, store: object) -> object:
+    from core.store import Blobs
+
+    return Blobs(store, side.settings.folder("cache"))  # type: ignore[arg-type]
+
+
+def _used(db: Database) -> None:
+    from bench.service.series import digest
+    from core.db import references
+
+    with db.read() as session:
+        references.used(session, [digest(kind, n) for n in range(40) for kind in "bcdef"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The files that `bench.service.million` reads: parts with a replay buffer, a base and an anytime state."""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+from sqlalchemy import select, update
+
+from bench.service.fill import MANIFEST
+from bench.service.series import Size, id_of
+from core.db.session import Database
+from core.db.tables import Alias, Base, Job, Part, Version
+from core.protocol.snapshot import StoredAnytime
+from core.settings import Settings
+from core.store import Blobs, Store
+
+BASE = id_of("bas", 0)
+ANYTIME_JOB = id_of("job", 0)
+"""The first model's first job, made to look as if it were paused with a validated state."""
+
+
+def add_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
+    """Give the newest version of the first model real parts, one job an anytime state, and the owner a
+    base."""
+    draw = np.random.default_rng(0)
+    parts = {
+        "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},
+        "head": {
+            "head.weight": draw.normal(size=(2, 64)).astype(np.float32),
+            "head.bias": np.zeros(2, np.float32),
+        },
+        "buffer": {
+            "images": np.zeros((200, 8, 8, 3), np.uint8),
+            "labels": np.arange(200, dtype=np.int64) % 2,
+            "tasks": np.ones(200, np.int64),
+        },
+    }
+    blobs = Blobs(store, settings.folder("cache"))
+    with tempfile.TemporaryDirectory() as folder, db.write() as session:
+        model = id_of("mdl", 0)
+        newest = session.scalars(
+            select(Alias.version).where(Alias.model_id == model, Alias.name == "latest")
+        ).one()
+        version = session.scalars(
+            select(Version).where(Version.model_id == model, Version.number == newest)
+        ).one()
+        described, files = [], {}
+        for position, (name, tensors) in enumerate(parts.items()):
+            path = Path(folder) / name
+            save_file(tensors, path)
+            data = path.read_bytes()
+            store.put_bytes(f"anytime/{ANYTIME_JOB}/1-1/{name}.safetensors", data)
+            files[f"{name}.safetensors"] = (hashlib.sha256(data).hexdigest(), len(data))
+            sha256, length = blobs.put_file(path)
+            described.append({"name": name, "type": name, "sha256": sha256, "bytes": length})
+            row = session.get(Part, (version.id, name))
+            if row is None:
+                session.add(Part(version_id=version.id, position=position, **described[-1]))
+            elif name != "backbone":  # which stays the blob of a base that many versions share
+                row.sha256, row.bytes = sha256, length
+            else:
+                everywhere = update(Part).where(Part.sha256 == row.sha256)
+                session.execute(everywhere.values(sha256=sha256, bytes=length))
+        session.add(
+            Base(
+                id=BASE, owner_id=id_of("own", 0), architecture={"name": "small-cnn"},
+                sha256=described[0]["sha256"], bytes=described[0]["bytes"], created_at=version.created_at,
+            )
+        )  # fmt: skip
+        manifest = json.dumps({**MANIFEST, "tasks": [1], "parts": described}).encode()
+        key = f"anytime/{ANYTIME_JOB}/1-1/"
+        store.put_bytes(f"{key}manifest.json", manifest)
+        files["manifest.json"] = (hashlib.sha256(manifest).hexdigest(), len(manifest))
+        job = session.get_one(Job, ANYTIME_JOB)
+        job.state, job.finished_at, job.recipe = "paused", None, {**job.recipe, "anytime": True}
+        job.anytime = StoredAnytime(key=key, files=files, fence=1, number=1, step=9, correct=9)

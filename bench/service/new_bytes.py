@@ -1,0 +1,147 @@
+"""What a version adds to the store, over the bytes of what changed: the network's tensors, a memory's images.
+
+    python -m bench.service.new_bytes
+
+Goal: ≤ 1.05, depth 1 included. "Changed" compares every tensor of a version's parts with the parent's, byte
+for byte, and counts the images that the parent did not remember of a task; "new" are blobs that no earlier
+version of the model has.
+"""
+
+import argparse
+import io
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load
+
+from tools import digits, service
+from tools.client import Client, Json
+
+CASES = {
+    "finetune, depth 5": {"method": "finetune"},
+    "finetune, depth 2": {"method": "finetune", "depth": 2},
+    "finetune, depth 1": {"method": "finetune", "depth": 1},
+    "ewc-online, depth 5": {"method": "ewc-online"},
+    "ewc-online, depth 1": {"method": "ewc-online", "depth": 1},
+}
+
+
+MEMORIES = {
+    "der++, 500 images": {"name": "der++", "buffer": 500},
+    "icarl, 2,000 images": {"name": "icarl", "exemplars": 2000},
+}
+SIDE = 64
+"""Pixels of the images that are remembered."""
+PER_CLASS = 1000
+"""Images of each of a task's two classes: as many as the first task's exemplars."""
+TASKS = 5
+
+Memory = set[tuple[int, bytes]]
+"""Task and pixels of the images that a version remembers."""
+
+
+def main() -> None:
+    """Print a line per recipe, then one for each version of models that remember images."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+        client = Client(running.url, running.key)
+        for number, (title, recipe) in enumerate(CASES.items()):
+            print(_network(client, f"bytes-{number}", title, recipe), flush=True)
+        for number, (title, method) in enumerate(MEMORIES.items()):
+            print(_memory(client, running.data_dir / "store", f"memory-{number}", title, method), flush=True)
+
+
+def _network(client: Client, model: str, title: str, recipe: Json) -> str:
+    """What versions 2 … 4 add, on average."""
+    client.create_model(model, recipe={**recipe, "epochs": 1})
+    for _, archive in digits.archives()[:4]:
+        client.wait(client.submit(model, archive))
+    tensors = [_tensors(client, model, version) for version in range(1, 5)]
+    changed = sum(_changed(old, new) for old, new in pairwise(tensors))
+    new = sum(client.get(f"/v1/models/{model}/versions/{v}")["bytes_new"] for v in range(2, 5))
+    whole = client.get(f"/v1/models/{model}/versions/4")["bytes"]
+    return (
+        f"{title:22} new {new / 3:>11,.0f} B a version of {whole:,} B"
+        f"   new / changed {new / changed:.3f} (goal ≤ 1.05)"
+    )
+
+
+def _memory(client: Client, store: Path, model: str, title: str, method: Json) -> str:
+    """Markdown: images that each version remembers anew, and bytes that its memory adds."""
+    image = {"size": SIDE, "channels": 3}
+    recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
+    client.create_model(model, image=image, architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
+    lines = [
+        f"| {title}: version | remembered | of them new | their bytes | bytes of new images | ratio | other "
+        "new bytes |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    parent: Memory = set()
+    came, added = 0, 0
+    for number in range(1, TASKS + 1):
+        end = client.wait(client.submit(model, _batch(number)))
+        assert end["state"] == "succeeded", end
+        version = client.get(f"/v1/models/{model}/versions/{number}")
+        parts = {p["name"]: p for p in version["parts"] if p["type"] in ("buffer", "exemplars")}
+        tensors = {name: load(_blob(store, part["sha256"])) for name, part in parts.items()}
+        new = [name for name, part in parts.items() if part["shared_with"] is None]
+        images = sum(tensors[name]["images"].nbytes for name in new if "images" in tensors[name])
+        now = _remembered(tensors)
+        changed = len(now - parent) * SIDE * SIDE * 3
+        rest = sum(parts[name]["bytes"] for name in new) - images
+        cells = [len(now), len(now - parent), changed, images, f"{images / changed:.3f}", rest]
+        lines.append(f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |")
+        parent, came, added = now, came + changed, added + images
+    return "\n".join(
+        [*lines, f"all: {added:,} B for {came:,} B of new images: {added / came:.3f} (goal ≤ 1.05)"]
+    )
+
+
+def _batch(task: int) -> bytes:
+    """Two classes of noise of different brightness, as npz."""
+    draw = np.random.default_rng(task)
+    labels = np.arange(2 * PER_CLASS) % 2
+    pixels = (
+        draw.integers(0, 100, (len(labels), SIDE, SIDE, 3), dtype=np.uint8)
+        + 100 * labels[:, None, None, None]
+    )
+    out = io.BytesIO()
+    np.savez(out, images=pixels.astype(np.uint8), labels=labels + 2 * task)
+    return out.getvalue()
+
+
+def _remembered(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
+    """The images of a memory, which are in its part or in a pack for each task."""
+    (name,) = (name for name in tensors if "tasks" in tensors[name])
+    held = tensors[name]
+    tasks = held["tasks"].tolist()
+    if "images" in held:
+        return {(task, image.tobytes()) for task, image in zip(tasks, held["images"], strict=True)}
+    packs = {task: tensors[f"{name}.images.{task}"]["images"] for task in set(tasks)}
+    return {
+        (task, packs[task][row].tobytes()) for task, row in zip(tasks, held["rows"].tolist(), strict=True)
+    }
+
+
+def _blob(store: Path, sha256: str) -> bytes:
+    return (store / "blobs" / sha256[:2] / sha256).read_bytes()
+
+
+def _tensors(client: Client, model: str, version: int) -> dict[str, bytes]:
+    path = f"/v1/models/{model}/versions/{version}"
+    found = {}
+    for part in client.get(path)["parts"]:
+        blob = client.call("GET", f"{path}/files/{part['name']}").content
+        for name, array in load(io.BytesIO(blob).getvalue()).items():
+            found[f"{part['name']}/{name}"] = array.tobytes()
+    return found
+
+
+def _changed(old: dict[str, bytes], new: dict[str, bytes]) -> int:
+    return sum(len(data) for name, data in new.items() if old.get(name) != data)
+
+
+if __name__ == "__main__":
+    main()

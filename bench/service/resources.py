@@ -1,0 +1,123 @@
+"""What the processes of a service hold over time: memory, file descriptors, threads; and whether it grows.
+
+The slope is a least-squares line through the means of equal blocks after a warm-up. Neighbouring samples
+resemble each other, means of blocks hardly do, so the line's standard error says how far the slope can be
+trusted.
+"""
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+BLOCKS = 12
+T_95 = 2.228
+"""Two-sided 95 % quantile of Student's t with BLOCKS − 2 degrees of freedom."""
+NAMES = {
+    "api.app": "api",
+    "worker.loop": "worker",
+    "worker.zygote": "zygote",
+    "core.work.predict.helper": "predict helper",
+}
+"""A word of the command line to the name of the process."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at one process: seconds since the start, bytes resident, open descriptors, threads."""
+
+    at: float
+    rss: int
+    fds: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Growth per hour with its 95 % uncertainty, and the values at the ends of the line."""
+
+    per_hour: float
+    uncertainty: float
+    first: float
+    last: float
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether even the low end of the slope is above `limit`."""
+        return self.per_hour - self.uncertainty > limit
+
+
+def slope(at: Sequence[float], values: Sequence[float]) -> Slope:
+    """The growth of `values` over `at` seconds; needs at least one sample per block."""
+    size = len(at) / BLOCKS
+    cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
+    x = [statistics.fmean(at[cut]) for cut in cuts]
+    y = [statistics.fmean(values[cut]) for cut in cuts]
+    line = statistics.linear_regression(x, y)
+    residuals = [b - (line.slope * a + line.intercept) for a, b in zip(x, y, strict=True)]
+    spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
+    error = math.sqrt(sum(r * r for r in residuals) / (BLOCKS - 2) / spread)
+    ends = (line.intercept + line.slope * x[0], line.intercept + line.slope * x[-1])
+    return Slope(line.slope * 3600, T_95 * error * 3600, *ends)
+
+
+class Watch:
+    """Samples every known process under a launcher while the block runs.
+
+    Job children are forks of the zygote and come and go: only the worker's own zygote is watched. A process
+    that was replaced starts anew under `restarts`.
+    """
+
+    def __init__(self, launcher: int, period_s: float = 2.0) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        self.restarts: dict[str, int] = {}
+        self._root = psutil.Process(launcher)
+        self._period_s = period_s
+        self._pids: dict[str, int] = {}
+        self._began = time.monotonic()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
+
+    def _run(self) -> None:
+        while not self._end.wait(self._period_s):
+            for process in self._root.children(recursive=True):
+                try:
+                    self._look(process)
+                except psutil.Error:
+                    continue  # it has just ended
+
+    def _look(self, process: psutil.Process) -> None:
+        name, parent = _name(process), process.parent()
+        # Until a child becomes its own program it has its parent's words; so have the zygote's forks.
+        if name is None or parent is None or _name(parent) == name:
+            return
+        if self._pids.setdefault(name, process.pid) != process.pid:
+            self._pids[name] = process.pid
+            self.restarts[name] = self.restarts.get(name, 0) + 1
+        found = Sample(self.seconds(), process.memory_info().rss, process.num_fds(), process.num_threads())
+        self.samples.setdefault(name, []).append(found)
+
+
+def api_process(launcher: int) -> psutil.Process:
+    """The API process under a launcher."""
+    return next(p for p in psutil.Process(launcher).children(recursive=True) if _name(p) == "api")
+
+
+def _name(process: psutil.Process) -> str | None:
+    words = process.cmdline()
+    return next((name for word, name in NAMES.items() if any(word in given for given in words)), None)

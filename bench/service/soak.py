@@ -1,0 +1,299 @@
+"""The whole embedded service under mixed traffic for a while: does memory, or do file descriptors, grow?
+
+    python -m bench.service.soak [--minutes 30]
+
+Small batches are really learned, models come and go, versions are read, downloaded and asked to predict,
+event streams are opened and left, and requests fail in every common way, uploads that break off among them.
+Before the clock starts thousands of those that fail and break off come without a pause, for malloc's heap
+takes so many to reach its size (then it levels off), and a crowd that reads at once, for which the pool opens
+all its connections. After a warm-up of a fifth of the time too the growth per hour of each process is printed
+with its uncertainty (`bench.service.resources`). Exit 1 when a process grows by more than `MEMORY_PER_HOUR`,
+`FDS_PER_HOUR` or `THREADS_PER_HOUR` for certain, when one was restarted, when a request was answered
+otherwise than it should, or when a job did not succeed.
+"""
+
+import argparse
+import collections
+import io
+import os
+import random
+import socket
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+from PIL import Image
+
+from bench.service.resources import Watch, slope
+from tools import service
+
+MB = 1e6
+MEMORY_PER_HOUR = 12 * MB
+"""A process that grew so fast would reach twice its size in a working day."""
+FDS_PER_HOUR = 3.0
+THREADS_PER_HOUR = 3.0
+WARM_UP = 0.2
+FILLING = 1500
+"""Broken uploads, and failures, before the clock starts."""
+CROWD = 20
+"""Readers at once before the clock starts."""
+TASKS = 4
+"""Batches per model; then the model is deleted and another made."""
+
+
+class Traffic:
+    """All that clients do, each kind in a thread of its own with a pause between two rounds.
+
+    Args:
+        url, key: of the service.
+        scratch: folder for downloads.
+    """
+
+    def __init__(self, url: str, key: str, scratch: Path) -> None:
+        self.url, self.key, self.scratch = url, key, scratch
+        self.seen: collections.Counter[str] = collections.Counter()
+        self.wrong: list[str] = []
+        self.model = ""
+        self.job = ""
+        self.published = 0
+        self._end = threading.Event()
+        self._random = random.Random(1)
+        kinds: list[tuple[Callable[[httpx.Client], None], float]] = [
+            (self.learn, 0.5), (self.read, 0.2), (self.predict, 0.5), (self.download, 2.0),
+            (self.stream, 0.5),
+            (self.fail, 0.5), (self.break_off, 2.0),
+        ]  # fmt: skip
+        self._threads = [threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds]
+
+    def fill(self) -> None:
+        """What fails and breaks off, without a pause, on a model of its own; then many readers at once."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+            self.model = "fill"
+            self._ask(client, "POST", "/v1/models", {201}, json={"name": self.model, "scenario": "class"})
+            for _ in range(FILLING):
+                self.break_off(client)
+                self.fail(client)
+            with ThreadPoolExecutor(CROWD) as crowd:
+                list(crowd.map(lambda _: self.read(client), range(CROWD)))
+
+    def run(self, seconds: float) -> None:
+        """All of it for so long."""
+        for thread in self._threads:
+            thread.start()
+        time.sleep(seconds)
+        self._end.set()
+        for thread in self._threads:
+            thread.join(120)
+
+    def learn(self, client: httpx.Client) -> None:
+        """A model's life: made, some batches learned one after another, deleted while others still read
+        it."""
+        name = f"soak-{time.time_ns()}"
+        recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
+        body = {"name": name, "scenario": "class", "image": {"size": 16, "channels": 3}, "recipe": recipe}
+        self._ask(client, "POST", "/v1/models", {201}, json=body)
+        for task in range(TASKS):
+            answer = self._ask(
+                client, "POST", f"/v1/models/{name}/tasks", {202}, content=_batch(task),
+                headers={"Idempotency-Key": f"{name}-{task}"},
+            )  # fmt: skip
+            job = answer.json()["job"]["id"]
+            self.job = job
+            state, etag = "", ""
+            while state not in {"succeeded", "failed", "rejected", "cancelled"}:
+                if self._end.wait(0.2):
+                    return
+                answer = self._ask(
+                    client, "GET", f"/v1/jobs/{job}", {200, 304}, headers={"If-None-Match": etag}
+                )
+                if answer.status_code == 200:
+                    state, etag = answer.json()["state"], answer.headers["ETag"]
+            self.seen[f"job {state}"] += 1
+            if state != "succeeded":
+                self.wrong.append(f"job {job}: {answer.text[:300]}")
+                return
+            self.model, self.published = name, task + 1
+            self._end.wait(0.5)
+        self._ask(client, "DELETE", f"/v1/models/{name}", {204})
+
+    def read(self, client: httpx.Client) -> None:
+        """Lists and details; what was just deleted may be gone."""
+        model = self.model or "none"
+        for path in (
+            "/v1/models", "/v1/jobs?limit=20", f"/v1/models/{model}", f"/v1/models/{model}/tasks",
+            f"/v1/models/{model}/versions", f"/v1/models/{model}/metrics", f"/v1/models/{model}/memory",
+            f"/v1/models/{model}/aliases/production/history", "/v1/usage", "/v1/audit?limit=20",
+            "/v1/methods",
+            "/metrics", "/readyz", f"/v1/jobs?model={model}",
+        ):  # fmt: skip
+            self._ask(client, "GET", path, {200, 404})
+            self._end.wait(0.05)
+
+    def predict(self, client: httpx.Client) -> None:
+        """Images as numbers and as files, with the newest version."""
+        path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
+        if self._random.random() < 0.5:
+            pixels = [[[[self._random.randrange(256)] * 3] * 16] * 16] * 2
+            self._ask(client, "POST", path, {200, 404, 409}, json={"images": pixels})
+        else:
+            files = [("image", ("a.png", _png((9, 9, 9)), "image/png"))] * 3
+            self._ask(client, "POST", path, {200, 404, 409}, files=files)
+
+    def download(self, client: httpx.Client) -> None:
+        """A whole version, a range of it, a part."""
+        path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
+        self._ask(client, "GET", f"{path}/download", {200, 404})
+        self._ask(client, "GET", f"{path}/download", {206, 404}, headers={"Range": "bytes=100-9999"})
+        self._ask(client, "HEAD", f"{path}/download", {200, 404})
+        self._ask(client, "GET", f"{path}/files/head", {200, 404})
+
+    def stream(self, client: httpx.Client) -> None:
+        """Events of the job at hand; half of the readers leave in the middle."""
+        if not self.job:
+            return
+        headers = {"Accept": "text/event-stream"}
+        with client.stream("GET", f"/v1/jobs/{self.job}/events", headers=headers, timeout=30) as answer:
+            self._count("GET", "events (stream)", answer.status_code, {200})
+            leave = self._random.random() < 0.5
+            for number, _line in enumerate(answer.iter_lines()):
+                if self._end.is_set() or (leave and number > 5):
+                    return
+
+    def fail(self, client: httpx.Client) -> None:
+        """One of the usual mistakes."""
+        kind = self._random.randrange(7)
+        if kind == 0:
+            self._ask(client, "GET", "/v1/models", {401}, headers={"Authorization": "Bearer pk_wrong"})
+        elif kind == 1:
+            self._ask(client, "GET", f"/v1/models/{time.time_ns()}", {404})
+        elif kind == 2:
+            self._ask(client, "POST", "/v1/models", {422}, json={"name": "UPPER", "scenario": "none", "x": 1})
+        elif kind == 3:
+            path = f"/v1/models/{self.model or 'none'}/tasks"
+            self._ask(client, "POST", path, {404, 415, 422}, content=os.urandom(200_000))
+        elif kind == 4:
+            self._ask(client, "GET", "/v1/jobs?cursor=nonsense", {422})
+        elif kind == 5:
+            path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
+            bad = [("image", ("a.png", b"\x89PNG\r\n\x1a\n" + os.urandom(500), "image/png"))]
+            self._ask(client, "POST", path, {404, 409, 422}, files=bad)
+        else:
+            self._ask(client, "PUT", "/v1/models", {405})
+
+    def break_off(self, client: httpx.Client) -> None:
+        """An upload whose client goes away in the middle."""
+        parts = urlsplit(self.url)
+        head = (
+            f"POST /v1/models/{self.model or 'none'}/tasks HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+            f"Authorization: Bearer {self.key}\r\nContent-Length: 10000000\r\n\r\n"
+        )
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            connection.sendall(head.encode() + b"PK\x03\x04" + os.urandom(300_000))
+        self.seen["upload broken off"] += 1
+
+    def _ask(
+        self, client: httpx.Client, method: str, path: str, expected: set[int], **options: object
+    ) -> httpx.Response:
+        answer = client.request(method, path, **options)  # type: ignore[arg-type]
+        self._count(method, path, answer.status_code, expected)
+        if answer.status_code not in expected:
+            self.wrong[-1] += f": {answer.text[:300]}"
+        return answer
+
+    def _count(self, method: str, path: str, status: int, expected: set[int]) -> None:
+        self.seen[f"{status}"] += 1
+        if status not in expected:
+            self.wrong.append(f"{method} {path} → {status}, not {sorted(expected)}")
+
+    def _repeat(self, kind: Callable[[httpx.Client], None], pause_s: float) -> None:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+            while not self._end.is_set():
+                try:
+                    kind(client)
+                except (httpx.HTTPError, OSError) as error:
+                    self.wrong.append(f"{kind.__name__}: {type(error).__name__}: {error}")
+                self._end.wait(pause_s)
+
+
+def _png(colour: tuple[int, int, int]) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (16, 16), colour).save(out, "PNG")
+    return out.getvalue()
+
+
+def _batch(task: int) -> bytes:
+    """Two classes of twenty images each."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for label in range(2):
+            for number in range(20):
+                colour = (60 * task + number, 120 * label + number, (time.time_ns() + number) % 256)
+                archive.writestr(f"{'ab'[label]}{task}/{number}.png", _png(colour))
+    return out.getvalue()
+
+
+def main() -> int:
+    """Run, print the table, say what grew."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0)
+    seconds = parser.parse_args().minutes * 60
+    load = os.getloadavg()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        with service.running(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
+            traffic = Traffic(running.url, running.key, scratch)
+            traffic.fill()
+            with Watch(running.process.pid) as watch:
+                traffic.run(seconds)
+    grown = _report(watch, seconds)
+    print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
+    print(f"load average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f}")
+    for line in (*grown, *collections.Counter(traffic.wrong).most_common(20)):
+        print(f"WRONG: {line}")
+    return 1 if grown or traffic.wrong else 0
+
+
+def _report(watch: Watch, seconds: float) -> list[str]:
+    """Print a line per process; what is wrong."""
+    wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
+    print(
+        f"{'process':<15}{'memory, MB':>20}{'MB per hour':>18}"
+        f"{'descriptors':>14}{'per hour':>16}{'threads':>12}"
+    )
+    for name, samples in watch.samples.items():
+        kept = [s for s in samples if s.at > seconds * WARM_UP]
+        at = [s.at for s in kept]
+        memory, fds, threads = (
+            slope(at, [float(getattr(s, field)) for s in kept]) for field in ("rss", "fds", "threads")
+        )
+        print(
+            f"{name:<15}{memory.first / MB:9.1f} → {memory.last / MB:7.1f}"
+            f"{memory.per_hour / MB:+9.2f} ± {memory.uncertainty / MB:5.2f}"
+            f"{fds.first:6.1f} → {fds.last:4.1f}{fds.per_hour:+8.2f} ± {fds.uncertainty:4.2f}"
+            f"{threads.first:6.1f} → {threads.last:4.1f}",
+            flush=True,
+        )
+        for what, found, limit in (
+            ("memory", memory, MEMORY_PER_HOUR), ("descriptors", fds, FDS_PER_HOUR),
+            ("threads", threads, THREADS_PER_HOUR),
+        ):  # fmt: skip
+            if found.exceeds(limit):
+                wrong.append(
+                    f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per hour"
+                )
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""A large upload: MB/s with sha256 and fsync, and how much the API process grows.
+
+    python -m bench.service.upload [--megabytes 2048]
+
+The body is a valid zip of stored, incompressible entries, generated while it is sent. Beside it, in the same
+run: what the disk alone gives (write + fsync) and what sha256 alone gives. Goals: ≥ 400 MB/s where the
+disk gives 600; growth ≤ 64 MB.
+"""
+
+import argparse
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import psutil
+
+from tools import service
+from tools.client import Client
+
+MB = 1_000_000
+
+
+def main() -> None:
+    """Print the three rates and the growth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=2048)
+    size = parser.parse_args().megabytes * MB
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "large.zip"
+        _write_archive(archive, size)
+        total = archive.stat().st_size
+        print(f"archive: {total / MB:,.0f} MB")
+        print(
+            f"disk alone (write + fsync): {_disk(Path(folder), total):,.0f} MB/s; sha256 alone: "
+            f"{_sha(archive):,.0f} MB/s"
+        )
+        with service.running(Path(folder) / "data") as running:
+            client = Client(running.url, running.key, timeout_s=600)
+            client.create_model("large")
+            api = _api_process(running)
+            with _Peak(api) as peak:
+                start = time.perf_counter()
+                with archive.open("rb") as body:
+                    answer = client.http.post(
+                        "/v1/models/large/tasks?validate=only",
+                        content=iter(lambda: body.read(1 << 20), b""),
+                        headers={"Content-Type": "application/zip", "Content-Length": str(total)},
+                    )
+                seconds = time.perf_counter() - start
+            print(
+                f"answer {answer.status_code}: {total / MB / seconds:,.0f} MB/s in {seconds:.1f} s (goal ≥ "
+                "400)"
+            )
+            print(
+                f"API process: {peak.before / MB:.0f} MB before, {peak.most / MB:.0f} MB at most: "
+                f"+{(peak.most - peak.before) / MB:.0f} MB (goal ≤ 64)"
+            )
+
+
+def _write_archive(path: Path, size: int) -> None:
+    """A zip of `a/…` and `b/…` entries of 1 MB each; they are no images, which only decoding would show."""
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for number in range(size // MB):
+            archive.writestr(f"{'ab'[number % 2]}/{number:05d}.png", os.urandom(MB))
+
+
+def _disk(folder: Path, size: int) -> float:
+    block, start = os.urandom(1 << 20), time.perf_counter()
+    with (folder / "probe").open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - start
+    (folder / "probe").unlink()
+    return size / MB / seconds
+
+
+def _sha(path: Path) -> float:
+    start = time.perf_counter()
+    with path.open("rb") as file:
+        hashlib.file_digest(file, "sha256")
+    return path.stat().st_size / MB / (time.perf_counter() - start)
+
+
+def _api_process(running: service.Service) -> psutil.Process:
+    for process in psutil.Process(running.process.pid).children(recursive=True):
+        if any("api.app" in word for word in process.cmdline()):
+            return process
+    raise RuntimeError("No API process under the launcher.")
+
+
+class _Peak:
+    """The most resident memory of a process while the block runs, sampled every 10 ms."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.process, self.done = process, threading.Event()
+        self.before = self.most = process.memory_info().rss
+
+    def __enter__(self) -> "_Peak":
+        self.thread = threading.Thread(target=self._sample, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _sample(self) -> None:
+        while not self.done.wait(0.01):
+            self.most = max(self.most, self.process.memory_info().rss)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""The reads that clients poll, without an ORM and without a thread: a job, its events, a key.
+
+SQLite: one read-only connection used on the event loop itself; such a read takes some ten microseconds.
+PostgreSQL: a few asynchronous connections with prepared statements, opened again after an outage. A
+read that gets no answer in time raises `Unavailable`.
+"""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from core.db.patience import PatientAsyncConnection
+from core.db.states import UNFINISHED
+from core.errors import Unavailable
+from core.protocol.answers.event import EventData, EventType
+from core.protocol.answers.job import Progress
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.error import JobError
+from core.protocol.report import BatchCheck
+
+TIMEOUT_S = 5.0
+CONNECTIONS = 4
+_BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
+
+_JOB = (
+    "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
+    " j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, j.started_at, j.finished_at, j.kind,"
+    " CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
+    " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
+    " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
+    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END"
+    " FROM jobs j WHERE j.id = {mark}"
+)
+_JOB_JSON = (8, 9, 11, 13, 18)  # progress, error, recipe, warnings, report
+_UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
+_STOP = (
+    "SELECT t.standing, (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"  # noqa: S608 - constants
+    " EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = t.number AND"
+    " j.state IN (" + _UNFINISHED + "))"
+    " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
+)
+_EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+_KEY = (
+    "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
+    " WHERE prefix = {}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as its clients see it; `revision`, `outcome` and `stop_task` make the ETag.
+
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued.
+    """
+
+    id: str
+    owner_id: str
+    model_id: str
+    task_id: str | None
+    task_number: int | None
+    state: str
+    revision: int
+    attempt: int
+    progress: Progress
+    error: JobError | None
+    version: int | None
+    recipe: RecipeOut
+    retry_of: str | None
+    warnings: list[str]
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    kind: str
+    report: BatchCheck | None
+    outcome: str | None
+    stop_task: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a job."""
+
+    id: int
+    type: EventType
+    data: EventData
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """What the check of a key needs."""
+
+    id: str
+    owner_id: str
+    name: str
+    prefix: str
+    hash: str
+    scope: str
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+
+class PollingReads:
+    """Reads for one event loop.
+
+    Args:
+        url: the database's URL, as `core.db.session.Database` takes it.
+        connections: PostgreSQL connections at most.
+        timeout_s: longest wait for an answer.
+    """
+
+    def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S) -> None:
+        parsed = make_url(url)
+        self._reader: _Sqlite | _Postgresql
+        if parsed.get_backend_name() == "sqlite":
+            self._reader = _Sqlite(str(parsed.database))
+        else:
+            dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+            self._reader = _Postgresql(dsn, connections, timeout_s)
+        self._mark = self._reader.mark
+
+    async def start(self) -> None:
+        """Make ready; connections open at first use."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._reader.close()
+
+    async def job(self, job_id: str) -> JobRow | None:
+        """The job of that id, whoever owns it. Raises: Unavailable."""
+        rows = await self._reader.fetch(_JOB.format(mark=self._mark, stops=self._reader.stops), (job_id,))
+        if not rows:
+            return None
+        row = rows[0]
+        loads = self._reader.loads
+        values = list(row)
+        for column in _JOB_JSON:
+            values[column] = loads(values[column])
+        return JobRow(*values)
+
+    async def stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
+        """Of a task that stops its model's line: standing, newest version, and whether it is being learned again.
+
+        None: it stops the line no more. Raises: Unavailable.
+        """
+        rows = await self._reader.fetch(
+            _STOP.format(mark=self._mark, stops=self._reader.stops), (model_id, task)
+        )
+        return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
+
+    async def events(
+        self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
+    ) -> list[EventRow]:
+        """At most `limit` events with an id above `after_id`, in order; `types` None: of every type.
+
+        Raises:
+            Unavailable: the database does not answer.
+        """
+        among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
+        query = _EVENTS.format(self._mark, self._mark, among, self._mark)
+        rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
+        return [EventRow(row[0], row[1], self._reader.loads(row[2]), row[3]) for row in rows]
+
+    async def key(self, prefix: str) -> KeyRow | None:
+        """The key with that public prefix. Raises: Unavailable."""
+        rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
+        return KeyRow(*rows[0]) if rows else None
+
+
+class _Sqlite:
+    """One read-only connection; its statement cache keeps the statements prepared."""
+
+    mark = "?"
+    stops = "t.stops = 1"  # as its partial index says it
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            await self.close()
+            raise Unavailable("The database does not answer.", retry_after_s=1) from error
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @staticmethod
+    def loads(value: str | None) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class _Postgresql:
+    """A few connections, each used by one read at a time; a broken one is replaced."""
+
+    mark = "%s"
+    stops = "t.stops"
+
+    def __init__(self, dsn: str, connections: int, timeout_s: float) -> None:
+        self._dsn = dsn
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(connections)
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                try:
+                    return await self._once(query, values)
+                except psycopg.OperationalError:
+                    # The server restarted: what was idle is broken too.
+                    await self.close()
+                    return await self._once(query, values)
+        except (psycopg.Error, OSError, TimeoutError) as error:
+            raise Unavailable("The database does not answer.", retry_after_s=1) from error
+
+    async def _once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        connection = self._idle.pop() if self._idle else await self._open()
+        try:
+            cursor = await connection.execute(query.encode(), values, prepare=True)
+            rows = await cursor.fetchall()
+        except BaseException:  # also a cancelled request: its answer may still be on the wire
+            await connection.close()
+            raise
+        self._idle.append(connection)
+        return rows
+
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
+        # One that falls silent is given up a little before the read itself: only then is it known to be broken.
+        connection = await PatientAsyncConnection.connect(
+            self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
+        )
+        connection.patience_s = 0.8 * self._timeout_s
+        return connection
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    @staticmethod
+    def loads(value: Any) -> Any:
+        return value  # psycopg has read the JSON

@@ -1,0 +1,63 @@
+"""Linear discriminant analysis from sums alone: one Gaussian for each class, with a covariance that all share.
+
+SLDA (Hayes & Kanan 2020, arXiv 1909.01520), with the covariance Σ = (G − Σ_c n_c μ_c μ_cᵀ) / (N − C) shrunk towards
+(tr Σ / K)·I by OAS (Chen et al. 2010, IEEE TSP 58(10), equation 23). Its softmax is a probability, and with a uniform
+prior a rare class is not answered less for being rare.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from core.learn.analytic.linear import Linear
+from core.learn.analytic.sums import Sums
+
+Prior = Literal["uniform", "empirical"]
+
+
+def means(sums: Sums) -> Tensor:
+    """μ, float64 [C, K]; zeros for a class without examples."""
+    return (sums.cross / sums.counts.clamp(min=1)).T
+
+
+def covariance(sums: Sums) -> Tensor:
+    """Σ, float64 [K, K], about the classes' means."""
+    between = sums.cross @ means(sums)
+    freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
+    return (sums.gram - between) / freedom
+
+
+def oas(sigma: Tensor, examples: int) -> float:
+    """The share ρ in [0, 1] of (tr Σ / K)·I in the shrunk covariance."""
+    width = len(sigma)
+    square, trace = float(sigma.square().sum()), float(sigma.trace())
+    above = (1 - 2 / width) * square + trace**2
+    below = (examples + 1 - 2 / width) * (square - trace**2 / width)
+    return 1.0 if below <= 0 else min(1.0, above / below)
+
+
+def shrunk(sigma: Tensor, share: float) -> Tensor:
+    """(1 − ρ) Σ + ρ (tr Σ / K) I."""
+    scale = float(sigma.trace()) / len(sigma) or 1.0
+    return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
+
+
+def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
+    """Logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c; −inf for a class without examples.
+
+    Args:
+        share: ρ; None: by OAS.
+
+    Raises:
+        torch.linalg.LinAlgError: ρ is 0 and the examples are too few for Σ to be invertible.
+    """
+    sigma, mu = covariance(sums), means(sums)
+    share = oas(sigma, sums.examples) if share is None else share
+    weight = torch.cholesky_solve(mu.T, torch.linalg.cholesky(shrunk(sigma, share)))
+    bias = -0.5 * (weight.T * mu).sum(1)
+    if prior == "empirical":
+        bias = bias + (sums.counts / sums.examples).log()
+    return Linear(weight.T.contiguous(), bias.masked_fill(sums.counts == 0, -torch.inf))

@@ -1,0 +1,95 @@
+"""What a task leaves of its examples: second moments of their features, sums by class, and counts.
+
+With features h_i ∈ R^K of image i and its class c_i: G = Σ h_i h_iᵀ, Q = Σ h_i e(c_i)ᵀ and n_c, in float64. Sums of
+tasks are added, so that a classifier made of them is the same in whatever order or cut the images came, but for
+rounding. Adding goes in the order of tasks, so that the same stream gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHUNK = 4096
+"""Rows that are widened to float64 at once."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over examples.
+
+    Attributes:
+        gram: float64 [K, K], G.
+        cross: float64 [K, C], Q, a column for each class.
+        counts: int64 [C], examples of each class.
+    """
+
+    gram: Tensor
+    cross: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def zero(features: int, classes: int, device: torch.device | None = None) -> Sums:
+        """Sums over no examples."""
+        return Sums(
+            torch.zeros(features, features, dtype=torch.float64, device=device),
+            torch.zeros(features, classes, dtype=torch.float64, device=device),
+            torch.zeros(classes, dtype=torch.int64, device=device),
+        )
+
+    @property
+    def examples(self) -> int:
+        """N."""
+        return int(self.counts.sum())
+
+    def add(self, h: Tensor, labels: Tensor) -> None:
+        """Add examples in place.
+
+        Args:
+            h: features [B, K], any float type.
+            labels: columns of Q, int64 [B].
+        """
+        for rows, classes in zip(torch.split(h, CHUNK), torch.split(labels, CHUNK), strict=True):
+            wide = rows.double()
+            self.gram.addmm_(wide.T, wide)
+            self.cross.index_add_(1, classes, wide.T.contiguous())
+            self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
+
+    def without_last(self) -> Sums:
+        """The sums over all features but the last."""
+        return Sums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
+
+    def packed(self) -> dict[str, Tensor]:
+        """Tensors to store: of G the lower triangle by rows, float64 [K (K + 1) / 2]."""
+        rows, columns = torch.tril_indices(*self.gram.shape)
+        return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
+
+    @staticmethod
+    def unpacked(tensors: dict[str, Tensor]) -> Sums:
+        """The sums of `packed`."""
+        cross = tensors["cross"]
+        gram = cross.new_zeros(len(cross), len(cross))
+        rows, columns = torch.tril_indices(*gram.shape)
+        gram[rows, columns] = tensors["gram"]
+        gram[columns, rows] = tensors["gram"]
+        return Sums(gram, cross, tensors["counts"])
+
+
+def total(parts: Sequence[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
+    """The sums of several tasks.
+
+    Args:
+        parts: sums of a task, and for each of its classes the column in the result; in the order of tasks.
+        classes: columns of the result.
+    """
+    first = parts[0][0]
+    result = Sums.zero(len(first.gram), classes, first.gram.device)
+    for sums, columns in parts:
+        index = torch.tensor(list(columns), device=first.gram.device)
+        result.gram.add_(sums.gram)
+        result.cross.index_add_(1, index, sums.cross)
+        result.counts.index_add_(0, index, sums.counts)
+    return result

@@ -1,0 +1,187 @@
+"""A classifier in closed form on features that do not move: one pass over a batch, no image kept.
+
+All that the classifier needs of a task are sums over its examples (`core/learn/analytic/sums.py`). They are kept, added
+over the tasks in their order, and solved anew after each: as if all images had been there at once, for whatever order
+they came in. Nothing is forgotten, and nothing is learned but the classifier.
+
+Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
+et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520). `projection` columns of random
+features stand before it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
+by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv 2303.07338).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.linear import Linear
+from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.sums import Sums, total
+from core.learn.analytic.temperature import temperature
+from core.learn.context import Batch, Context
+from core.learn.method import Accepts, Footprint, Method, Stage
+from core.learn.networks import Network
+from core.learn.recipe import Strict
+
+WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
+COSINE_TEMPERATURE = 1 / 16
+"""Cosines lie between -1 and 1: divided by this, their softmax tells classes apart."""
+SPARED = 2000
+"""Images at most by which the temperature of a ridge is chosen, each by the solution without it."""
+
+
+class Adapt(Strict):
+    """How the first task trains the backbone: passes over its images, and how much of the network moves."""
+
+    epochs: Annotated[int, Field(ge=1, le=10_000)]
+    depth: Annotated[int, Field(ge=2, le=5)]
+
+
+class AnalyticHyper(Strict):
+    """`head`: the classifier. `projection`: random features, 0 for none.
+
+    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by generalised cross-validation.
+    `shrinkage`: ρ of `lda`; null: by OAS. `prior` of `lda`: "uniform" answers rare classes as readily as others.
+    `adapt`: whether the first task also trains the backbone.
+    """
+
+    head: Literal["ncm", "ridge", "lda"] = "ridge"
+    projection: Annotated[int, Field(ge=0, le=2048)] = 1000
+    strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
+    prior: discriminant.Prior = "uniform"
+    adapt: Adapt | None = None
+
+
+class Analytic(Method):
+    """Classes are numbered over all heads. With a single head they are its rows."""
+
+    name = "analytic"
+    description = (
+        "A classifier in closed form on frozen features: each batch costs one pass, no image is kept, and nothing "
+        "that was learned is lost. It answers as well as the features tell classes apart: give it a pretrained base."
+    )
+    source = (
+        "McDonnell et al. 2023, RanPAC, arXiv 2307.02251; Hayes & Kanan 2020, SLDA, arXiv 1909.01520; "
+        "Zhuang et al. 2022, ACIL, arXiv 2205.14922"
+    )
+    Hyper = AnalyticHyper
+    accepts = Accepts(depths=(1,), head_inits=("zero",))
+    recipe_defaults = {"depth": 1}  # noqa: RUF012
+    no_neutral = "it solves for its classifier and takes no steps"
+    footprint = Footprint(copies=5.0)
+    immutable_hyperparameters = ("projection",)
+    predicts_with = ("own", "projection")
+    inference = "analytic"
+    hyper: AnalyticHyper
+
+    # What is trained: nothing, but for the first task with `adapt`.
+
+    def stages(self, ctx: Context) -> list[Stage]:
+        adapt = self.hyper.adapt
+        return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
+
+    def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Scores of the classes of a head; before the first classifier, the network's own logits."""
+        own = self.state["own"].tensors
+        if WEIGHT not in own:
+            return self.forward(network, x, task)
+        start = network.first_class(task)
+        rows = slice(start, start + len(network.classes_of(task)))
+        h = self._features(network, x, task)
+        if self.hyper.head == "ncm":
+            h = functional.normalize(h)
+        return functional.linear(h, own[WEIGHT][rows], own[BIAS][rows])
+
+    def begin_task(self, ctx: Context) -> None:
+        self.state["own"].clear()  # trained or not, this task's logits are the network's until the end
+        if self.hyper.projection and PROJECTION not in self.state["projection"].tensors:
+            drawn = matrix(self.hyper.projection, ctx.network.backbone.width, ctx.recipe.seed)
+            self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        with ctx.evaluation(), torch.no_grad():
+            examples, labels = self._add(ctx)
+            linear = self._solve(ctx, examples, labels)
+        own = self.state["own"].tensors
+        own[WEIGHT], own[BIAS] = linear.weight.float(), linear.bias.float()
+
+    def _add(self, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Keep the sums of the task, in one pass over its images in the dataset's order.
+
+        Returns columns float64 [n, K] and classes int64 [n] of some of the images, evenly spaced.
+        """
+        step, first = -(-ctx.num_images // SPARED), ctx.network.first_class(ctx.head_task)
+        sums: Sums | None = None
+        examples, labels, seen = [], [], 0
+        for batch in ctx.in_order():
+            h = self._columns(self._features(ctx.network, batch.x, batch.task))
+            sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
+            sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
+            some = slice(-seen % step, None, step)
+            examples.append(h[some].double())
+            labels.append(batch.y[some] + first)
+            seen += len(h)
+        assert sums is not None, "a task has images"
+        stored = {**sums.packed(), "rows": ctx.class_rows + first}
+        tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
+        self.state["statistics"].tensors.update(tensors)
+        return torch.cat(examples), torch.cat(labels)
+
+    # Features and classifier.
+
+    def _features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """float32 [B, K]: what the classifier reads, without the column of ones."""
+        phi = network.features(x, task).float()
+        drawn = self.state["projection"].tensors.get(PROJECTION) if self.hyper.projection else None
+        return phi if drawn is None else project(phi, drawn)
+
+    def _columns(self, h: Tensor) -> Tensor:
+        """What sums are taken over: plain features get a column of ones, by which a ridge has its bias."""
+        return h if self.hyper.projection else append_ones(h)
+
+    def _tasks(self) -> list[int]:
+        return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
+
+    def _sums(self, classes: int) -> Sums:
+        """The sums of all tasks, added in their order."""
+        tensors, parts = self.state["statistics"].tensors, []
+        for task in self._tasks():
+            stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
+            parts.append((Sums.unpacked(stored), stored["rows"].tolist()))
+        return total(parts, classes)
+
+    def _solve(self, ctx: Context, examples: Tensor, labels: Tensor) -> Linear:
+        classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
+        sums = self._sums(classes)
+        if self.hyper.head == "ridge":
+            return self._ridge(ctx, sums, examples, labels)
+        if not self.hyper.projection:
+            sums = sums.without_last()
+        if self.hyper.head == "lda":
+            return discriminant.discriminant(sums, self.hyper.prior, self.hyper.shrinkage)
+        means = functional.normalize(discriminant.means(sums)) / COSINE_TEMPERATURE
+        return Linear(means, means.new_zeros(classes))
+
+    def _ridge(self, ctx: Context, sums: Sums, examples: Tensor, labels: Tensor) -> Linear:
+        strength = self.hyper.strength
+        if strength is None:
+            strength, weight = ridge.choose(sums)
+        else:
+            strength *= float(sums.gram.diagonal().mean())
+            weight = ridge.solve(sums, strength)
+        scores = ridge.left_out(sums, strength, weight, examples, labels)
+        cool = temperature(scores, labels)
+        self.state["own"].json["ridge"] = {"strength": strength, "temperature": cool}
+        ctx.log_metric("ridge_strength", strength, {})
+        weight = weight.T / cool
+        if self.hyper.projection:
+            return Linear(weight.contiguous(), weight.new_zeros(len(weight)))
+        return Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())

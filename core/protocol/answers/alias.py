@@ -1,0 +1,49 @@
+"""Aliases."""
+
+from typing_extensions import TypedDict
+
+
+class LostTask(TypedDict):
+    """A task that production was taught before a move of it and is not now.
+
+    `training_data_until`: until when it can be learned again, while `can_relearn`.
+    """
+
+    task: int
+    name: str | None
+    classes: list[str]
+    lost_classes: list[str]
+    standing: str | None
+    training_data_until: str | None
+    can_relearn: bool
+
+
+class AliasOut(TypedDict):
+    """An alias. Of `production` also whether it follows the line, and what its move has cost."""
+
+    name: str
+    version: int
+    updated_at: str
+    follows: bool | None
+    line_head: int | None
+    lost_tasks: list[LostTask]
+    warnings: list[str]
+
+
+class AliasMoveOut(TypedDict):
+    """One move of an alias; `cause` is create, publish, set, rollback or follow, `key` null for a worker."""
+
+    id: int
+    version: int
+    previous: int | None
+    cause: str
+    key: str | None
+    reason: str | None
+    at: str
+
+
+class AliasHistory(TypedDict):
+    """A page of moves, oldest first."""
+
+    items: list[AliasMoveOut]
+    next_cursor: str | None

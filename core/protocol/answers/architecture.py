@@ -1,0 +1,33 @@
+"""What network is built: an architecture with its hyper-parameters, and the images that it reads."""
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+
+@with_config(
+    ConfigDict(
+        json_schema_extra={
+            "additionalProperties": {
+                "description": "A hyper-parameter; GET /v1/architectures has the schema of each architecture"
+            }
+        }
+    )
+)
+class ArchitectureChoice(TypedDict):
+    """An architecture's name, and beside it its hyper-parameters."""
+
+    name: str
+
+
+class ImageOut(TypedDict):
+    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels."""
+
+    size: int
+    channels: int
+
+
+class NormalisationOut(TypedDict):
+    """Statistics of pixels in [0, 1], one number per channel, by which a network's inputs are standardised."""
+
+    mean: list[float]
+    std: list[float]

@@ -1,0 +1,58 @@
+"""The audit trail."""
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.model_change import ModelChange
+
+_Moved = TypedDict("_Moved", {"from": str, "to": str}, total=False)
+"""The state or standing before and after."""
+
+
+class AuditData(ModelChange, _Moved, total=False):
+    """What is kept of a change; which fields are there depends on the action.
+
+    `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
+    `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that is too large
+    to be kept, which has so many `bytes`.
+    """
+
+    name: str
+    owner: str
+    scope: str
+    scenario: str
+    model: str
+    number: int
+    task: int
+    job: str
+    sha256: str
+    bytes: int
+    version: int
+    versions: list[int]
+    status: str
+    judged: str
+    alias: str
+    previous: int | None
+    reason: str | None
+    lost_tasks: list[int]
+    published: list[int]
+    retry_of: str
+    left_out: list[str]
+
+
+class AuditOut(TypedDict):
+    """One change; `key` null: a worker."""
+
+    id: int
+    at: str
+    owner: str
+    key: str | None
+    action: str
+    object: str
+    data: AuditData
+
+
+class AuditPage(TypedDict):
+    """A page of the audit trail, oldest first."""
+
+    items: list[AuditOut]
+    next_cursor: str | None

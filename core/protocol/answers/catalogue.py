@@ -1,0 +1,124 @@
+"""The catalogue: what a recipe can say, and which architectures there are. The learning code writes it."""
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+from typing_extensions import TypeAliasType, TypedDict
+
+from core.protocol.answers.recipe import OlorOut, RecipeOut
+from core.protocol.patch import RecipePatch
+
+JsonSchema = TypeAliasType(
+    "JsonSchema", Annotated[dict[str, JsonValue], Field(description="A JSON Schema, draft 2020-12.")]
+)
+HyperParameters = TypeAliasType(
+    "HyperParameters", Annotated[dict[str, JsonValue], Field(description="Hyper-parameters by their names.")]
+)
+
+
+class Accepts(TypedDict):
+    """What a method can be combined with.
+
+    `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
+    `refused`: by scenario, the values of hyper-parameters that do not work there.
+    """
+
+    optimizers: list[str]
+    depths: list[int]
+    head_inits: list[str]
+    olor: bool
+    architectures: list[str] | None
+    task_only: list[str]
+    refused: dict[str, HyperParameters]
+
+
+class Footprint(TypedDict):
+    """What a method holds at once while it learns, by which a job's memory is estimated.
+
+    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies more where
+    the gradients of single images are as large as the weights; `growing`: copies more for each earlier task; `batches`,
+    `images`: whose activations are held.
+    """
+
+    copies: float
+    copies_with: dict[str, dict[str, float]]
+    examples: float
+    growing: float
+    batches: float
+    images: int
+
+
+class MethodEntry(TypedDict):
+    """A method. `schema`, `defaults`: of its hyper-parameters; `weak`: by scenario, why it works badly there.
+
+    `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in `structure`; `advice`:
+    of a recipe that leaves it open; `takes`: types of memory that it can take over from another method; `predicts_with`:
+    those that it answers with; `neutral`: hyper-parameters with which it equals fine-tuning, or `no_neutral`: why there are
+    none; `inference`: the file of a download's loading code that answers with its memory.
+    """
+
+    schema: JsonSchema
+    defaults: HyperParameters
+    scenarios: list[str]
+    weak: dict[str, str]
+    accepts: Accepts
+    footprint: Footprint
+    family: str
+    structure: list[str]
+    advice: RecipePatch
+    takes: list[str]
+    predicts_with: list[str]
+    inference: str | None
+    source: str
+    description: str
+    neutral: HyperParameters | None
+    no_neutral: str | None
+
+
+class MethodOut(MethodEntry):
+    """A method by its name."""
+
+    name: str
+
+
+class ArchitectureEntry(TypedDict):
+    """An architecture. `schema`, `defaults`: of its hyper-parameters; `min_size`: of an image, in pixels a side."""
+
+    schema: JsonSchema
+    defaults: HyperParameters
+    scenarios: list[str]
+    description: str
+    source: str
+    family: str
+    min_size: int
+
+
+class ArchitectureOut(ArchitectureEntry):
+    """An architecture by its name."""
+
+    name: str
+
+
+class RecipeLanguage(TypedDict):
+    """What surrounds a method in a recipe: its JSON Schema, what an empty patch means, and `optimizer.olor` left open."""
+
+    schema: JsonSchema
+    defaults: RecipeOut
+    olor: OlorOut
+
+
+class MethodList(TypedDict):
+    """All methods, and what else a recipe may say: optimizers by name in a sentence, presets by name as patches."""
+
+    items: list[MethodOut]
+    next_cursor: str | None
+    recipe: RecipeLanguage
+    optimizers: dict[str, str]
+    presets: dict[str, RecipePatch]
+
+
+class ArchitectureList(TypedDict):
+    """All architectures."""
+
+    items: list[ArchitectureOut]
+    next_cursor: str | None

@@ -1,0 +1,35 @@
+"""What needs no key: the health checks and the way in."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+
+class Alive(TypedDict):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Ready(TypedDict):
+    """What the service needs. A dead broker only slows it down; a full store still serves what it holds."""
+
+    status: Literal["ready", "not ready"]
+    database: Literal["up", "down"]
+    store: Literal["up", "down", "full"]
+    broker: Literal["up", "down", "none"]
+
+
+class Start(TypedDict):
+    """Where to go: paths of this service, and what else is needed at first."""
+
+    name: str
+    version: str
+    docs: str
+    openapi: str
+    health: str
+    ready: str
+    models: str
+    methods: str
+    key: str
+    readme: str

@@ -1,0 +1,63 @@
+"""Jobs."""
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.error import JobError
+from core.protocol.report import BatchCheck
+
+
+class Progress(TypedDict):
+    """Where a job is; null: not known yet."""
+
+    phase: str | None
+    epoch: int | None
+    step: int | None
+    total_steps: int | None
+    images_per_s: float | None
+    eta_s: float | None
+
+
+class WaitingFor(TypedDict):
+    """A task that stops the line of the job's model. `kind`: held, failed or rejected."""
+
+    kind: str
+    version: int | None
+    task: int
+    detail: str
+
+
+class JobOut(TypedDict):
+    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only checked.
+
+    `task`: null where no task is learned; `report`: what a check found, once the job is over;
+    `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
+    `warnings`: tasks that its version will lack, and what to do.
+    """
+
+    id: str
+    kind: str
+    model: str
+    task: int | None
+    state: str
+    is_terminal: bool
+    attempt: int
+    progress: Progress
+    error: JobError | None
+    version: int | None
+    outcome: str | None
+    waiting_for: WaitingFor | None
+    warnings: list[str]
+    recipe: RecipeOut
+    retry_of: str | None
+    report: BatchCheck | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobPage(TypedDict):
+    """A page of jobs, newest first."""
+
+    items: list[JobOut]
+    next_cursor: str | None

@@ -1,0 +1,191 @@
+"""A manifest, as answers show it: the stored one, and beside it what was measured of the version."""
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
+
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut, NormalisationOut
+from core.protocol.answers.catalogue import HyperParameters
+from core.protocol.answers.recipe import RecipeOut
+
+
+class ManifestPart(TypedDict):
+    """A safetensors blob of the version."""
+
+    name: str
+    type: str
+    sha256: str
+    bytes: int
+
+
+class HeadClasses(TypedDict):
+    """The classes of a task's own head, in the order of its rows."""
+
+    task: int
+    classes: list[str]
+
+
+class NetworkDescription(TypedDict, total=False):
+    """What a method made of the architecture's network; which fields are there depends on its family.
+
+    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those with a prompt
+    set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`: its heads with frozen rows;
+    `base`: digest of the weights that it is linearised around.
+    """
+
+    family: str
+    experts: int | list[int]
+    prompts: int
+    deep: bool
+    tasks: list[int] | None
+    slope: float
+    fixed_head: bool
+    frozen: bool
+    references: list[str]
+    base: str | None
+
+
+class MethodState(TypedDict, total=False):
+    """The method that made the version. `state`: its numbers by type of memory and name; `predicts_with`: types of
+    memory that it answers with."""
+
+    name: str
+    hyper: HyperParameters
+    state: dict[str, dict[str, JsonValue]]
+    predicts_with: list[str]
+
+
+class Datasets(TypedDict):
+    """Digests of the task's training and held-out part."""
+
+    train: str | None
+    held_out: str | None
+
+
+class Environment(TypedDict, total=False):
+    """What the numbers of a run depend on besides its inputs."""
+
+    torch: str
+    cpu_capability: str
+    threads: int
+    device: str
+
+
+class RandomInit(TypedDict):
+    """Random weights: a pure function of architecture, image and seed."""
+
+    kind: str
+    seed: int
+
+
+class BaseOrigin(TypedDict, total=False):
+    """The base that version 0 holds: an upload's id and digest, or a model's id and version."""
+
+    id: str
+    sha256: str
+    model: str
+    version: int
+
+
+class UpdateNorm(TypedDict):
+    """Euclidean norm of the change from the parent; `relative`: to the norm before."""
+
+    backbone: float | None
+    head: float | None
+    relative: float | None
+
+
+class AnswerChanges(TypedDict):
+    """Images that the parent answered right and the version does not, the other way round, and all of them."""
+
+    regressed: int
+    improved: int
+    total: int
+
+
+class KnnProbe(TypedDict):
+    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on the new one."""
+
+    all: list[int]
+    tasks: dict[str, list[int]]
+    before: dict[str, list[int]]
+
+
+class AdpPoint(TypedDict):
+    """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
+
+    step: int
+    best_step: int
+    validation: float
+    accuracy: dict[str, float]
+
+
+class Adp(TypedDict):
+    """Anytime Deployment Performance: the mean by task, and the curve."""
+
+    mean: dict[str, float]
+    curve: list[AdpPoint]
+
+
+class TaskForecast(TypedDict):
+    """The forecast rise of a task's mean loss, and the loss before and after."""
+
+    predicted: float | None
+    before: float
+    after: float
+
+
+class Forecast(TypedDict):
+    """The forecast rise of the earlier tasks' mean loss, what was measured, and both by task."""
+
+    predicted: float | None
+    measured: float | None
+    tasks: dict[str, TaskForecast]
+
+
+class Origin(TypedDict, total=False):
+    """What version 0 was made of: random weights, or a base."""
+
+    init: RandomInit | None
+    base: BaseOrigin
+
+
+class ManifestOut(Origin, total=False):
+    """What a version is made of, and everything that it was made from.
+
+    Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
+    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
+    `changes`: by task.
+    """
+
+    format: int
+    model: str
+    name: str
+    version: int | None
+    parent: int | None
+    task: int | None
+    tasks: list[int]
+    scenario: str
+    architecture: ArchitectureChoice
+    image: ImageOut
+    normalise: NormalisationOut | None
+    classes: list[str] | None
+    heads: list[HeadClasses] | None
+    recipe: RecipeOut
+    method: MethodState | None
+    network: NetworkDescription
+    datasets: Datasets
+    seed: int | None
+    threads: int | None
+    code_version: str
+    environment: Environment
+    parts: list[ManifestPart]
+    update_norm: UpdateNorm | None
+    drift: float | None
+    changes: dict[str, AnswerChanges] | None
+    knn_probe: KnnProbe | None
+    adp: Adp | None
+    forecast: Forecast | None
+    trainable: int | None
+    parameters: int | None
+    steps: int | None
+    images: int | None

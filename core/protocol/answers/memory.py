@@ -1,0 +1,35 @@
+"""What a model remembers of its training images."""
+
+from typing_extensions import TypedDict
+
+
+class TaskMemory(TypedDict):
+    """Stored images of one task, and how many of each class."""
+
+    task: int
+    items: int
+    per_class: dict[str, int]
+
+
+class PartMemory(TypedDict):
+    """One part: `buffer`, `exemplars`, or `own` for what else the method keeps.
+
+    `bytes` counts the part and the packs that hold its images, also images that it has given up. `items` counts images;
+    null for a part that holds none. `per_class` adds up all tasks, by label.
+    """
+
+    type: str
+    bytes: int
+    items: int | None
+    per_task: list[TaskMemory]
+    per_class: dict[str, int]
+    deleted_at: str | None
+
+
+class MemoryOut(TypedDict):
+    """The memory of the version that `production` names; empty where the method keeps none."""
+
+    version: int
+    bytes: int
+    items: int
+    parts: list[PartMemory]

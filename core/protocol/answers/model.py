@@ -1,0 +1,52 @@
+"""Models."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.attention import AttentionOut
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.base import ModelBase
+from core.protocol.gate import GateOut
+
+Scenario = Literal["data", "task", "class"]
+
+
+class ModelOut(TypedDict):
+    """A model; `recipe` is shown resolved.
+
+    Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
+    `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
+    versions by name. `base`: `random`, the id of an upload, or a version.
+    """
+
+    id: str
+    name: str
+    scenario: Scenario
+    architecture: ArchitectureChoice
+    image: ImageOut
+    base: ModelBase
+    classes: list[str] | None
+    recipe: RecipeOut
+    gate: GateOut
+    keep_training_data: bool
+    held_out: str
+    on_held: str
+    on_rejected: str
+    on_failed: str
+    training_data_days: float
+    allow_lost_classes: bool
+    aliases: dict[str, int]
+    line_head: int
+    production_follows: bool
+    attention: list[AttentionOut]
+    created_at: str
+    warnings: list[str]
+
+
+class ModelPage(TypedDict):
+    """A page of models."""
+
+    items: list[ModelOut]
+    next_cursor: str | None

@@ -1,0 +1,70 @@
+"""A resolved recipe, as answers show it."""
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+
+@with_config(
+    ConfigDict(
+        json_schema_extra={
+            "additionalProperties": {
+                "description": "A hyper-parameter; GET /v1/methods has the schema of each method"
+            }
+        }
+    )
+)
+class MethodChoice(TypedDict):
+    """A method's name, and beside it its hyper-parameters."""
+
+    name: str
+
+
+class OlorOut(TypedDict, total=False):
+    """After each step, a share of the way back to the weights that the run started from."""
+
+    iota1: float
+    iota2: float
+    gamma: float
+    granularity: str
+    anchor: str
+    anchor_old_head_rows: bool
+
+
+class OptimizerOut(TypedDict, total=False):
+    """`lr` is the peak rate; `head_lr` null: the same for the head. `clip` bounds the gradient's norm."""
+
+    name: str
+    lr: float
+    head_lr: float | None
+    momentum: float
+    dampening: float
+    weight_decay: float
+    schedule: str
+    warmup_steps: int
+    clip: float | None
+    carry_state: bool
+    olor: OlorOut | None
+
+
+class HeadInit(TypedDict, total=False):
+    """How rows of new classes start."""
+
+    init: str
+
+
+class RecipeOut(TypedDict, total=False):
+    """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
+
+    preset: str | None
+    method: MethodChoice
+    optimizer: OptimizerOut
+    depth: int
+    head: HeadInit
+    epochs: int
+    batch_size: int
+    sampler: str
+    augment: str
+    validation: float
+    anytime: bool
+    train_ce: str
+    seed: int

@@ -1,0 +1,52 @@
+"""Tasks: the batches of a model."""
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.job import JobOut
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.report import BatchReport
+
+
+class TaskOut(TypedDict):
+    """One uploaded batch. `accuracy_now` is that of the newest published version, null if not measured on it.
+
+    `standing`: queued, running, held, learned, rolled_back, skipped, discarded, rejected, failed or cancelled.
+    `training_data_until`: when its training images go; null: not decided, or gone (`can_relearn` says which).
+    `classes`: how many images each label has.
+    """
+
+    id: str
+    number: int
+    name: str | None
+    sha256: str
+    bytes: int
+    classes: dict[str, int]
+    n_train: int | None
+    n_held_out: int | None
+    report: BatchReport
+    job: str | None
+    state: str | None
+    standing: str
+    training_data_until: str | None
+    can_relearn: bool
+    recipe: RecipeOut | None
+    version: int | None
+    accuracy_when_learned: float | None
+    accuracy_now: float | None
+    data_deleted_at: str | None
+    created_at: str
+    warnings: list[str]
+
+
+class TaskPage(TypedDict):
+    """A page of a model's history."""
+
+    items: list[TaskOut]
+    next_cursor: str | None
+
+
+class Accepted(TypedDict):
+    """A batch that was accepted, and the job that learns it."""
+
+    task: TaskOut
+    job: JobOut

@@ -1,0 +1,63 @@
+"""Versions and their files."""
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.manifest import ManifestOut
+from core.protocol.gate import Verdict
+
+
+class FileOut(TypedDict):
+    """A part that can be fetched."""
+
+    name: str
+    type: str
+    sha256: str
+    bytes: int
+
+
+class PartOut(FileOut):
+    """One stored part; `shared_with` is the lowest earlier version that holds the same bytes.
+
+    `deleted_at`: when the memory of the model was deleted, and this part's bytes with it.
+    """
+
+    shared_with: int | None
+    deleted_at: str | None
+
+
+class VersionOut(TypedDict):
+    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was taught, in order.
+
+    `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
+    is settled.
+    """
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    tasks: list[int]
+    status: str
+    gate: Verdict
+    warnings: list[str]
+    parts: list[PartOut]
+    bytes: int
+    bytes_new: int
+    accuracy: list[float | None]
+    manifest: ManifestOut
+    created_at: str
+
+
+class VersionPage(TypedDict):
+    """A page of versions by rising number."""
+
+    items: list[VersionOut]
+    next_cursor: str | None
+
+
+class FileList(TypedDict):
+    """All parts that can be fetched."""
+
+    items: list[FileOut]
+    next_cursor: str | None

@@ -1,0 +1,80 @@
+"""What went wrong: with a request (a problem, RFC 9457), and with a job."""
+
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+
+
+class JobError(TypedDict):
+    """Why a job ended without its work done.
+
+    `kind`: data, code, memory, disk, time, non-finite or lost; `code`: that of a problem, or `job-<kind>`.
+    """
+
+    kind: str
+    code: str
+    detail: str
+
+
+class FieldProblem(TypedDict):
+    """One wrong field."""
+
+    field: str
+    message: str
+
+
+class AliasState(TypedDict):
+    """Where an alias stands."""
+
+    alias: str
+    version: int
+
+
+class NamedModel(TypedDict):
+    """One of several models of a name, with its owner's name."""
+
+    id: str
+    owner: str
+
+
+class FittingBase(TypedDict):
+    """What an uploaded base fits: the query of POST /v1/bases, and a model's fields."""
+
+    architecture: ArchitectureChoice
+    image: ImageOut
+    query: str
+
+
+class Problem(TypedDict):
+    """What went wrong and what to do (RFC 9457); what is not required belongs to single kinds of problems."""
+
+    type: Annotated[
+        str,
+        Field(description="Stable path that names the kind of problem", examples=["/problems/not-found"]),
+    ]
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem]
+    state: Annotated[
+        NotRequired[str | AliasState], Field(description="Of what refused: a job's, a task's or an alias's")
+    ]
+    standing: Annotated[NotRequired[str], Field(description="Where the task stands")]
+    targets: Annotated[NotRequired[list[int]], Field(description="Versions that the alias can be put on")]
+    models: Annotated[NotRequired[list[NamedModel]], Field(description="Those of the ambiguous name")]
+    training_data_deleted_at: NotRequired[str | None]
+    used: Annotated[NotRequired[int], Field(description="Bytes in the store")]
+    needed: Annotated[NotRequired[int], Field(description="Bytes or parameters that it would take")]
+    limit: Annotated[NotRequired[int], Field(description="Bytes or parameters at most")]
+    unknown: Annotated[NotRequired[list[str]], Field(description="Classes that the model does not know")]
+    classes: Annotated[NotRequired[list[str]], Field(description="Those that it knows")]
+    fits: NotRequired[FittingBase]
+    object: Annotated[NotRequired[str], Field(description="The damaged object's key in the store")]
+    task: Annotated[NotRequired[int], Field(description="Of the damaged batch")]
+    job: Annotated[NotRequired[str], Field(description="Of the damaged batch or snapshot")]
+    part: Annotated[NotRequired[str], Field(description="The damaged part's name")]
+    version: Annotated[NotRequired[int], Field(description="Of the damaged part")]
+    request: Annotated[NotRequired[str], Field(description="Id of the request in the service's log")]

@@ -1,0 +1,75 @@
+"""What was measured of a version beside the accuracy matrix. `core.matrix.DEFINITIONS` says what each figure means."""
+
+from pydantic import Field
+
+from core.protocol.document import Document, Number
+
+Counts = tuple[int, int]
+"""Right answers, and of how many."""
+
+
+class UpdateNorm(Document):
+    """Distances from the parent, ≥ 0; `relative` to the norm before, null where that is 0."""
+
+    backbone: Number
+    head: Number | None = None
+    relative: Number | None = None
+
+
+class Change(Document):
+    """Images that the version answers rightly and the parent did not, the other way round, and all."""
+
+    improved: int
+    regressed: int
+    total: int
+
+
+class KnnProbe(Document):
+    """Right answers of the k-NN probe: over all tasks, by task, and of older versions on the new task."""
+
+    all: Counts
+    before: dict[str, Counts] = Field(default_factory=dict)
+    tasks: dict[str, Counts]
+
+
+class Checkpoint(Document):
+    """A point of the ADP curve: the state that was the best validated by `step`, and its accuracy by task."""
+
+    accuracy: dict[str, Number]
+    best_step: int
+    step: int
+    validation: Number
+
+
+class Adp(Document):
+    """Anytime Deployment Performance: the mean by task, and the curve in rising `step`."""
+
+    mean: dict[str, Number]
+    curve: list[Checkpoint]
+
+
+class LossRise(Document):
+    """The loss of an earlier task: the rise that was predicted, and its values before and after."""
+
+    after: Number | None = None
+    before: Number | None = None
+    predicted: Number | None = None
+
+
+class Forecast(Document):
+    """The rise of the earlier tasks' mean loss: predicted by the method, and measured where it could be."""
+
+    measured: Number | None = None
+    predicted: Number | None = None
+    tasks: dict[str, LossRise] = Field(default_factory=dict)
+
+
+class Figures(Document):
+    """All of them; null or absent where one is not known."""
+
+    update_norm: UpdateNorm | None = None
+    drift: Number | None = None
+    changes: dict[str, Change] | None = None
+    knn_probe: KnnProbe | None = None
+    adp: Adp | None = None
+    forecast: Forecast | None = None

@@ -1,0 +1,129 @@
+"""What a job process says while it runs: JSON lines, each with its kind as `event`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from core.protocol.document import Document, Number
+
+
+class _Event(Document):
+    """`event` is the kind; each kind gives it a value."""
+
+    event: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"event": self.event, **self.content()}
+
+    def content(self) -> dict[str, Any]:
+        """What it says beside its kind, as the job's events show it."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
+
+
+class PhaseEvent(_Event):
+    """A phase begins: measure, train, consolidate, evaluate."""
+
+    event: Literal["phase"] = "phase"
+    phase: str
+
+
+class ProgressEvent(_Event):
+    """How far a phase is: epoch (from 1) of `epochs`, step of `total_steps`, images so far, mean loss since the last."""
+
+    event: Literal["progress"] = "progress"
+    phase: str
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int
+    total_steps: int
+    images: int
+    loss: Number | None = None
+
+
+class MetricEvent(_Event):
+    """A number that was measured; `data` says of what. Null where it is not known."""
+
+    event: Literal["metric"] = "metric"
+    name: str
+    step: int | None = None
+    value: Number | None = None
+    data: JsonValue = None
+
+
+class LogEvent(_Event):
+    """A sentence for a person; level info or warning."""
+
+    event: Literal["log"] = "log"
+    level: str
+    message: str
+
+
+class SnapshotEvent(_Event):
+    """A snapshot folder is whole, and where in the run it was taken."""
+
+    event: Literal["snapshot"] = "snapshot"
+    path: Path
+    stage: int
+    epoch: int
+    step: int
+
+
+class BestEvent(_Event):
+    """There is a better validated state than before: of step `step`."""
+
+    event: Literal["best"] = "best"
+    step: int
+
+
+class AnytimeEvent(_Event):
+    """The folder of the best validated state is whole."""
+
+    event: Literal["anytime"] = "anytime"
+    path: Path
+
+
+class AliveEvent(_Event):
+    """Nothing new, after work that takes long."""
+
+    event: Literal["alive"] = "alive"
+
+
+class StoppedEvent(_Event):
+    """The run ends as asked, after its snapshot."""
+
+    event: Literal["stopped"] = "stopped"
+
+
+class DoneEvent(_Event):
+    """The result folder is whole."""
+
+    event: Literal["done"] = "done"
+    path: Path
+
+
+class ErrorEvent(_Event):
+    """The run failed; kind data, memory, disk, non-finite or code."""
+
+    event: Literal["error"] = "error"
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+LastEvent = DoneEvent | StoppedEvent | ErrorEvent
+"""After it nothing comes."""
+RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent
+"""What becomes a row of the job's events."""
+JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
+
+_EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])
+
+
+def event_of(line: bytes) -> JobEvent:
+    """The event of a JSON line.
+
+    Raises:
+        pydantic.ValidationError: it is none.
+    """
+    return _EVENTS.validate_json(line)

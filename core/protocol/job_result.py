@@ -1,0 +1,57 @@
+"""What a job process leaves behind, in `result.json` beside its parts: a result, or the best validated state so far."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from core.protocol.architecture import Head, NetworkDescription, Normalisation
+from core.protocol.document import Document
+from core.protocol.figures import Figures
+from core.protocol.manifest import Environment, MadeBy, Validated
+
+
+class ResultPart(Document):
+    """A part as a file of the result's folder."""
+
+    name: str
+    type: str
+    file: str
+
+
+class MeasuredCell(Document):
+    """One cell of the accuracy matrix: a version on the held-out part of a task; `per_class`: label → [correct, total]."""
+
+    version: Literal["base", "parent", "new"]
+    task: int
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+
+
+class LearnedNetwork(Document):
+    """What is needed to build a network again, and to know how it was made; `steps` of training."""
+
+    parts: list[ResultPart] = Field(default_factory=list)
+    classes: list[str]
+    heads: list[Head]
+    network: NetworkDescription | None = None
+    method: MadeBy
+    normalise: Normalisation
+    environment: Environment
+    steps: int
+
+
+class AnytimeResult(LearnedNetwork):
+    """The best validated state so far."""
+
+    validation: Validated
+
+
+class JobResult(LearnedNetwork, Figures):
+    """All that a finished job says. trainable, parameters: how many numbers; images: of the training."""
+
+    results: list[MeasuredCell]
+    trainable: int
+    parameters: int
+    images: int
+    warnings: list[str] = Field(default_factory=list)

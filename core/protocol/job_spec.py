@@ -1,0 +1,72 @@
+"""What the worker asks of a job process: `spec.json`. It names local files only."""
+
+from pathlib import Path
+
+from pydantic import ConfigDict, Field
+
+from core.protocol.architecture import Architecture, Image, Normalisation, Scenario
+from core.protocol.document import Document
+from core.protocol.manifest import Manifest
+from core.protocol.recipe import Recipe
+
+
+class _Strict(Document):
+    """Worker and job process are of one code version: a field that has no name here is a mistake."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class EarlierTask(_Strict):
+    """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it is kept."""
+
+    number: int
+    classes: list[str]
+    held_out: Path | None = None
+
+
+class SpecTask(EarlierTask):
+    """The task to learn; `train` is its training part."""
+
+    train: Path
+
+
+class LocalPart(_Strict):
+    """A part of a version as a local safetensors file."""
+
+    name: str
+    type: str
+    path: Path
+
+
+class SpecVersion(_Strict):
+    """A version to start from: `deleted` are the types of its parts that were deleted by request."""
+
+    version: int
+    manifest: Manifest
+    parts: list[LocalPart]
+    deleted: list[str] = Field(default_factory=list)
+
+
+class JobSpec(_Strict):
+    """Learn `task` on top of `parent`; `base` is version 0 of the model.
+
+    normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
+    history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
+    snapshot: folder to go on from. out: folder for results. device: auto, cpu, cuda or cuda:N.
+    """
+
+    architecture: Architecture
+    image: Image
+    scenario: Scenario
+    recipe: Recipe
+    normalise: Normalisation | None = None
+    classes: list[str] | None = None
+    task: SpecTask
+    history: list[EarlierTask] = Field(default_factory=list)
+    erased_tasks: list[int] = Field(default_factory=list)
+    parent: SpecVersion
+    base: SpecVersion
+    snapshot: Path | None = None
+    out: Path
+    threads: int
+    device: str = "auto"

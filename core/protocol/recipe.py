@@ -1,0 +1,56 @@
+"""A resolved recipe as data. What its values may be is checked by `core.recipe` and, in the job, by `core.learn.recipe`."""
+
+from pydantic import JsonValue
+
+from core.protocol.document import Document, Number
+
+
+class MethodRecipe(Document):
+    """A method by its name; its hyper-parameters stand beside the name."""
+
+    name: str
+
+    @property
+    def hyper(self) -> dict[str, JsonValue]:
+        """The hyper-parameters by name."""
+        return self.others()
+
+
+class OptimizerRecipe(Document):
+    """See `core.learn.recipe.OptimizerRecipe`; `olor` is null where it is off."""
+
+    carry_state: bool = False
+    clip: Number | None = None
+    dampening: Number | None = None
+    head_lr: Number | None = None
+    lr: Number | None = None
+    momentum: Number | None = None
+    name: str
+    olor: dict[str, JsonValue] | None = None
+    schedule: str | None = None
+    warmup_steps: int | None = None
+    weight_decay: Number | None = None
+
+
+class HeadRecipe(Document):
+    """How rows of new classes start: zero or default."""
+
+    init: str
+
+
+class Recipe(Document):
+    """How a task is learned. A recipe of before lacks what was not there yet; `resolve` completes it."""
+
+    anytime: bool = False
+    augment: str | None = None
+    batch_size: int | None = None
+    depth: int | None = None
+    epochs: int | None = None
+    head: HeadRecipe | None = None
+    method: MethodRecipe | None = None
+    optimizer: OptimizerRecipe | None = None
+    preset: str | None = None
+    sampler: str | None = None
+    seed: int | None = None
+    train_ce: str | None = None
+    validation: Number = 0.0

@@ -1,0 +1,117 @@
+"""What is said of a batch: by names and sizes at the submit, by its images once a job has decoded it."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from core.protocol.answers.recipe import RecipeOut
+
+Checked = Literal["names and sizes", "images"]
+"""What a report rests on: the archive's directory, or every image."""
+DuplicatesPolicy = Literal["keep", "drop"]
+"""keep: every image counts. drop: of equal images of one class, the first in the archive's order counts, in the
+training part and in the archive's own test part each. An image that is in both parts stays in both and is warned
+about; equal images of different classes all stay, and are conflicts."""
+
+
+class FileReason(TypedDict):
+    """A file of the archive, and why it was left out."""
+
+    path: str
+    reason: str
+
+
+class Duplicate(TypedDict):
+    """An image, and the first one with the same bytes."""
+
+    path: str
+    same_as: str
+
+
+class Conflict(TypedDict):
+    """The same bytes under two classes: two paths and their labels, in the same order."""
+
+    paths: list[str]
+    labels: list[str]
+
+
+class LookAlike(TypedDict):
+    """A new class, and the one that it looks like: known to the model, or in the same batch."""
+
+    label: str
+    like: str
+
+
+class ClassNames(TypedDict):
+    """The batch's classes beside those that the model has (task scenario: beside each other)."""
+
+    new: list[str]
+    known: list[str]
+    look_alike: list[LookAlike]
+
+
+class EqualBytes(TypedDict):
+    """Images with the same bytes: how many repeat an earlier one, how many contradict its class, and the first 100."""
+
+    duplicates: int
+    duplicate_paths: list[Duplicate]
+    conflicts: list[Conflict]
+    conflicts_count: int
+
+
+class BatchReport(TypedDict, total=False):
+    """What was found in a batch: after the submit by names and sizes, after the job's decoding by its images.
+
+    Lists are bounded (1,000 rejected files, 100 of the others), counts are whole. Tasks from before a field have none.
+    """
+
+    checked: Checked
+    classes: ClassNames
+    rejected: list[FileReason]
+    rejected_count: int
+    ignored: int
+    ignored_files: list[FileReason]
+    duplicates: int
+    duplicate_paths: list[Duplicate]
+    duplicates_policy: DuplicatesPolicy
+    duplicates_dropped: int
+    conflicts: list[Conflict]
+    conflicts_count: int
+    notes: list[str]
+
+
+class BatchFound(TypedDict):
+    """What a check of a batch found; `warnings`, `recipe` and refusals are those that a submit would give."""
+
+    sha256: str
+    bytes: int
+    media_type: str
+    layout: str
+    classes: dict[str, int]
+    n_train: int
+    n_test: int
+    ignored: int
+    notes: list[str]
+    report: BatchReport
+    not_checked: list[str]
+    recipe: RecipeOut
+    warnings: list[str]
+
+
+class Report(BatchFound):
+    """What `?validate=only` found in the archive's directory."""
+
+    valid: bool
+    checked: Literal["names and sizes"]
+
+
+class BatchCheck(BatchFound):
+    """What `?validate=full` found.
+
+    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked` says what the
+    rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`: of the archive's own part.
+    """
+
+    valid: bool | None
+    checked: Checked
+    n_held_out: int | None

@@ -1,0 +1,291 @@
+"""A batch on its way into a model: what it would mean there, and the transaction that accepts it.
+
+A batch is accepted in one transaction (task, queued job with its resolved recipe, event, audit row, idempotency
+record) after its archive is safe in the store; a transaction that fails leaves no archive.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db import job_log
+from core.db.session import Database
+from core.db.tables import Event, Job, Model, Task
+from core.failpoints import hit
+from core.ids import new_id
+from core.ingest.inspect import Directory
+from core.line.outlook import outlook
+from core.line.standing import Standing
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.task import Accepted
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
+from core.protocol.report import BatchReport, DuplicatesPolicy, Report
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import stored_override
+from core.requests import batch_report, idempotency, jobs, quota
+from core.requests.actor import Actor, find_model
+from core.requests.admission import ANY, Admission, work_of
+from core.requests.applicability import check_next_task
+from core.requests.archive_keeping import kept
+from core.requests.audit import record
+from core.requests.class_names import Compared, compare
+from core.requests.job_answer import shown as shown_job
+from core.requests.task_answer import to_json
+from core.store import Store
+
+Answer = TypeVar("Answer")
+Add = Callable[[Session, Model, float], tuple[Answer, Job]]
+"""Adds the rows of an accepted batch to a locked model at a time (seconds); returns the answer, and the job."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An upload that is complete and checked.
+
+    Attributes:
+        path: the spooled archive, which is moved into the store.
+        sha256: of the archive.
+        recipe: override for this batch.
+        duplicates_policy: what becomes of equal images, see `core.ingest.equal_images`.
+    """
+
+    path: Path
+    sha256: str
+    bytes: int
+    directory: Directory
+    name: str | None
+    recipe: RecipePatch
+    duplicates_policy: DuplicatesPolicy = "keep"
+
+
+def admit(
+    db: Database, actor: Actor, model: str, *, max_open_jobs: int, max_bytes: int, length: int | None
+) -> None:
+    """Before a body is read: does the model exist, and has its owner room for one more job and these bytes?
+
+    Args:
+        max_bytes: that the owner may store; 0: no limit.
+        length: of the body in bytes, None when the client did not say.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
+        StorageFull, BodyTooLarge: see `core.requests.quota`.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        quota.require_turn(session, row.owner_id, max_open_jobs)
+    quota.require_room(db, row.owner_id, max_bytes, length)
+
+
+@dataclass(frozen=True)
+class BatchInModel:
+    """What a batch is in its model: whose that is, the recipe there, and its class names beside the known ones."""
+
+    owner_id: str
+    resolved: Resolved
+    names: Compared
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A batch that somebody sends to a model.
+
+    Attributes:
+        repeat: its idempotency key, if it has one.
+        max_bytes: that the model's owner may store; 0: no limit.
+        max_open_jobs: that the owner may have; 0: no limit.
+        admission: how large a job may be.
+    """
+
+    db: Database
+    store: Store
+    catalogue: Catalogue
+    actor: Actor
+    model: str
+    batch: Batch
+    repeat: idempotency.Request | None = None
+    max_bytes: int = 0
+    max_open_jobs: int = 0
+    admission: Admission = ANY
+
+    def preview(self) -> Report:
+        """What submitting this batch would say, without doing it (`?validate=only`).
+
+        Raises:
+            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: as `submit`.
+        """
+        return self.report(self.in_model())
+
+    def report(self, there: BatchInModel) -> Report:
+        """What is known of the batch by its names and sizes."""
+        batch, found = self.batch, self.batch.directory
+        return {
+            "valid": True,
+            "sha256": batch.sha256,
+            "bytes": batch.bytes,
+            "media_type": found.media_type,
+            "layout": found.layout,
+            "classes": found.classes,
+            "n_train": found.n_train,
+            "n_test": found.n_test,
+            "ignored": found.ignored,
+            "notes": list(found.notes),
+            "report": batch_report.report(found, there.names, batch.duplicates_policy),
+            "checked": batch_report.CHECKED,
+            "not_checked": batch_report.not_checked(found),
+            "recipe": there.resolved.recipe,
+            "warnings": [*there.resolved.warnings, *batch_report.warnings(found, there.names)],
+        }
+
+    def submit(self) -> tuple[Accepted, bool]:
+        """Make the batch the model's next task; returns `{task, job}`, and whether it is a replay.
+
+        Raises:
+            NotFound: the model is gone.
+            StorageFull, TooManyRequests: the owner has no room for it, in the store or in the queue.
+            LabelsInvalid: a class that the model does not know (data scenario).
+            InvalidRecipe: the resolved recipe cannot be used.
+            JobTooLarge: the job is beyond what `admission` takes.
+            IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+        """
+        override = stored_override(self.catalogue, self.batch.recipe)
+        task_id = new_id("tsk")
+        there = self.in_model()  # fail before bytes move
+
+        def add(session: Session, model: Model, now: float) -> tuple[Accepted, Job]:
+            resolved = self.resolved(session, model)
+            found = self.batch.directory
+            report = batch_report.report(found, there.names, self.batch.duplicates_policy)
+            warnings = [*resolved.warnings, *batch_report.warnings(found, there.names)]
+            task = _task(model, self.batch, task_id, report, warnings, now)
+            session.add(task)
+            session.flush()
+            job = jobs.new_job(model, task, override, resolved.recipe, now)
+            job.warnings = outlook(session, model).missing
+            session.add(job)
+            session.flush()
+            session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+            job_log.accepted(session, job, task, now)
+            data: AuditData = {
+                "model": model.id,
+                "number": task.number,
+                "sha256": self.batch.sha256,
+                "job": job.id,
+            }
+            record(session, self.actor, "task.submit", task.id, data, now=now)
+            return {"task": to_json(model, task, job, Standing.QUEUED), "job": shown_job(session, job)}, job
+
+        return self.commit(there.owner_id, archive_key(task_id), add)
+
+    def commit(self, owner_id: str, key: str, add: Add[Answer]) -> tuple[Answer, bool]:
+        """Move the archive into the store and accept it in one transaction; returns as `submit`.
+
+        Args:
+            owner_id: of the model.
+            key: of the archive in the store.
+
+        Raises: what `submit` says of room and keys, and what `add` raises.
+        """
+        db, actor, size = self.db, self.actor, self.batch.bytes
+        quota.require_room(db, owner_id, self.max_bytes, size)
+        with kept(db, self.store, key, self.batch.path), db.write() as session:
+            now = db.now(session)
+            replay = idempotency.replayed(session, actor, self.repeat, now)
+            if replay is not None:
+                self.store.delete(key)
+                return cast(Answer, replay.body), True
+            model = find_model(session, actor, self.model, lock=True)
+            answer, job = add(session, model, now)
+            headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
+            idempotency.remember(session, actor, self.repeat, 202, headers, answer, now)
+            session.flush()
+            quota.take(session, model.owner_id, self.max_bytes, size)
+            quota.take_turn(session, model.owner_id, self.max_open_jobs)
+        hit("submit-committed")
+        return answer, False
+
+    def in_model(self) -> BatchInModel:
+        """What the batch is in its model as that is now. Raises as `preview`."""
+        with self.db.read() as session:
+            model = find_model(session, self.actor, self.model)
+            resolved = self.resolved(session, model)
+            known = batch_report.known_classes(session, model)
+        # Not in a transaction that locks the model: it may take a second.
+        return BatchInModel(model.owner_id, resolved, compare(self.batch.directory.classes, known))
+
+    def resolved(self, session: Session, model: Model) -> Resolved:
+        """The recipe of the batch, with everything that a person should know about the batch in this model.
+
+        Raises:
+            LabelsInvalid, InvalidRecipe, JobTooLarge: as `submit`.
+        """
+        batch, catalogue = self.batch, self.catalogue
+        batch_report.check_classes(model, batch.directory)
+        resolved = resolve(
+            catalogue, model.scenario, model.recipe, batch.recipe, architecture=model.architecture
+        )
+        work = work_of(session, model, model.next_task, batch.directory.n_train)
+        self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
+        ahead = outlook(session, model)
+        warnings = [
+            *resolved.warnings,
+            *check_next_task(session, catalogue, model, resolved.recipe),
+            *_repeats(session, model, batch),
+            *ahead.missing,
+            *ahead.others,
+        ]
+        return Resolved(resolved.recipe, warnings)
+
+
+def archive_key(name: str) -> str:
+    """The key of an archive in the store."""
+    return f"archives/{name}"
+
+
+def _task(
+    row: Model, batch: Batch, task_id: str, report: BatchReport, warnings: list[str], now: float
+) -> Task:
+    number = row.next_task
+    row.next_task += 1
+    found = batch.directory
+    return Task(
+        id=task_id,
+        model_id=row.id,
+        number=number,
+        name=batch.name,
+        sha256=batch.sha256,
+        bytes=batch.bytes,
+        archive_key=archive_key(task_id),
+        media_type=found.media_type,
+        classes=found.classes,
+        n_train=found.n_train if found.has_test else None,
+        n_held_out=found.n_test if found.has_test else None,
+        report=report,
+        train_sha256=None,
+        held_out_sha256=None,
+        train_deleted_at=None,
+        held_out_deleted_at=None,
+        data_deleted_at=None,
+        warnings=warnings,
+        created_at=now,
+    )
+
+
+def _repeats(session: Session, model: Model, batch: Batch) -> list[str]:
+    """A warning where the same bytes are a task of the model already."""
+    earlier = session.execute(
+        select(Task.number, Task.name)
+        .where(Task.model_id == model.id, Task.sha256 == batch.sha256)
+        .order_by(Task.number)
+        .limit(1)
+    ).first()
+    if earlier is None:
+        return []
+    called = f" ({earlier.name})" if earlier.name else ""
+    return [f"This batch repeats task {earlier.number}{called}: the same bytes were uploaded before."]

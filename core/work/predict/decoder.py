@@ -1,0 +1,172 @@
+"""Station 4 of predict, the decoder's process: `python -m core.work.predict.decoder`.
+
+Without torch and without keys, under limits of memory and CPU time, it turns files or nested arrays into square uint8
+images. `api.predict.decoder` starts it, and ends it where an image takes too long. Messages are those of
+`core.messages`: a request is JSON and the raw bytes it announces; answers are `begun`, then `N` and the number of
+images in the request, then one message for each that is wanted: `P` and its pixels, `U` and why it cannot be used, or
+`M` and the same, after which the process has too little memory to go on. `E` in place of the next one ends an answer
+that has taken its time. A request that is none is answered by `R` and the reason.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from core.errors import ImageInvalid
+from core.ingest import images
+from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.messages import read_exactly, read_message, write_message
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Pixels = npt.NDArray[np.uint8]
+
+ARRAY_BYTES = 1 << 30
+"""Address space for nested arrays as objects, beyond what a file may take."""
+START_CPU_S = 60
+_NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
+
+
+class Refused(Exception):
+    """A request that holds no list of images; its text says why."""
+
+
+def from_files(
+    files: Sequence[bytes], size: int, channels: int, limits: Limits
+) -> Iterator[bytes | ImageInvalid]:
+    """The pixels of each image file, or why it cannot be used."""
+    for data in files:
+        try:
+            image, _ = images.open_square(data, size, channels, limits.image_pixels)
+            yield image.tobytes()
+        except ImageInvalid as error:
+            yield error
+
+
+def from_arrays(
+    value: Sequence[Any], size: int, channels: int, limits: Limits
+) -> Iterator[bytes | ImageInvalid]:
+    """The same of nested arrays H×W or H×W×C of values 0 … 255."""
+    for image in value:
+        try:
+            yield _from_array(image, size, channels, limits)
+        except ImageInvalid as error:
+            yield error
+
+
+def _from_array(image: Any, size: int, channels: int, limits: Limits) -> bytes:
+    """Raises ImageInvalid."""
+    import numpy as np
+
+    # Before NumPy looks at every element: an empty row, or far too many of them, shows at the first.
+    if not (isinstance(image, list) and image and isinstance(image[0], list) and image[0]):
+        raise ImageInvalid(_NUMBERS)
+    if len(image) * len(image[0]) > limits.image_pixels:
+        raise ImageInvalid(f"it has more than {limits.image_pixels} pixels")
+    try:
+        array = np.asarray(image)
+        if array.ndim not in (2, 3) or array.dtype.kind not in "iuf" or not array.size:
+            raise ImageInvalid(_NUMBERS)
+        if array.ndim == 3 and array.shape[2] not in (1, 3, 4):
+            raise ImageInvalid(f"it has {array.shape[2]} channels; 1, 3 or 4 are possible")
+        if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
+            raise ImageInvalid("it must hold whole numbers from 0 to 255")
+        return images.square_array(array.astype(np.uint8), size, channels).tobytes()
+    except (ValueError, OverflowError) as error:
+        raise ImageInvalid("it is not a rectangular array") from error
+    except MemoryError as error:
+        raise ImageInvalid("it takes too much memory") from error
+
+
+def images_of(text: bytes) -> list[Any]:
+    """The images of a JSON text: nested arrays N×H×W or N×H×W×C, alone or as `{"images": …}`.
+
+    Raises Refused.
+    """
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise Refused("The body is not JSON in UTF-8, or names something twice.") from error
+    if isinstance(value, dict):
+        if set(value) != {"images"}:
+            raise Refused('The body must be nested arrays or {"images": nested arrays}.')
+        value = value["images"]
+    if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
+        raise Refused(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name appears twice")
+    return value
+
+
+def serve(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
+    """Answer requests until the source ends, or memory does: what is left of it may be in small pieces."""
+    while True:
+        try:
+            header = json.loads(read_message(source))
+            body = [read_exactly(source, count) for count in header["sizes"]]
+        except EOFError:
+            return
+        images.renew_cpu(int(header["cpu_s"]) + 1)
+        write_message(sink, b"begun")
+        try:
+            for message in _answers(header, body, limits):
+                write_message(sink, message)
+                if message[:1] == b"M":
+                    return
+        except Refused as error:
+            write_message(sink, b"R" + str(error).encode())
+        except MemoryError:
+            write_message(
+                sink,
+                b"RReading the images takes more memory than is allowed here; send fewer or smaller ones.",
+            )
+            return
+        del body
+
+
+def _answers(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -> Iterator[bytes]:
+    """The messages after `begun`. Raises Refused before the first."""
+    files = header["kind"] == "files"
+    wanted: Sequence[Any] = body if files else images_of(body[0])
+    yield b"N%d" % len(wanted)
+    begin, most, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
+    read = from_files if files else from_arrays
+    chosen = wanted[begin : begin + most]
+    for done, found in enumerate(read(chosen, header["size"], header["channels"], limits), 1):
+        if isinstance(found, bytes):
+            yield b"P" + found
+        else:
+            scarce = isinstance(found.__cause__, MemoryError)
+            yield (b"M" if scarce else b"U") + found.detail.encode()
+        if time.monotonic() > end and done < len(chosen):
+            yield b"E"
+            return
+
+
+def main(limits: Limits) -> None:
+    """Drop what is not needed, and serve."""
+    import numpy as np  # noqa: F401 - loaded before memory is limited
+
+    sink = os.fdopen(os.dup(1), "wb")
+    # What decoders of images print goes nowhere: a file may have it print megabytes.
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    gc.disable()  # nested arrays hold no cycles, and looking for some takes longer than reading them
+    images.harden_process(limits.decoder_bytes + ARRAY_BYTES, START_CPU_S)
+    serve(sys.stdin.buffer, sink, limits)
+
+
+if __name__ == "__main__":
+    main(Limits(**json.loads(sys.argv[1])))

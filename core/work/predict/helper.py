@@ -1,0 +1,33 @@
+"""Station 4 of predict, the process beside the API that holds torch: `python -m core.work.predict.helper THREADS`.
+
+It keeps recent versions loaded, answers one turn at a time, and ends when stdin closes. Its death costs the request at
+hand, nothing else.
+"""
+
+import os
+import sys
+
+from core.ingest import images
+from core.messages import write_message
+
+NETWORK_BYTES = 6 << 30
+"""Address space for networks and their activations."""
+
+
+def main(threads: int) -> None:
+    """Load torch, drop what is not needed, say that the helper is ready, and serve."""
+    # Libraries that print must not speak into the protocol.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    import torch
+
+    from core.work.predict.answers import CPU_S, serve
+
+    torch.set_num_threads(threads)
+    images.harden_process(NETWORK_BYTES, CPU_S)
+    write_message(sink, b'{"ready": true}')
+    serve(sys.stdin.buffer, sink)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,91 @@
+"""Station 4 of predict: the versions that the helper keeps in memory, under a limit of bytes."""
+
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from core.learn import predicting
+from core.learn.method import Method
+from core.learn.networks import Network
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import Manifest
+
+KEPT_VERSIONS = 8
+KEPT_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A version in memory, for whom it was loaded, and the files it was loaded from with their bytes."""
+
+    network: Network
+    method: Method
+    image: tuple[int, int]
+    """Size and channels."""
+    normalise: Normalisation | None
+    owner: str
+    files: dict[str, int]
+
+
+class Networks:
+    """Recently used versions. The owner with the most of them loses the one that he has not used for longest.
+
+    A file that several of them were loaded from is in memory once: a chain of experts, a base that never changes.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._tensors: dict[str, dict[str, Tensor]] = {}
+
+    def get(self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]) -> Loaded:
+        """A version by its id, loaded when it is not kept.
+
+        Args:
+            manifest: JSON; read only when it is loaded.
+            parts: name to path of a file that never changes.
+        """
+        if version_id in self._kept:
+            self._kept.move_to_end(version_id)
+            return self._kept[version_id]
+        files = {path: Path(path).stat().st_size for path in parts.values()}
+        self._make_room(files)
+        paths = {name: Path(path) for name, path in parts.items()}
+        document = Manifest.from_json(json.loads(manifest))
+        network, method = predicting.load(document, paths), predicting.method_of(document, paths)
+        self._share(network, parts)
+        image = document.image.size, document.image.channels
+        loaded = Loaded(network, method, image, document.normalise, owner, files)
+        self._kept[version_id] = loaded
+        return loaded
+
+    def _make_room(self, files: Mapping[str, int]) -> None:
+        while self._kept and (len(self._kept) >= KEPT_VERSIONS or self._bytes(files) > KEPT_BYTES):
+            full = len(self._kept) >= KEPT_VERSIONS
+            held: Counter[str] = Counter()
+            for kept in self._kept.values():
+                held[kept.owner] += 1 if full else sum(kept.files.values())
+            most = max(held.values())
+            del self._kept[next(id for id, kept in self._kept.items() if held[kept.owner] == most)]
+            used = {path for kept in self._kept.values() for path in kept.files}
+            self._tensors = {path: tensors for path, tensors in self._tensors.items() if path in used}
+
+    def _bytes(self, more: Mapping[str, int]) -> int:
+        """Of all that is kept and some more files."""
+        files = dict(more)
+        for kept in self._kept.values():
+            files |= kept.files
+        return sum(files.values())
+
+    def _share(self, network: Network, parts: Mapping[str, str]) -> None:
+        """Let the network use the tensors that are there already for its files."""
+        tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+        for part, names in network.part_names().items():
+            if part not in parts:
+                continue
+            held = self._tensors.setdefault(parts[part], {})
+            for name in names:
+                tensors[name].data = held.setdefault(name, tensors[name].data)

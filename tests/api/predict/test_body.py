@@ -1,0 +1,140 @@
+"""Bodies of predictions count as they come and must keep coming; answers count until they have been taken."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from api.predict.answer import PIECE_BYTES, HeldResponse
+from api.predict.body import read_body
+from api.predict.line import PredictLine
+from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
+from core.settings import Settings
+
+SETTINGS = Settings(
+    upload_idle_s=0.1,
+    upload_min_rate=1000,
+    predict_owner_bytes=100,
+    predict_bytes=150,
+    predict_owner_requests=3,
+)
+
+
+class Sender:
+    """A client that sends pieces, each after some seconds, and then nothing for ever."""
+
+    def __init__(self, *pieces: bytes, pause_s: float = 0.0, ends: bool = True) -> None:
+        self.pieces, self.pause_s, self.ends = list(pieces), pause_s, ends
+
+    async def __call__(self) -> dict[str, Any]:
+        if not self.pieces:
+            await asyncio.sleep(60)
+        await asyncio.sleep(self.pause_s)
+        body = self.pieces.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(self.pieces) or not self.ends}
+
+
+def read(line: PredictLine, sender: Sender, most: int = 90, declared: int | None = None) -> bytearray:
+    async def run() -> bytearray:
+        return await read_body(sender, line.place("a"), most, declared, SETTINGS)
+
+    return asyncio.run(run())
+
+
+def test_a_body_is_counted_as_it_comes_and_not_as_it_is_announced() -> None:
+    line = PredictLine(SETTINGS)
+    with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 0\.1 s"):
+        read(line, Sender(b"x" * 10, ends=False), declared=90)
+    assert line.bytes["a"] == 10
+    assert read(line, Sender(b"x" * 50, b"y" * 10), declared=60) == b"x" * 50 + b"y" * 10
+    assert line.bytes["a"] == 70
+
+
+def test_a_body_in_drops_is_ended_though_none_of_its_pauses_is_long() -> None:
+    line = PredictLine(SETTINGS)
+    with pytest.raises(BodyTimeout, match="less than 1000 bytes/s"):
+        read(line, Sender(*[b"x"] * 80, pause_s=0.02))
+    assert 1 < line.bytes["a"] < 40
+
+
+@pytest.mark.parametrize(
+    ("pieces", "declared", "error"),
+    [([b"x" * 91], None, BodyTooLarge), ([b""], 91, BodyTooLarge), ([b"x"], 2, BodyTruncated)],
+)
+def test_a_body_of_another_length_is_refused(
+    pieces: Sequence[bytes], declared: int | None, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        read(PredictLine(SETTINGS), Sender(*pieces), declared=declared)
+
+
+def test_bytes_beyond_the_owners_are_his_429_and_beyond_all_a_503() -> None:
+    line = PredictLine(SETTINGS)
+    for _ in range(2):
+        line.place("a").take(50)
+    with pytest.raises(
+        TooManyRequests, match="hold 100 bytes of images and answers, and an owner may have 100"
+    ):
+        line.place("a").take(1)
+    line.place("b").take(50)
+    with pytest.raises(Unavailable):
+        line.place("b").take(1)
+
+
+def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again() -> None:
+    line = PredictLine(SETTINGS)
+    places = [line.place("a") for _ in range(3)]
+    with pytest.raises(TooManyRequests):
+        line.place("a")
+    places[0].leave()
+    places[0].leave()
+    line.place("a")
+    line.place("b")
+    assert line.requests == {"a": 3, "b": 1}
+
+
+def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
+    line = PredictLine(Settings())
+    sent: list[int] = []
+
+    async def run() -> None:
+        place = line.place("a")
+        place.take(7)
+        place.exchange(3 * PIECE_BYTES)
+        free = asyncio.Event()
+
+        async def send(message: dict[str, Any]) -> None:
+            if len(sent) == 2:
+                await free.wait()
+            sent.append(len(message.get("body", b"")))
+
+        answer = HeldResponse(bytes(3 * PIECE_BYTES), place, Settings())
+        sending = asyncio.create_task(answer({}, None, send))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        assert line.bytes["a"] == 3 * PIECE_BYTES and line.requests["a"] == 1
+        free.set()
+        await sending
+
+    asyncio.run(run())
+    assert sent == [0, *[PIECE_BYTES] * 3, 0]
+    assert not line.bytes and not line.requests
+
+
+def test_a_client_that_takes_nothing_is_given_up() -> None:
+    line = PredictLine(SETTINGS)
+
+    async def send(message: dict[str, Any]) -> None:
+        await asyncio.sleep(600)
+
+    async def run() -> None:
+        place = line.place("a")
+        place.exchange(9)
+        answer = HeldResponse(b"x" * 9, place, SETTINGS.model_copy(update={"upload_min_rate": 1 << 20}))
+        with pytest.raises(ClientDisconnect):
+            async with asyncio.timeout(30):
+                await answer({}, None, send)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    assert not line.bytes and not line.requests

@@ -1,0 +1,220 @@
+"""The decoder beside the predict helper: what a poisonous image costs, and that nothing else pays for it."""
+
+import io
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from api.predict.decoder import CRASHED, Decoded, ImageDecoder, Wanted
+from core import helper_process
+from core.errors import Invalid
+from core.ingest.images import decode, square_array
+from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.settings import Settings
+
+# Files that end in SEGV read address 0, those that end in HANG sleep, those that end in EAT want 64 GiB.
+FAKE_CORE = """
+import ctypes, time
+__path__ = [{path!r}]
+from core.ingest import images
+real = images.open_square
+def poisoned(data, *rest):
+    if data.endswith(b"SEGV"):
+        ctypes.string_at(0)
+    if data.endswith(b"HANG"):
+        time.sleep(1000)
+    if data.endswith(b"EAT"):
+        kept = bytearray(64 << 30)
+    return real(data, *rest)
+images.open_square = poisoned
+"""
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Iterator[ImageDecoder]:
+    made = ImageDecoder(Settings(predict_turn_s=60))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageDecoder]:
+    """A decoder that some files kill, with a second for an image and six for a request."""
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(helper_process.ROOT / "core")))
+    monkeypatch.setattr(helper_process, "ROOT", tmp_path)
+    made = ImageDecoder(Settings(predict_turn_s=60, predict_image_s=1))
+    yield made
+    made.close()
+
+
+def ask(
+    decoder: ImageDecoder, kind: str, body: list[bytes], size: int, channels: int, left_s: float = 20.0
+) -> Decoded:
+    return decoder.decode(Wanted(kind, body, 0, PREDICT_IMAGES, size, channels, left_s))
+
+
+def unusable(decoded: Decoded) -> dict[int, str]:
+    """Position of each image that cannot be used, and why."""
+    return {position: one for position, one in enumerate(decoded.found) if isinstance(one, str)}
+
+
+def pixels_of(decoded: Decoded, size: int = 8, channels: int = 3) -> np.ndarray:
+    """Of all others."""
+    usable = b"".join(one for one in decoded.found if isinstance(one, bytes))
+    return np.frombuffer(usable, np.uint8).reshape(-1, size, size, channels)
+
+
+def picture(seed: int = 0, side: int = 12) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: ImageDecoder) -> None:
+    pixels = [picture(seed) for seed in range(3)]
+    files = [png(one) for one in pixels]
+    expected = [decode(data, 8, 3, Limits().image_pixels) for data in files]
+    assert np.array_equal(pixels_of(ask(decoder, "files", files, 8, 3)), expected)
+    text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
+    found = ask(decoder, "arrays", [text], 8, 1)
+    assert np.array_equal(pixels_of(found, channels=1), [square_array(one, 8, 1) for one in pixels])
+    assert not unusable(found)
+
+
+def test_an_image_that_crashes_the_decoder_is_named_and_the_others_are_decoded(
+    poisonable: ImageDecoder,
+) -> None:
+    files, first = [png(picture(seed)) for seed in range(4)], poisonable.pid
+    found = ask(poisonable, "files", [files[0], files[1] + b"SEGV", files[2], files[3] + b"SEGV"], 8, 3)
+    assert unusable(found) == {1: CRASHED, 3: CRASHED}
+    assert np.array_equal(pixels_of(found), pixels_of(ask(poisonable, "files", [files[0], files[2]], 8, 3)))
+    assert poisonable.pid != first
+
+
+def test_an_image_that_takes_too_long_is_named_and_the_others_are_decoded(poisonable: ImageDecoder) -> None:
+    good = png(picture())
+    found = ask(poisonable, "files", [good, good + b"HANG", good], 8, 3)
+    assert unusable(found) == {1: "decoding takes longer than 1 s"} and len(pixels_of(found)) == 2
+
+
+def test_images_that_take_too_long_together_leave_a_decoder_that_answers(poisonable: ImageDecoder) -> None:
+    good = png(picture())
+    found = ask(poisonable, "files", [good, *[good + b"HANG"] * 20, good], 8, 3, left_s=2.5)
+    assert found.paused and found.spent_s >= 2.5 and len(found.found) == 3
+    assert unusable(found) == {1: "decoding takes longer than 1 s", 2: "decoding takes longer than 1 s"}
+    assert len(pixels_of(ask(poisonable, "files", [good], 8, 3))) == 1
+
+
+@pytest.mark.parametrize("kind", ["files", "arrays"])
+def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_from_there(kind: str) -> None:
+    pixels = [picture(seed) for seed in range(5)]
+    body = (
+        [png(one) for one in pixels]
+        if kind == "files"
+        else [json.dumps([p.tolist() for p in pixels]).encode()]
+    )
+    hasty, found = ImageDecoder(Settings(predict_turn_s=1e-9)), []
+    try:
+        for position in range(5):
+            files = kind == "files"
+            given = body[position:] if files else body
+            wanted = Wanted(kind, given, 0 if files else position, 5, 8, 3, 20.0)
+            decoded = hasty.decode(wanted)
+            assert len(decoded.found) == 1 and decoded.paused == (position < 4)
+            found += decoded.found
+    finally:
+        hasty.close()
+    assert np.array_equal(pixels_of(Decoded(5, found)), [square_array(one, 8, 3) for one in pixels])
+
+
+def test_an_image_that_takes_too_much_memory_is_named_and_the_others_are_decoded_by_a_fresh_process(
+    poisonable: ImageDecoder,
+) -> None:
+    good, first = png(picture()), poisonable.pid
+    found = ask(poisonable, "files", [good + b"EAT", good], 8, 3)
+    assert list(unusable(found)) == [0] and "memory" in unusable(found)[0] and len(pixels_of(found)) == 1
+    assert poisonable.pid != first
+
+
+def test_a_bad_image_ends_no_process(decoder: ImageDecoder) -> None:
+    pid, good = decoder.pid, png(picture())
+    for bad in (b"", good[:60], b"BM" + bytes(60)):
+        found = ask(decoder, "files", [good, bad, good], 8, 3)
+        assert list(unusable(found)) == [1] and len(pixels_of(found)) == 2
+    assert decoder.pid == pid
+
+
+def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
+    good = picture()
+    found = ask(decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3)
+    assert np.array_equal(pixels_of(found), [square_array(good, 8, 3)])
+    assert unusable(found) == {
+        0: "it must hold whole numbers from 0 to 255",
+        2: "it is not a rectangular array",
+    }
+
+
+def test_a_decoder_killed_from_outside_costs_nothing(decoder: ImageDecoder) -> None:
+    good = png(picture())
+    assert decoder.pid is not None
+    os.kill(decoder.pid, signal.SIGKILL)
+    assert len(pixels_of(ask(decoder, "files", [good], 8, 3))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[[NaN]]]", "whole numbers"),
+        ("[[[1e999]]]", "whole numbers"),
+        (f"[[[{'9' * 30}]]]", "numbers"),
+        (f"[{'[' * 80}{']' * 80}]", "rectangular|numbers"),
+        ('[[["1"]]]', "numbers"),
+        ("[[[true]]]", "numbers"),
+        ("[[[]]]", "numbers"),
+        ("[[[1, 2], [3]]]", "rectangular"),
+    ],
+)
+def test_an_array_that_is_no_image_is_named(decoder: ImageDecoder, text: str, said: str) -> None:
+    found = ask(decoder, "arrays", [text.encode()], 8, 3)
+    assert list(unusable(found)) == [0] and re.search(said, unusable(found)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"images": [[[1]]], "images": [[[2]]]}', "twice"),
+        (f"[[[{'9' * 5000}]]]", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"images": {}}', "list"),
+        ("\ud800", "UTF-8"),
+    ],
+)
+def test_a_body_that_is_no_list_of_arrays_is_refused(decoder: ImageDecoder, text: str, said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        ask(decoder, "arrays", [text.encode("utf-8", "surrogatepass")], 8, 3)
+
+
+def test_text_that_numpy_would_spread_over_memory_is_named(decoder: ImageDecoder) -> None:
+    row = ['"' + "x" * (1 << 20) + '"', *["1"] * 100_000]
+    found = ask(decoder, "arrays", [f"[[[{','.join(row)}]], [[1]]]".encode()], 8, 3)
+    assert list(unusable(found)) == [0] and "memory" in unusable(found)[0] and len(pixels_of(found)) == 1
+
+
+def test_the_decoder_has_no_torch_and_little_memory(decoder: ImageDecoder) -> None:
+    ask(decoder, "files", [png(picture())], 8, 3)
+    process = psutil.Process(decoder.pid)
+    assert not any("torch" in found.path for found in process.memory_maps())
+    assert process.memory_info().rss < 128 << 20

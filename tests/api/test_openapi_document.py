@@ -1,0 +1,73 @@
+"""`/openapi.json` names every field: of no value it says "an object" and no more, but for a few with reasons."""
+
+from typing import Any
+
+import pytest
+
+from tests.openapi import Contract, bare_objects
+
+FREE = {
+    "ArchitectureChoice[]": "a hyper-parameter; GET /v1/architectures has their schemas",
+    "ArchitectureIn[]": "the same, as a request has it",
+    "MethodChoice[]": "a hyper-parameter; GET /v1/methods has their schemas",
+    "RecipePatch.method[]": "the same, as a request has it",
+    "JsonValue": "a value inside of a JSON Schema, a hyper-parameter, or a number of a method's memory",
+}
+"""Values of any kind, and why."""
+
+
+@pytest.fixture
+def document(client: Any) -> Any:
+    return client.get("/openapi.json").json()
+
+
+def test_no_value_is_a_bare_object_but_those_with_reasons(document: Any) -> None:
+    assert bare_objects(document) == set(FREE)
+
+
+def test_every_answer_is_described(document: Any) -> None:
+    missing = [
+        (method, path, status)
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        for status, answer in operation["responses"].items()
+        if status not in ("204", "304", "307") and method != "head" and "content" not in answer
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("VersionOut", {"gate": "Verdict", "manifest": "ManifestOut"}),
+        ("TaskOut", {"report": "BatchReport", "recipe": "RecipeOut"}),
+        (
+            "JobOut",
+            {"recipe": "RecipeOut", "progress": "Progress", "error": "JobError", "report": "BatchCheck"},
+        ),
+        ("ModelOut", {"recipe": "RecipeOut", "architecture": "ArchitectureChoice", "gate": "GateOut"}),
+        ("MetricsOut", {"summary": "Summary", "rows": "MatrixRow", "columns": "MatrixColumn"}),
+        ("UsagePage", {"items": "ModelUsage"}),
+        ("ModelIn", {"recipe": "RecipePatch", "gate": "GateIn", "architecture": "ArchitectureIn"}),
+    ],
+)
+def test_what_was_an_object_has_a_shape_of_its_own(document: Any, name: str, fields: dict[str, str]) -> None:
+    properties = document["components"]["schemas"][name]["properties"]
+    for field, shape in fields.items():
+        assert f"#/components/schemas/{shape}'" in str(properties[field])
+
+
+def test_a_field_without_a_name_is_a_fault(document: Any) -> None:
+    contract = Contract(document)
+    found = {"status": "ok"}
+    contract.check("Alive", found)
+    with pytest.raises(AssertionError):
+        contract.check("Alive", {**found, "since": 3})
+
+
+def test_a_map_takes_any_key_and_checks_its_values(document: Any) -> None:
+    contract = Contract(document)
+    found: dict[str, Any] = {"task": 1, "items": 2, "per_class": {"cat": 1, "dog": 1}}
+    contract.check("TaskMemory", found)
+    with pytest.raises(AssertionError):
+        contract.check("TaskMemory", {**found, "per_class": {"cat": "one"}})

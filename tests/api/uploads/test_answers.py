@@ -1,0 +1,266 @@
+"""What every kind of upload is answered, and whether its body was read before: a row each.
+
+An answer is its status, the type of its problem, `unread` where no byte of the body was asked for, and which of the
+headers Location, Retry-After and Idempotency-Replayed it has.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from core.requests import bases
+
+TASKS = "/v1/models/birds/tasks"
+BASES = "/v1/bases?architecture=mlp"
+FORM = {"content-type": "multipart/form-data; boundary=xx"}
+SAFETENSORS = {"content-type": "application/safetensors"}
+LARGE = 1 << 40
+NO_ZIP = b"hello, this is no archive at all"
+BROKEN_ZIP = b"PK\x03\x04" + bytes(2000)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request. body: `good` and `other` stand for an archive, or for a base.
+
+    length: declared; None: that of the body; -1: none, so it is chunked.
+    before: an upload that was answered before.
+    settings: changed for it.
+    """
+
+    path: str = TASKS
+    body: bytes | str = "good"
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+    before: "Sent | None" = None
+    settings: dict[str, int] = field(default_factory=dict)
+    key: str = "write"
+
+
+def part(name: str, data: bytes, more: bytes = b"") -> bytes:
+    """One part of a form with the boundary xx."""
+    return b'--xx\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (name.encode(), more, data)
+
+
+def digest(data: bytes) -> dict[str, str]:
+    return {"Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
+
+
+def once(key: str = "k", **more: str) -> dict[str, str]:
+    return {"Idempotency-Key": key, **more}
+
+
+def keyed(path: str = TASKS, body: bytes | str = "good", **more: str) -> Sent:
+    return Sent(path, body, once(**more))
+
+
+def recipe(text: str) -> dict[str, str]:
+    return {"Perennial-Recipe": text}
+
+
+ONLY, FULL = f"{TASKS}?validate=only", f"{TASKS}?validate=full"
+END = b"--xx--\r\n"
+ROWS: list[tuple[str, Sent, str]] = [
+    # An archive as it should be
+    ("a zip", Sent(), "202 location retry-after"),
+    ("a zip in chunks", Sent(length=-1), "202 location retry-after"),
+    ("a zip of a declared type", Sent(headers={"content-type": "application/zip"}), "202 location retry-after"),
+    ("a check of names", Sent(ONLY), "200"),
+    ("a check of images", Sent(FULL), "202 location retry-after"),
+    ("a zip with a recipe", Sent(headers=recipe('{"epochs": 2}')), "202 location retry-after"),
+    ("a form", Sent(body="form", headers=FORM), "202 location retry-after"),
+    ("a form in chunks", Sent(body="form", headers=FORM, length=-1), "202 location retry-after"),
+    ("a form with a recipe", Sent(body="form with recipe", headers=FORM), "202 location retry-after"),
+    ("a right digest", Sent(headers={"Content-Digest": "good"}), "202 location retry-after"),
+    # Who asks
+    ("no key", Sent(key="none"), "401 not-authenticated unread"),
+    ("a wrong key", Sent(key="wrong"), "401 not-authenticated unread"),
+    ("a key that may only read", Sent(key="read"), "403 not-allowed unread"),
+    ("a key that may only read, far too large", Sent(key="read", length=LARGE), "403 not-allowed unread"),
+    ("another owner's model", Sent(key="stranger"), "404 not-found unread"),
+    ("another owner's model, checked", Sent(ONLY, key="stranger"), "404 not-found unread"),
+    ("no such model", Sent("/v1/models/none/tasks"), "404 not-found unread"),
+    # What the head shows
+    ("too large by its length", Sent(length=LARGE), "413 body-too-large unread"),
+    ("too large, and no such model", Sent("/v1/models/none/tasks", length=LARGE), "413 body-too-large unread"),
+    ("too large, and a wrong recipe", Sent(length=LARGE, headers=recipe("{")), "413 body-too-large unread"),
+    ("a length that is no number", Sent(headers={"content-length": "many"}), "422 invalid unread"),
+    ("compressed on its way", Sent(headers={"content-encoding": "gzip"}), "415 unsupported-type unread"),
+    ("a digest that is none", Sent(headers={"Content-Digest": "sha-256=abc"}), "422 invalid unread"),
+    ("a form without a boundary", Sent(headers={"content-type": "multipart/form-data"}), "422 invalid unread"),
+    ("a boundary of 71", Sent(headers={"content-type": f"multipart/form-data; boundary={'x' * 71}"}), "422 invalid unread"),
+    ("an unknown query", Sent(f"{TASKS}?colour=red"), "422 invalid unread"),
+    ("a wrong policy", Sent(f"{TASKS}?duplicates_policy=merge"), "422 invalid unread"),
+    ("a wrong policy, far too large", Sent(f"{TASKS}?duplicates_policy=merge", length=LARGE), "422 invalid unread"),
+    ("a wrong check", Sent(f"{TASKS}?validate=some"), "422 invalid unread"),
+    ("an empty name", Sent(f"{TASKS}?name="), "422 invalid unread"),
+    ("a recipe that is no JSON", Sent(headers=recipe("{")), "422 invalid unread"),
+    ("a recipe that is a list", Sent(headers=recipe("[]")), "422 invalid-recipe unread"),
+    ("a recipe of 70,000 bytes", Sent(headers=recipe(f'"{"x" * 70_000}"')), "422 invalid-recipe unread"),
+    ("a recipe and a key that are none", Sent(headers={**recipe("[]"), **once("a b")}), "422 invalid unread"),
+    ("an idempotency key with a blank", Sent(headers=once("a b")), "422 invalid unread"),
+    ("a check with such a key", Sent(ONLY, headers=once("a b")), "422 invalid unread"),
+    ("an idempotency key of 256", Sent(headers=once("k" * 256)), "422 invalid unread"),
+    ("no place for one more upload", Sent(settings={"max_uploads": 0}), "429 too-many-requests unread retry-after"),
+    ("no place, and no such model", Sent("/v1/models/none/tasks", settings={"max_uploads": 0}), "429 too-many-requests unread retry-after"),
+    ("one job too many", Sent(before=Sent(), settings={"max_open_jobs": 1}), "429 too-many-requests unread retry-after"),
+    ("one check too many", Sent(FULL, before=Sent(), settings={"max_open_jobs": 1}), "429 too-many-requests unread retry-after"),
+    ("a look, one job too many", Sent(ONLY, before=Sent(), settings={"max_open_jobs": 1}), "429 too-many-requests unread retry-after"),
+    ("more than an owner may store", Sent(settings={"max_owner_bytes": 10}), "413 body-too-large unread"),
+    ("more than that, in chunks", Sent(settings={"max_owner_bytes": 10}, length=-1), "413 body-too-large"),
+    ("a look at more than that", Sent(ONLY, settings={"max_owner_bytes": 10}), "200"),
+    ("no room left", Sent(before=Sent(), settings={"max_owner_bytes": 1000}), "429 storage-full unread retry-after"),
+    # What the body shows
+    ("nothing", Sent(body=b""), "422 archive-invalid"),
+    ("no archive", Sent(body=NO_ZIP), "415 unsupported-type"),
+    ("no archive, checked", Sent(FULL, body=NO_ZIP), "415 unsupported-type"),
+    ("a broken zip", Sent(body=BROKEN_ZIP), "422 archive-invalid"),
+    ("a broken zip, looked at", Sent(ONLY, body=BROKEN_ZIP), "422 archive-invalid"),
+    ("not the declared type", Sent(headers={"content-type": "application/x-tar"}), "415 unsupported-type"),
+    ("a type that is not taken", Sent(headers={"content-type": "text/plain"}), "415 unsupported-type"),
+    ("shorter than declared", Sent(length=100_000), "400 body-truncated"),
+    ("longer than the limit, in chunks", Sent(length=-1, settings={"max_body_bytes": 100}), "413 body-too-large"),
+    ("another digest", Sent(headers=digest(b"other")), "422 digest-mismatch"),
+    ("a recipe of no epochs", Sent(headers=recipe('{"epochs": 0}')), "422 invalid-recipe"),
+    ("a method that does not exist", Sent(headers=recipe('{"method": "none"}')), "422 invalid-recipe"),
+    ("classes that the model cannot learn", Sent("/v1/models/fixed/tasks"), "422 labels-invalid"),
+    ("such classes, checked", Sent("/v1/models/fixed/tasks?validate=full"), "422 labels-invalid"),
+    # What a form shows
+    ("an empty form", Sent(body=b"", headers=FORM), "400 body-truncated"),
+    ("a form that does not end", Sent(body=part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
+    ("a form of another boundary", Sent(body=b"--yy\r\n", headers=FORM), "422 invalid"),
+    ("a form without a file", Sent(body=part("recipe", b"{}") + END, headers=FORM), "422 invalid"),
+    ("a form of two files", Sent(body=2 * part("file", BROKEN_ZIP) + END, headers=FORM), "422 invalid"),
+    ("an unknown field", Sent(body=part("recipes", b"{}") + END, headers=FORM), "422 invalid"),
+    ("a field that is no UTF-8", Sent(body=part("recipe", b"\xff") + END, headers=FORM), "422 invalid"),
+    ("a field of 70,000 bytes", Sent(body=part("recipe", b"x" * 70_000) + END, headers=FORM), "413 body-too-large"),
+    ("two recipes", Sent(body="form with recipe", headers={**FORM, **recipe("{}")}), "422 invalid-recipe"),
+    ("a form with a wrong recipe", Sent(body="form with wrong recipe", headers=FORM), "422 invalid-recipe"),
+    ("a part that is no field", Sent(body=b"--xx\r\n\r\nx\r\n" + END, headers=FORM), "422 invalid"),
+    # The same again
+    ("again", Sent(headers=once(), before=keyed()), "202 location retry-after idempotency-replayed"),
+    ("again, a check", Sent(FULL, headers=once(), before=keyed(FULL)), "202 location retry-after idempotency-replayed"),
+    ("a look twice", Sent(ONLY, headers=once(), before=keyed(ONLY)), "200"),
+    ("again, one job too many", Sent(headers=once(), before=keyed(), settings={"max_open_jobs": 1}), "202 location retry-after idempotency-replayed"),
+    ("again with its digest", Sent(headers=once(**{"Content-Digest": "good"}), before=keyed()), "202 unread location retry-after idempotency-replayed"),
+    ("again with another digest", Sent(headers={**once(), **digest(b"other")}, before=keyed()), "422 idempotency-mismatch unread"),
+    ("another body under a key", Sent(body="other", headers=once(), before=keyed()), "422 idempotency-mismatch"),
+    ("another query under a key", Sent(f"{TASKS}?name=x", headers=once(), before=keyed()), "422 idempotency-mismatch unread"),
+    ("another recipe under a key", Sent(headers={**once(), **recipe("{}")}, before=keyed()), "422 idempotency-mismatch unread"),
+    ("a check under a submit's key", Sent(FULL, headers=once(), before=keyed()), "422 idempotency-mismatch unread"),
+    ("no archive under a key", Sent(body=NO_ZIP, headers=once(), before=keyed()), "415 unsupported-type"),
+    ("after a failed one", Sent(headers=once(), before=keyed(body=NO_ZIP)), "202 location retry-after"),
+    ("a form again", Sent(body="form", headers={**once(), **FORM}, before=Sent(body="form", headers={**once(), **FORM})), "202 location retry-after idempotency-replayed"),
+    (
+        "a form again with a digest of other bytes",
+        Sent(body="form", headers={**once(), **FORM, **digest(b"o")}, before=Sent(body="form", headers={**once(), **FORM})),
+        "422 digest-mismatch",
+    ),
+    # Bases
+    ("a base", Sent(BASES, headers=SAFETENSORS), "201 location"),
+    ("a base of no declared type", Sent(BASES), "201 location"),
+    ("a base as a zip", Sent(BASES, headers={"content-type": "application/zip"}), "415 unsupported-type unread"),
+    ("a base in a form", Sent(BASES, body="form", headers=FORM), "415 unsupported-type unread"),
+    ("an empty base", Sent(BASES, body=b""), "422 base-invalid unread"),
+    ("no base", Sent(BASES, body=NO_ZIP), "422 base-invalid"),
+    ("a base too large", Sent(BASES, length=LARGE), "413 body-too-large unread"),
+    ("a base of no architecture", Sent("/v1/bases?architecture=none"), "422 invalid unread"),
+    ("a base of no architecture, too large", Sent("/v1/bases?architecture=none", length=LARGE), "413 body-too-large unread"),
+    ("a base without architecture", Sent("/v1/bases"), "422 invalid unread"),
+    ("a base with a key that may only read", Sent(BASES, key="read"), "403 not-allowed unread"),
+    ("a base with another digest", Sent(BASES, headers=digest(b"other")), "422 digest-mismatch"),
+    ("a base, and no place", Sent(BASES, settings={"max_uploads": 0}), "429 too-many-requests unread retry-after"),
+    ("a base beyond what an owner may store", Sent(BASES, settings={"max_owner_bytes": 10}), "413 body-too-large unread"),
+    ("a base again", Sent(BASES, headers=once(), before=keyed(BASES)), "201 location idempotency-replayed"),
+    ("a base again with its digest", Sent(BASES, headers=once(**{"Content-Digest": "good"}), before=keyed(BASES)), "201 unread location idempotency-replayed"),
+    ("another base under a key", Sent(BASES, body="other", headers=once(), before=keyed(BASES)), "422 idempotency-mismatch"),
+    ("another query of a base", Sent(f"{BASES}&channels=3", headers=once(), before=keyed(BASES)), "422 idempotency-mismatch unread"),
+    ("a key of a task for a base", Sent(BASES, headers=once(), before=keyed()), "201 location"),
+]  # fmt: skip
+
+
+class Uploader:
+    """Sends uploads, and says how they were answered."""
+
+    def __init__(
+        self, client: TestClient, keys: dict[str, dict[str, str]], bodies: dict[str, dict[str, bytes]]
+    ) -> None:
+        self.client = client
+        self.keys = keys
+        self.bodies = bodies
+
+    def send(self, sent: Sent) -> str:
+        """Status, problem and headers of the answer."""
+        bodies = self.bodies["bases" if sent.path.startswith("/v1/bases") else "tasks"]
+        body = bodies[sent.body] if isinstance(sent.body, str) else sent.body
+        read = False
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal read
+            read = True
+            yield body
+
+        headers = {**self.keys[sent.key], **sent.headers}
+        if headers.get("Content-Digest") == "good":
+            headers |= digest(body)
+        if sent.length != -1:
+            headers = {"content-length": str(len(body) if sent.length is None else sent.length), **headers}
+        answer = self.client.post(sent.path, content=pieces(), headers=headers)
+        words = [str(answer.status_code)]
+        if answer.status_code >= 400:
+            words.append(answer.json()["type"].removeprefix("/problems/"))
+        words += [] if read else ["unread"]
+        return " ".join(
+            words + [n for n in ("location", "retry-after", "idempotency-replayed") if n in answer.headers]
+        )
+
+
+@pytest.fixture
+def uploader(
+    client: TestClient,
+    key_of: Callable[..., dict[str, str]],
+    archive: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Uploader:
+    """With two models of its owner, and bases of two small tensors."""
+    from tests.api.routes.test_bases import TENSORS, file  # the same little network
+
+    expected: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
+    # The same as in those tests: the answer is kept in a folder that all tests of a session share.
+    answer = {"tensors": expected, "optional": [], "ignored": ["head."], "parameters": 104}
+    monkeypatch.setattr(bases, "_ask", lambda _: answer)
+    keys = {"write": key_of("owner"), "read": key_of("owner", "read"), "stranger": key_of("stranger")}
+    keys |= {"none": {"Authorization": ""}, "wrong": {"Authorization": "Bearer prn_wrong"}}
+    for made in (
+        {"name": "birds", "scenario": "class"},
+        {"name": "fixed", "scenario": "data", "classes": ["a", "z"]},
+    ):
+        assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
+    good = archive(a=2, b=2)
+    zip_part = part("file", good, b'; filename="a.zip"')
+    tasks = {
+        "good": good,
+        "other": archive(a=2, c=3),
+        "form": zip_part + END,
+        "form with recipe": zip_part + part("recipe", b'{"epochs": 2}') + END,
+        "form with wrong recipe": zip_part + part("recipe", b"[]") + END,
+    }
+    base = file()
+    weights = {"good": base, "other": base[:-1] + b"\x01", "form": part("file", base) + END}
+    return Uploader(client, keys, {"tasks": tasks, "bases": weights})
+
+
+@pytest.mark.parametrize(("sent", "answer"), [pytest.param(*row[1:], id=row[0]) for row in ROWS])
+def test_an_upload_is_answered(uploader: Uploader, sent: Sent, answer: str) -> None:
+    if sent.before is not None:
+        uploader.send(sent.before)
+    for name, value in sent.settings.items():
+        setattr(uploader.client.app.state.settings, name, value)  # type: ignore[attr-defined]
+    assert uploader.send(sent) == answer
+    settings = uploader.client.app.state.settings  # type: ignore[attr-defined]
+    assert list(settings.folder("spool").iterdir()) == []

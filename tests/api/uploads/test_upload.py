@@ -1,0 +1,470 @@
+"""Submitting a batch: as a body or a form, checked on the way, and nothing left behind when it fails."""
+
+import base64
+import hashlib
+import io
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from api.routes import tasks as routes
+from api.uploads.body import FLUSH_BYTES
+from core.settings import Settings
+from tests import openapi
+
+Make = Callable[..., bytes]
+TASKS = "/v1/models/birds/tasks"
+
+
+@pytest.fixture(autouse=True)
+def birds(client: TestClient) -> None:
+    made = client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": {"method": "er"}})
+    assert made.status_code == 201
+
+
+def stored(settings: Settings) -> list[Path]:
+    """All files of the store."""
+    folder = settings.data_dir / "store"
+    return [p for p in folder.rglob("*") if p.is_file()] if folder.exists() else []
+
+
+def spooled(settings: Settings) -> list[Path]:
+    return list(settings.folder("spool").iterdir())
+
+
+def digest(data: bytes) -> str:
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+
+
+def test_a_batch_becomes_a_task_and_a_queued_job(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    body = archive(cat=3, dog=4)
+    answer = client.post(f"{TASKS}?name=week-1", content=body, headers={"content-type": "application/zip"})
+    assert answer.status_code == 202, answer.text
+    task, job = answer.json()["task"], answer.json()["job"]
+    assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert int(answer.headers["retry-after"]) > 0
+    assert task["number"] == 1
+    assert task["name"] == "week-1"
+    assert task["sha256"] == hashlib.sha256(body).hexdigest()
+    assert task["classes"] == {"cat": 3, "dog": 4}
+    assert task["job"] == job["id"]
+    assert job["state"] == "queued"
+    assert [p.read_bytes() for p in stored(settings)] == [body]
+    assert spooled(settings) == []
+    assert client.get(TASKS).json()["items"] == [task]
+    assert client.get(f"{TASKS}/1").json() == task
+    assert client.get(f"{TASKS}/2").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/octet-stream", "application/zip", None, "APPLICATION/ZIP; a=b"]
+)
+def test_the_type_may_be_declared_or_sniffed(client: TestClient, archive: Make, kind: str | None) -> None:
+    headers = {"content-type": kind} if kind else {}
+    assert client.post(TASKS, content=archive(a=2, b=2), headers=headers).status_code == 202
+
+
+def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive(a=2, b=2))) as source, tarfile.open(fileobj=out, mode="w") as tar:
+        for name in source.namelist():
+            info = tarfile.TarInfo(name)
+            info.size = len(source.read(name))
+            tar.addfile(info, io.BytesIO(source.read(name)))
+    answer = client.post(TASKS, content=out.getvalue(), headers={"content-type": "application/x-tar"})
+    assert answer.status_code == 202, answer.text
+
+
+def test_a_form_with_file_and_recipe_is_taken(client: TestClient, archive: Make) -> None:
+    content = archive(a=2, b=2)
+    answer = client.post(
+        TASKS,
+        files={"file": ("batch.zip", content, "application/zip")},
+        data={"recipe": '{"epochs": 3}'},
+    )
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["job"]["recipe"]["epochs"] == 3
+    assert answer.json()["task"]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_form_larger_than_the_buffers_is_taken(client: TestClient, archive: Make) -> None:
+    first = archive(a=2, b=2)
+    content = io.BytesIO(first)
+    with zipfile.ZipFile(content, "a") as file:
+        file.writestr("readme.txt", bytes(3 * FLUSH_BYTES))
+    answer = client.post(TASKS, files={"file": ("a.zip", content.getvalue(), "application/zip")})
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["task"]["sha256"] == hashlib.sha256(content.getvalue()).hexdigest()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_a_form_is_read_however_it_is_cut(client: TestClient, archive: Make, piece: int) -> None:
+    data = archive(a=1, b=1)
+    body = (
+        b'--xx\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\n\r\n'
+        + data
+        + b'\r\n--xx\r\nContent-Disposition: form-data; name="recipe"\r\n\r\n{"epochs": 2}\r\n--xx--\r\n'
+    )
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(body), piece):
+            yield body[start : start + piece]
+
+    headers = {"content-type": "multipart/form-data; boundary=xx"}
+    answer = client.post(TASKS, content=pieces(), headers=headers)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["task"]["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"--xx", 400),
+        (b"--xx\r\n\r\n", 422),
+        (b'--xx\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--xx--\r\n', 422),
+        (b'--xx\r\nContent-Disposition: form-data; name="recipe"\r\n\r\n{}\r\n--xx--\r\n', 422),
+        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\n\r\n--xx--\r\n', 422),
+        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\nhello\r\n--xx--\r\n', 415),
+        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\nPK\x03\x04', 400),
+        (b"--yy\r\n", 422),
+        (b"--xx\r\n" + b"A" * 10_000, 422),
+    ],
+)
+def test_a_broken_form_is_refused(client: TestClient, settings: Settings, body: bytes, status: int) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=xx"}
+    answer = client.post(TASKS, content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert spooled(settings) == stored(settings) == []
+
+
+def test_a_form_with_two_files_is_refused(client: TestClient, archive: Make) -> None:
+    files = [("file", ("a.zip", archive(a=2))), ("file", ("b.zip", archive(b=2)))]
+    assert client.post(TASKS, files=files).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "code"),
+    [
+        ("application/zip", b"hello, this is no zip at all" * 100, 415, "unsupported-type"),
+        ("application/x-tar", b"PK\x03\x04" + b"\0" * 2000, 415, "unsupported-type"),
+        ("text/plain", b"PK\x03\x04", 415, "unsupported-type"),
+        ("application/octet-stream", b"", 422, "archive-invalid"),
+        ("application/zip", b"PK\x03\x04" + b"\0" * 2000, 422, "archive-invalid"),
+    ],
+)
+def test_what_is_no_archive_is_refused(
+    client: TestClient, settings: Settings, kind: str, body: bytes, status: int, code: str
+) -> None:
+    answer = client.post(TASKS, content=body, headers={"content-type": kind})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["type"] == f"/problems/{code}"
+    assert spooled(settings) == stored(settings) == []
+    assert client.get(TASKS).json()["items"] == []
+
+
+def test_a_compressed_transfer_is_415(client: TestClient, archive: Make) -> None:
+    answer = client.post(TASKS, content=archive(a=2), headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+
+
+def test_a_body_beyond_the_limit_is_413_by_its_length_alone(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    settings.max_body_bytes = 100
+    answer = client.post(TASKS, content=archive(a=2))
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "/problems/body-too-large"
+
+
+def test_a_chunked_body_beyond_the_limit_is_413(client: TestClient, settings: Settings) -> None:
+    settings.max_body_bytes = 1 << 20
+    pieces = (b"PK\x03\x04" + b"\0" * 65532 for _ in range(40))
+    assert client.post(TASKS, content=pieces).status_code == 413
+    assert spooled(settings) == []
+
+
+def test_a_wrong_content_digest_is_refused_and_a_right_one_taken(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    body = archive(a=2, b=2)
+    wrong = client.post(TASKS, content=body, headers={"Content-Digest": digest(b"other")})
+    assert wrong.status_code == 422
+    assert wrong.json()["type"] == "/problems/digest-mismatch"
+    assert spooled(settings) == stored(settings) == []
+    right = {"Content-Digest": f"sha-512=:AAAA:, {digest(body)}"}
+    assert client.post(TASKS, content=body, headers=right).status_code == 202
+
+
+@pytest.mark.parametrize("value", ["sha-256=abc", "sha-256=::", "sha-256=:AAAA:", "sha-256=:%%%%:"])
+def test_a_malformed_content_digest_is_422(client: TestClient, archive: Make, value: str) -> None:
+    answer = client.post(TASKS, content=archive(a=2), headers={"Content-Digest": value})
+    assert answer.status_code == 422
+
+
+def test_validate_only_reports_and_submits_nothing(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    answer = client.post(f"{TASKS}?validate=only", content=archive(test=1, a=3, b=2))
+    assert answer.status_code == 200, answer.text
+    report = answer.json()
+    assert report["classes"] == {"a": 4, "b": 3} or report["classes"] == {"a": 3, "b": 2}
+    assert (report["n_train"], report["n_test"]) == (5, 2)
+    assert client.get(TASKS).json()["items"] == []
+    assert spooled(settings) == stored(settings) == []
+
+
+def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
+    client: TestClient, archive: Make
+) -> None:
+    assert client.post(TASKS, content=archive(**{"t-shirt": 2})).status_code == 202
+    body = io.BytesIO(archive(tshirt=2))
+    with zipfile.ZipFile(body, "a") as file:
+        file.writestr("train/tshirt/notes.txt", "words")
+    answer = client.post(f"{TASKS}?validate=only&duplicates_policy=drop", content=body.getvalue()).json()
+    assert answer["checked"] == "names and sizes" and len(answer["not_checked"]) == 3
+    report = answer["report"]
+    assert report["classes"] == {
+        "new": ["tshirt"],
+        "known": [],
+        "look_alike": [{"label": "tshirt", "like": "t-shirt"}],
+    }
+    assert report["ignored_files"] == [
+        {"path": "train/tshirt/notes.txt", "reason": "not an image, by its name"}
+    ]
+    assert report["duplicates_policy"] == "drop"
+    assert report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
+    assert any("looks like “t-shirt”" in text for text in answer["warnings"])
+    openapi.check(client, "Report", answer)
+    for task in client.get(TASKS).json()["items"]:
+        openapi.check(client, "TaskOut", task)
+
+
+def test_the_policy_for_equal_images_is_kept_with_the_task(client: TestClient, archive: Make) -> None:
+    for query, policy in (
+        ("", "keep"),
+        ("?duplicates_policy=keep", "keep"),
+        ("?duplicates_policy=drop", "drop"),
+    ):
+        answer = client.post(TASKS + query, content=archive(a=2, b=2))
+        assert answer.json()["task"]["report"]["duplicates_policy"] == policy
+    refused = client.post(f"{TASKS}?duplicates_policy=merge", content=archive(a=2))
+    assert refused.status_code == 422
+    assert "keep" in refused.text and "drop" in refused.text
+
+
+def test_a_wrong_labels_csv_says_what_was_found_and_what_to_send(client: TestClient) -> None:
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as file:
+        file.writestr("labels.csv", "filename;class\r\na.png;hat\r\n")
+        file.writestr("a.png", "x")
+    answer = client.post(TASKS, content=body.getvalue())
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "The first line of labels.csv is “filename;class”; it must be “path,label” or “path,label,split” and then a "
+        "line for each image, such as “images/1.jpg,cat”. Its columns are parted by semicolons: save it with commas."
+    )
+
+
+def test_a_repeated_batch_is_taken_with_a_warning_that_names_the_first(
+    client: TestClient, archive: Make
+) -> None:
+    body = archive(a=2, b=2)
+    client.post(f"{TASKS}?name=first", content=body)
+    client.post(TASKS, content=archive(a=3, b=2))
+    again = client.post(TASKS, content=body)
+    assert again.status_code == 202
+    assert any("task 1 (first)" in w for w in again.json()["task"]["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field"), [('{"epochs": 0}', "recipe.epochs"), ('{"method": "none"}', "recipe.method.name")]
+)
+def test_a_wrong_recipe_override_is_422(
+    client: TestClient, settings: Settings, archive: Make, recipe: str, field: str
+) -> None:
+    answer = client.post(TASKS, content=archive(a=2), headers={"Perennial-Recipe": recipe})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+    assert spooled(settings) == stored(settings) == []
+
+
+@pytest.mark.parametrize("recipe", ["[]", "1", "{", '{"a": NaN}', "x" * 70_000])
+def test_a_recipe_that_is_no_object_is_422(client: TestClient, archive: Make, recipe: str) -> None:
+    assert client.post(TASKS, content=archive(a=2), headers={"Perennial-Recipe": recipe}).status_code == 422
+
+
+def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    client.post("/v1/models", json={"name": "fixed", "scenario": "data", "classes": ["cat", "dog"]})
+    answer = client.post("/v1/models/fixed/tasks", content=archive(cat=2, bird=2))
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "/problems/labels-invalid"
+    assert answer.json()["unknown"] == ["bird"]
+    assert answer.json()["classes"] == ["cat", "dog"]
+    assert stored(settings) == []
+
+
+def test_a_replayed_upload_is_the_first_answer(client: TestClient, settings: Settings, archive: Make) -> None:
+    body, headers = archive(a=2, b=2), {"Idempotency-Key": "k"}
+    first = client.post(TASKS, content=body, headers=headers)
+    again = client.post(TASKS, content=body, headers=headers)
+    assert again.status_code == 202
+    assert again.content == first.content
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(client.get(TASKS).json()["items"]) == 1
+    assert len(stored(settings)) == 1
+    assert spooled(settings) == []
+
+
+def test_a_replay_with_the_right_digest_is_answered_without_the_body(
+    client: TestClient, archive: Make
+) -> None:
+    body = archive(a=2, b=2)
+    headers = {"Idempotency-Key": "k", "Content-Digest": digest(body)}
+    first = client.post(TASKS, content=body, headers=headers)
+
+    def unread() -> Iterator[bytes]:
+        yield b"anything else would be refused"
+
+    again = client.post(TASKS, content=unread(), headers=headers)
+    assert again.status_code == 202
+    assert again.content == first.content
+
+
+@pytest.mark.parametrize("change", ["body", "name", "recipe", "digest"])
+def test_another_upload_under_the_same_key_is_422(client: TestClient, archive: Make, change: str) -> None:
+    body, headers, path = archive(a=2, b=2), {"Idempotency-Key": "k"}, TASKS
+    assert client.post(path, content=body, headers=headers).status_code == 202
+    if change == "body":
+        body = archive(a=2, b=3)
+    elif change == "name":
+        path += "?name=other"
+    elif change == "recipe":
+        headers["Perennial-Recipe"] = '{"epochs": 2}'
+    else:
+        headers["Content-Digest"] = digest(b"other")
+    answer = client.post(path, content=body, headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "/problems/idempotency-mismatch"
+
+
+def test_a_failed_upload_frees_its_key(client: TestClient, archive: Make) -> None:
+    headers = {"Idempotency-Key": "k"}
+    assert client.post(TASKS, content=b"no archive", headers=headers).status_code == 415
+    assert client.post(TASKS, content=archive(a=2), headers=headers).status_code == 202
+
+
+def test_a_model_that_does_not_exist_is_404_before_the_body(client: TestClient) -> None:
+    def unread() -> Iterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    answer = client.post("/v1/models/none/tasks", content=iter([b"x"]))
+    assert answer.status_code == 404
+
+
+def test_a_quota_of_open_jobs_is_429(client: TestClient, settings: Settings, archive: Make) -> None:
+    settings.max_open_jobs = 1
+    assert client.post(TASKS, content=archive(a=2)).status_code == 202
+    answer = client.post(TASKS, content=archive(a=2))
+    assert answer.status_code == 429
+    assert answer.json()["type"] == "/problems/too-many-requests"
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_replay_needs_no_room_for_one_more_job(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    settings.max_open_jobs = 1
+    body, headers = archive(a=2), {"Idempotency-Key": "k"}
+    first = client.post(TASKS, content=body, headers=headers)
+    again = client.post(TASKS, content=body, headers=headers)
+    assert (again.status_code, again.content) == (202, first.content)
+    assert client.post(TASKS, content=body, headers={"Idempotency-Key": "other"}).status_code == 429
+
+
+def test_a_transaction_that_fails_leaves_no_archive(
+    client: TestClient, settings: Settings, archive: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OperationalError("INSERT", {}, Exception("connection refused"))
+
+    monkeypatch.setattr("core.requests.submission.record", broken)
+    answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 503
+    assert spooled(settings) == stored(settings) == []
+    assert client.get(TASKS).json()["items"] == []
+    monkeypatch.undo()
+    assert client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"}).status_code == 202
+
+
+def test_the_doorbell_rings_after_the_commit(
+    client: TestClient, archive: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[str] = []
+
+    def ring(job_id: str) -> None:
+        assert client.app.state.database is not None  # type: ignore[attr-defined]
+        rung.append(job_id)
+
+    monkeypatch.setattr(client.app.state.doorbell, "ring", ring)  # type: ignore[attr-defined]
+    job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]
+    assert rung == [job]
+
+
+def test_a_tasks_data_can_be_deleted_when_its_job_is_over(
+    client: TestClient, settings: Settings, archive: Make
+) -> None:
+    job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]
+    assert client.delete(f"{TASKS}/1/data").status_code == 409
+    client.post(f"/v1/jobs/{job}/cancel")
+    assert client.delete(f"{TASKS}/1/data").status_code == 204
+    assert client.delete(f"{TASKS}/1/data").status_code == 204
+    assert client.get(f"{TASKS}/1").json()["data_deleted_at"] is not None
+    assert stored(settings) == []
+
+
+def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(*_: object) -> None:
+        raise OperationalError("DELETE", {}, Exception("gone"))
+
+    monkeypatch.setattr("core.requests.idempotency.abandon", out)
+    answer = client.post(TASKS, content=b"no archive at all", headers={"Idempotency-Key": "k"})
+    assert answer.status_code in (415, 422), answer.text
+
+
+def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
+    client: TestClient, archive: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[str] = []
+
+    def out(*_: object) -> None:
+        renewed.append("tried")
+        raise OperationalError("UPDATE", {}, Exception("gone"))
+
+    monkeypatch.setattr("core.requests.idempotency.renew", out)
+    monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
+    inspect = routes.inspect
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.3)
+        return inspect(*given)
+
+    monkeypatch.setattr(routes, "inspect", slowly)
+    answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 202, answer.text
+    assert renewed

@@ -1,0 +1,40 @@
+"""Every measurement is a program that tells how it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STARTED_BY_OTHERS = {"sleeping_worker.py", "sleeping_zygote.py"}
+"""`bench.service.workers` starts these."""
+
+
+def programs() -> list[Path]:
+    found = [
+        path for path in (ROOT / "bench").rglob("*.py") if 'if __name__ == "__main__":' in path.read_text()
+    ]
+    return sorted(path for path in found if path.name not in STARTED_BY_OTHERS)
+
+
+def module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+
+
+@pytest.mark.parametrize("path", programs(), ids=module)
+def test_a_program_says_its_own_command_and_reads_its_arguments(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert f"python -m {module(path)}" in (ast.get_docstring(tree) or "")
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert any(isinstance(call, ast.Attribute) and call.attr == "ArgumentParser" for call in calls)
+
+
+@pytest.mark.parametrize("name", ["bench.methods.training", "bench.service.soak", "bench.experiment"])
+def test_help_tells_how_a_program_is_used(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", name, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")

@@ -1,0 +1,138 @@
+"""Closed forms from sums, beside scikit-learn's on the same examples, and their independence of order and cut."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.sums import Sums, total
+
+WIDTH, CLASSES, EXAMPLES = 12, 4, 300
+
+
+def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
+    """Features float64 [N, D] around a mean for each class, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    means = torch.randn(classes, WIDTH, generator=generator, dtype=torch.float64)
+    mixing = torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64) / WIDTH**0.5
+    noise = torch.randn(count, WIDTH, generator=generator, dtype=torch.float64)
+    order = torch.randperm(count, generator=generator)
+    return (means[labels] + noise @ mixing)[order], labels[order]
+
+
+def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
+    sums = Sums.zero(h.shape[1], classes)
+    sums.add(h, labels)
+    return sums
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
+def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
+    features, labels = examples(0)
+    h = append_ones(features)
+    reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(h, np.eye(CLASSES)[labels])
+    weight = ridge.solve(sums_of(h, labels), strength)
+    torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
+
+
+def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() -> None:
+    features, labels = examples(1, 60)
+    h = append_ones(features)
+    sums = sums_of(h, labels)
+    y = torch.eye(CLASSES, dtype=torch.float64)[labels]
+
+    def slow(strength: float) -> float:
+        hat = h @ torch.linalg.solve(sums.gram + strength * torch.eye(len(sums.gram)), h.T)
+        residual = (y - hat @ y).square().sum()
+        return float(len(h) * residual / (len(h) - hat.trace()).square())
+
+    values = {strength: slow(strength) for strength in ridge.grid(float(sums.gram.diagonal().mean()))}
+    chosen, weight = ridge.choose(sums)
+    assert chosen == min(values, key=lambda s: (values[s], -s))
+    assert len({round(value, 6) for value in values.values()}) > 3
+    torch.testing.assert_close(weight, ridge.solve(sums, chosen), rtol=1e-7, atol=1e-9)
+
+
+def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
+    features, labels = examples(2, 6)
+    _, weight = ridge.choose(sums_of(append_ones(features), labels))
+    assert weight.isfinite().all()
+
+
+@pytest.mark.parametrize("prior", ["uniform", "empirical"])
+def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.Prior) -> None:
+    features, labels = examples(3)
+    kept = (labels != 0) | (torch.arange(len(labels)) % 3 == 0)  # a rare class
+    features, labels = features[kept], labels[kept]
+    priors = np.full(CLASSES, 1 / CLASSES) if prior == "uniform" else None
+    reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(features, labels)
+    linear = discriminant.discriminant(sums_of(features, labels), prior, share=0.0)
+    # scikit-learn divides the covariance by N, ours by N - C
+    log_prior = torch.from_numpy(np.log(reference.priors_))
+    theirs = torch.from_numpy(reference.decision_function(features)) - log_prior
+    expected = theirs * (len(labels) - CLASSES) / len(labels) + log_prior
+    torch.testing.assert_close(linear(features).log_softmax(1), expected.log_softmax(1), rtol=1e-8, atol=1e-8)
+
+
+def test_shrinkage_is_the_papers_formula_written_out() -> None:
+    features, labels = examples(4, 40)
+    sigma = discriminant.covariance(sums_of(features, labels))
+    p, n = WIDTH, 40
+    square = sum(float(sigma[i, j]) * float(sigma[j, i]) for i in range(p) for j in range(p))
+    trace = sum(float(sigma[i, i]) for i in range(p))
+    expected = ((1 - 2 / p) * square + trace**2) / ((n + 1 - 2 / p) * (square - trace**2 / p))
+    assert 0 < expected < 1
+    assert discriminant.oas(sigma, n) == pytest.approx(expected, rel=1e-12)
+    assert discriminant.oas(torch.eye(p, dtype=torch.float64), n) == 1.0
+
+
+def test_a_class_without_examples_is_never_answered() -> None:
+    features, labels = examples(5, classes=3)
+    linear = discriminant.discriminant(sums_of(features, labels, classes=4))
+    assert linear(features).softmax(1)[:, 3].max() == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(random: object, cuts: int) -> None:
+    features, labels = examples(6)
+    h = append_ones(project(features, matrix(40, WIDTH, seed=1))).double()
+    whole = ridge.choose(sums_of(h, labels))
+    order = list(range(len(h)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    parts = []
+    for piece in torch.tensor(order).chunk(cuts):
+        own = labels[piece].unique().tolist()
+        columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
+        parts.append((sums_of(h[piece], columns, len(own)), own))
+    strength, weight = ridge.choose(total(parts, CLASSES))
+    assert strength == pytest.approx(whole[0], rel=1e-9)
+    assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
+    assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
+
+
+def test_packed_sums_are_the_same_to_the_bit() -> None:
+    sums = sums_of(*examples(7))
+    again = Sums.unpacked(sums.packed())
+    assert torch.equal(again.gram, sums.gram.tril() + sums.gram.tril(-1).T)
+    assert torch.equal(again.cross, sums.cross) and torch.equal(again.counts, sums.counts)
+    assert sums.packed()["gram"].shape == (WIDTH * (WIDTH + 1) // 2,)
+
+
+def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> None:
+    features, labels = examples(8, 30)
+    h = append_ones(features)
+    sums = sums_of(h, labels)
+    strength = 0.5
+    found = ridge.left_out(sums, strength, ridge.solve(sums, strength), h, labels)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        weight = ridge.solve(sums_of(h[others], labels[others]), strength)
+        torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,170 @@
+"""The analytic method: what it answers, that nothing is forgotten, what it stores, and its first session."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from streams import Bench, Learned, Script
+
+from core.learn import predicting
+from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.projection import append_ones
+from core.learn.analytic.sums import Sums
+from core.learn.dataset import Dataset
+from core.learn.evaluate import correct_predictions
+from core.learn.methods.analytic import Analytic
+from core.learn.precision import Inputs
+from core.learn.probe import features
+from core.learn.state import load_tensors
+from core.protocol.manifest import Manifest
+
+CPU = torch.device("cpu")
+SIX = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
+HEADS = ("ncm", "ridge", "lda")
+
+
+def deployed(learned: Learned):
+    """The network and method of a version, rebuilt from its files."""
+    parent = learned.as_parent()
+    manifest = Manifest.from_json(parent["manifest"])
+    paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
+    return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+
+
+def accuracy(learned: Learned, bench: Bench, task: int) -> float:
+    network, method = deployed(learned)
+    data = Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
+    head = task if bench.scenario == "task" else None
+    right = correct_predictions(
+        network, data.images, data.targets(network.classes_of(head)), head, method.predict_logits, INPUTS
+    )
+    return float(right.float().mean())
+
+
+INPUTS = Inputs(None, 1, CPU)
+
+
+def analytic(**hyper: object) -> dict[str, object]:
+    return {"name": "analytic", "projection": 0, **hyper}
+
+
+def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features of the training parts of all tasks, and rows of the head."""
+    network, _ = deployed(learned)
+    data = [Dataset.read(bench.dataset(t, "train"), bench.task_classes(t)) for t in range(1, tasks + 1)]
+    phi = torch.cat([features(network, part.images, INPUTS) for part in data])
+    return phi, torch.cat([part.targets(network.classes) for part in data])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(head: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=40)
+    last = bench.stream(3, method=analytic(head=head))
+    phi, rows = all_examples(bench, last, 3)
+    network, method = deployed(last)
+    if head == "ridge":
+        sums = Sums.zero(phi.shape[1] + 1, 6)
+        sums.add(append_ones(phi), rows)
+        wanted = append_ones(phi).double() @ ridge.choose(sums)[1]
+    else:
+        sums = Sums.zero(phi.shape[1], 6)
+        sums.add(phi, rows)
+        wanted = discriminant.discriminant(sums)(phi.double())
+        if head == "ncm":
+            wanted = (
+                torch.nn.functional.normalize(phi.double())
+                @ torch.nn.functional.normalize(discriminant.means(sums)).T
+            )
+    images = Dataset.read(bench.dataset(2, "train"), bench.task_classes(2)).images
+    found = method.predict_logits(network, INPUTS(images), None)
+    expected = wanted[40:80]
+    assert torch.equal(found.argmax(1), expected.argmax(1))
+    centred = (x - x.mean(1, keepdim=True) for x in (found.double(), expected))
+    ours, theirs = (x / x.norm() for x in centred)  # up to the temperature
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+@pytest.mark.parametrize("head", HEADS)
+def test_it_learns_the_last_task_and_keeps_the_first(scenario: str, head: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, scenario, {"name": "mlp", "hidden": [200]}, n=40, n_held_out=24)
+    last = bench.stream(3, method=analytic(head=head, projection=0 if head == "ncm" else 200))
+    for task in (1, 3):
+        assert accuracy(last, bench, task) > 0.8
+
+
+def test_a_version_stores_the_sums_of_its_own_task_and_no_image(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    first = bench.learn(bench.spec(1, None, method=analytic(projection=30)))
+    second = bench.learn(bench.spec(2, first, method=analytic(projection=30)))
+    names = {part["name"] for part in second.result["parts"]}
+    assert names == {"backbone.1", "head", "statistics.2", "projection", "own"}
+    assert second.digests["projection"] == first.digests["projection"]
+    assert second.digests["backbone.1"] == first.digests["backbone.1"]
+    sums = load_tensors(second.folder / "parts" / "statistics.2.safetensors")
+    assert {name: tuple(tensor.shape) for name, tensor in sums.items()} == {
+        "2.gram": (30 * 31 // 2,),
+        "2.cross": (30, 2),
+        "2.counts": (2,),
+        "2.rows": (2,),
+    }
+
+
+def test_the_head_can_be_another_in_the_next_task(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=40, n_held_out=24)
+    first = bench.learn(bench.spec(1, None, method=analytic(head="ncm")))
+    then = bench.learn(bench.spec(2, first, method=analytic(head="lda")))
+    assert accuracy(then, bench, 1) > 0.8 and accuracy(then, bench, 2) > 0.8
+
+
+def test_a_first_session_trains_the_backbone_once_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=40)
+    method = analytic(adapt={"epochs": 2, "depth": 5}, projection=50)
+    first = bench.learn(bench.spec(1, None, method=method))
+    plain = bench.learn(bench.spec(1, None, method=analytic(projection=50)))
+    assert first.digests["backbone.1"] != plain.digests["backbone.1"]
+    again = bench.killed(bench.spec(1, None, method=method), Script([7], 9))
+    assert again["snapshot"] and bench.learn(again).digests == first.digests
+    second = bench.learn(bench.spec(2, first, method=method))
+    assert second.digests["backbone.1"] == first.digests["backbone.1"]
+    assert second.result["steps"] == 0
+
+
+def test_a_class_that_comes_again_is_the_same_column(tmp_path: Path) -> None:
+    again = (("ant", "bee"), ("bee", "cat"), ("ant", "cat"))
+    bench = Bench(tmp_path, classes=again, n=40, n_held_out=24)
+    last = bench.stream(3, method=analytic(head="lda"))
+    assert last.result["classes"] == ["ant", "bee", "cat"]
+    assert accuracy(last, bench, 1) > 0.8
+
+
+def test_probabilities_of_a_ridge_are_calibrated_on_left_out_images(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=60, n_held_out=60)
+    last = bench.stream(2, method=analytic())
+    told = last.result["method"]["state"]["own"]["ridge"]
+    assert told["strength"] > 0 and 1e-3 < told["temperature"] < 1
+    network, method = deployed(last)
+    data = Dataset.read(bench.dataset(2, "held_out"), bench.task_classes(2))
+    probabilities = method.predict_logits(network, INPUTS(data.images), None).detach().softmax(1)
+    right = probabilities.argmax(1) == data.targets(network.classes)
+    assert abs(float(probabilities.max(1).values.mean()) - float(right.float().mean())) < 0.15
+
+
+def test_the_sums_and_the_classifier_take_one_pass_over_the_images(tmp_path: Path, monkeypatch) -> None:
+    bench, passed = Bench(tmp_path, n=40), []
+    features_of, add = Analytic._features, Analytic._add
+
+    def counted(self, ctx):
+        passed.clear()
+        return add(self, ctx)
+
+    def watched(self, network, x, task):
+        passed.append(len(x))
+        return features_of(self, network, x, task)
+
+    monkeypatch.setattr(Analytic, "_features", watched)
+    monkeypatch.setattr(Analytic, "_add", counted)
+    solve, after = Analytic._solve, []
+    monkeypatch.setattr(Analytic, "_solve", lambda *a: (solve(*a), after.append(sum(passed)))[0])
+    bench.learn(bench.spec(1, None, method=analytic()))
+    assert after == [40]

@@ -1,0 +1,52 @@
+"""ER-ACE: its two losses, and the file of Mammoth's that they come from, written out."""
+
+import torch
+from streams import Bench
+from torch.nn import functional
+
+from core.learn.memory.reservoir import Reservoir
+from core.learn.methods.er_ace import ErAce, batch_cross_entropy
+
+
+def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mammoth masks the classes that the batch lacks by a very low logit."""
+    mask = torch.zeros_like(logits)
+    mask[:, labels.unique()] = 1
+    return functional.cross_entropy(logits.masked_fill(mask == 0, torch.finfo(logits.dtype).min), labels)
+
+
+def test_new_images_compete_with_the_classes_of_their_batch_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(9, 6, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([1, 4, 4, 1, 5, 5, 1, 4, 1])
+    slow = torch.stack(
+        [-logits[i, y] + torch.logsumexp(logits[i, [1, 4, 5]], 0) for i, y in enumerate(labels.tolist())]
+    )
+    torch.testing.assert_close(batch_cross_entropy(logits, labels), slow.mean())
+    torch.testing.assert_close(batch_cross_entropy(logits, labels), as_in_mammoth(logits, labels))
+
+
+def test_the_logits_of_absent_classes_get_no_gradient() -> None:
+    logits = torch.zeros(3, 4, requires_grad=True)
+    batch_cross_entropy(logits, torch.tensor([0, 2, 0])).backward()
+    assert logits.grad is not None and not logits.grad[:, [1, 3]].any() and logits.grad[:, [0, 2]].any()
+
+
+def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(tmp_path, monkeypatch) -> None:
+    bench = Bench(tmp_path)
+    checked, drawn, seen = [], [], []
+    forward, terms_of, draw = ErAce.forward, ErAce.loss_terms, Reservoir.draw
+    monkeypatch.setattr(Reservoir, "draw", lambda self, *a: (drawn.append(draw(self, *a)), drawn[-1])[1])
+    monkeypatch.setattr(ErAce, "forward", lambda self, *a: (seen.append(forward(self, *a)), seen[-1])[1])
+
+    def loss_terms(self, ctx, batch):
+        terms = terms_of(self, ctx, batch)
+        if "replay" in terms:
+            logits = seen[-1].detach().float()
+            expected = functional.cross_entropy(logits[len(batch.y) :], drawn[-1][0].labels)
+            checked.append(torch.equal(terms["replay"].detach(), expected))
+        return terms
+
+    monkeypatch.setattr(ErAce, "loss_terms", loss_terms)
+    bench.stream(2, method="er-ace")
+    assert len(checked) > 12 and all(checked)

@@ -1,0 +1,19 @@
+"""The documents of the repository, and the commands and code in them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def documents() -> list[str]:
+    """All documents for people, as paths from the root."""
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def blocks(document: str) -> list[tuple[str, str]]:
+    """Language and text of each block of commands or Python."""
+    text = (ROOT / document).read_text()
+    return [(name, body) for name, body in _FENCE.findall(text) if name in ("sh", "python")]

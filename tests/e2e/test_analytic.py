@@ -1,0 +1,66 @@
+"""A stream learned in closed form, through HTTP: nothing is lost, sums are stored once, another method may follow."""
+
+import pytest
+
+from tools import digits
+from tools.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ANALYTIC = {"method": {"name": "analytic", "projection": 300}}
+ARCHITECTURE = {"name": "mlp", "hidden": [200]}
+
+
+def learn(client, model, task, **options):
+    name, archive = digits.archives()[task - 1]
+    job = client.wait(client.submit(model, archive, name, **options))
+    assert job["state"] == "succeeded", job
+    return job
+
+
+@pytest.fixture(scope="module")
+def stream(running):
+    client = Client(running.url, running.key)
+    client.create_model("closed", architecture=ARCHITECTURE, recipe=ANALYTIC)
+    for task in (1, 2, 3):
+        learn(client, "closed", task)
+    return "closed"
+
+
+def test_old_classes_are_answered_as_well_as_new_ones(client, stream):
+    summary = client.get(f"/v1/models/{stream}/metrics")["summary"]
+    assert summary["acc"] > 0.9
+    assert summary["forgetting"] < 0.1
+
+
+def test_a_version_stores_the_sums_of_its_own_task_alone(client, stream):
+    stored = [client.get(f"/v1/models/{stream}/versions/{v}")["parts"] for v in (1, 2, 3)]
+    for number, parts in enumerate(stored, start=1):
+        assert [p["name"] for p in parts if p["type"] == "statistics"] == [f"statistics.{number}"]
+    shared = {p["name"] for p in stored[2] if p["shared_with"] is not None}
+    assert shared == {"backbone.1", "projection"}
+
+
+def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(client):
+    client.create_model("again", architecture=ARCHITECTURE, recipe=ANALYTIC)
+    for task in (1, 2):
+        learn(client, "again", task)
+    client.call("POST", "/v1/models/again/aliases/production/rollback", json={"version": 1})
+    job = client.wait(client.call("POST", "/v1/models/again/tasks/2/relearn", json={}).json()["id"])
+    assert job["state"] == "succeeded", job
+
+    def classifier(version):
+        parts = client.get(f"/v1/models/again/versions/{version}")["parts"]
+        return {p["name"]: p["sha256"] for p in parts if p["type"] in ("own", "statistics")}
+
+    assert job["version"] == 3
+    assert classifier(3) == classifier(2)
+
+
+def test_another_method_starts_without_the_sums_and_says_so(client, stream):
+    job = learn(client, stream, 4, recipe='{"method": "finetune", "depth": 5, "epochs": 1}')
+    task = client.get(f"/v1/models/{stream}/tasks/4")
+    assert any("the method changed from analytic to finetune" in text for text in task["warnings"]), job
+    back = learn(client, stream, 5)
+    parts = client.get(f"/v1/models/{stream}/versions/{back['version']}")["parts"]
+    assert [p["name"] for p in parts if p["type"] == "statistics"] == ["statistics.5"]

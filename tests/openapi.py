@@ -1,0 +1,121 @@
+"""Answers held against `/openapi.json`, in which every object is closed: a field that it does not name is a fault.
+
+An object stays open where the document says what its further fields hold: then it is a map, such as label → count.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema
+
+JSON_TYPES = ("application/json", "application/problem+json")
+
+
+def check(client: Any, name: str, value: Any) -> None:
+    """Fail where a value is not of the shape of that name in a service's document."""
+    Contract(client.get("/openapi.json").json()).check(name, value)
+
+
+class Contract:
+    """What a service says of its answers.
+
+    Args:
+        document: its `/openapi.json`.
+    """
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._components = closed(document["components"])
+        self._routes = [
+            (re.compile(re.sub(r"{\w+}", "[^/]+", path)), operations)
+            for path, operations in document["paths"].items()
+        ]
+
+    def check(self, name: str, value: Any) -> None:
+        """Fail where a value is not of the shape of that name."""
+        assert not list(self._errors({"$ref": f"#/components/schemas/{name}"}, value))
+
+    def faults(self, response: httpx.Response) -> list[str]:
+        """What the document does not say of an answer, or says otherwise."""
+        request = response.request
+        asked = f"{request.method} {request.url.path} → {response.status_code}"
+        found = [of for path, of in self._routes if path.fullmatch(request.url.path)]
+        operations = [of[request.method.lower()] for of in found if request.method.lower() in of]
+        if not operations:  # no such path or method: a problem, of which no route tells
+            return [f"{asked}: {error}" for error in self._errors(_PROBLEM, response.json())]
+        described = operations[0]["responses"].get(str(response.status_code))
+        if described is None:
+            return [f"{asked}: the status is not named"]
+        kind = response.headers.get("content-type", "").partition(";")[0]
+        if kind not in JSON_TYPES:
+            return [] if not response.content or kind in described["content"] else [f"{asked}: {kind}"]
+        if kind not in described.get("content", {}):
+            return [f"{asked}: {kind} is not named"]
+        errors = self._errors(closed(described["content"][kind]["schema"]), response.json())
+        return [f"{asked}: {error}" for error in errors]
+
+    def _errors(self, schema: Any, value: Any) -> Iterator[str]:
+        validator = jsonschema.Draft202012Validator({**schema, "components": self._components})
+        for error in validator.iter_errors(value):
+            deepest = max(_leaves(error), key=lambda one: len(one.absolute_path))
+            yield f"{deepest.json_path}: {deepest.message[:300]}"
+
+
+_PROBLEM = {"$ref": "#/components/schemas/Problem"}
+
+
+def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
+    yield error
+    for inner in error.context or []:
+        yield from _leaves(inner)
+
+
+def closed(schema: Any) -> Any:
+    """The same with no further fields in any object that names some, unless it says what these hold."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    if "properties" in found and "type" in found and not isinstance(found.get("additionalProperties"), dict):
+        found["additionalProperties"] = False
+    return found
+
+
+def bare_objects(document: Any) -> set[str]:
+    """Where the document says "an object" or nothing at all of a value: name of the shape, and the way to it."""
+    found = set()
+    for name, schema in document["components"]["schemas"].items():
+        found |= {f"{name}{way}" for way in _bare(schema)}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for content in _contents(operation):
+                found |= {f"{method.upper()} {path}{way}" for way in _bare(content.get("schema", {}))}
+    return found
+
+
+def _contents(operation: Any) -> Iterator[Any]:
+    """What an operation takes as JSON, and answers as JSON."""
+    for described in (operation.get("requestBody", {}), *operation["responses"].values()):
+        yield from (of for kind, of in described.get("content", {}).items() if kind in JSON_TYPES)
+
+
+def _bare(schema: Any, way: str = "") -> Iterator[str]:
+    if not {"$ref", "type", "anyOf", "oneOf", "allOf", "enum", "const"} & schema.keys():
+        yield way
+    for joined in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(joined, []):
+            yield from _bare(one, way)
+    if schema.get("type") == "object" and "properties" not in schema:
+        values = schema.get("additionalProperties")
+        if not isinstance(values, dict):
+            yield way
+    for name, field in schema.get("properties", {}).items():
+        yield from _bare(field, f".{name}" if not way else f"{way}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            yield from _bare(schema[inner], f"{way}[]")
+    if schema.get("type") == "array" and "items" not in schema:
+        yield f"{way}[]"
