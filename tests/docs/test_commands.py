@@ -139,4 +139,4 @@ def shown(document: str) -> list[str]:
 
 def masked(text: str) -> str:
     """A text without the figures and ids that differ from run to run."""
-    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b([a-z]{3})_[0-9a-z]{26}\b", r"\1_#", text))
+    return re.sub(r"\d+(,\d{3})*(\.\d+)?(e-\d+)?", "#", re.sub(r"\b([a-z]{3})_[0-9a-z]{26}\b", r"\1_#", text))

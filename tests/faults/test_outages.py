@@ -15,7 +15,7 @@ import running_site
 from fault_proxy import FaultProxy
 from sqlalchemy import make_url
 
-SECONDS = {"database-silent": 6.5, "store-silent": 6.5, "store-cut": 3.0}
+SECONDS = {"database-silent": 10.0, "store-silent": 6.5, "store-cut": 3.0}
 MODEL = {**outages.BIG, "recipe": {**outages.BIG["recipe"], "epochs": 20}}
 
 
@@ -60,7 +60,7 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     assert campaign.wrong == []
     told = {row.fault.name: {(a.kind, a.told) for a in row.answers} for row in campaign.rows}
     assert ("submit", "202") in told["redis-flushed"]
-    # Which of them gives up within the seconds of this short form depends on where it was when the silence began.
+    # 6 s for the statement, 3 s for a new connection; one that held a connection already answers later, with 200.
     given_up = {("read", "503"), ("predict", "503"), ("download", "503")}
     assert ("healthz", "200") in told["database-silent"] and given_up & told["database-silent"]
     assert ("predict", "503") in told["store-silent"] and ("read", "200") in told["store-silent"]
