@@ -6,7 +6,7 @@ import pytest
 
 from bench.experiment.plan import Images, PlanError, read
 
-PLANS = sorted((Path(__file__).parents[3] / "bench" / "plans").glob("*.toml"))
+PLANS = sorted((Path(__file__).parents[3] / "bench" / "experiment" / "plans").glob("*.toml"))
 ONE = '[[methods]]\nname = "finetune"\n'
 
 

@@ -93,6 +93,29 @@ def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
     assert is_outage(error.value)
 
 
+def test_first_connections_at_the_same_moment_wait_for_each_other(tmp_path: Path) -> None:
+    refused: list[BaseException] = []
+
+    def connect(url: str, together: threading.Barrier) -> None:
+        database = Database(url)
+        together.wait()
+        try:
+            database.check()
+        except OperationalError as error:
+            refused.append(error)
+        database.close()
+
+    for number in range(20):
+        together = threading.Barrier(8)
+        arguments = (f"sqlite:///{tmp_path}/{number}.db", together)
+        threads = [threading.Thread(target=connect, args=arguments) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert refused == []
+
+
 def test_a_lock_that_is_not_given_is_an_outage(tmp_path: Path) -> None:
     db = Database(f"sqlite:///{tmp_path}/database")
     with db.write():
