@@ -94,7 +94,7 @@ def _work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[W
             continue
         seen.add(run.key)  # runs under two names are made once
 
-        if run.base is not None and not store.base(run.base.key).exists():
+        if isinstance(run.base, BaseRun) and not store.base(run.base.key).exists():
             _fail(run, store, f"its base {run.base.name} could not be trained")
             progress.ended(run)
             continue

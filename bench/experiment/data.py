@@ -2,7 +2,8 @@
 
 A source is a folder of idx files (MNIST, Fashion-MNIST, KMNIST, QMNIST), of zip archives of
 train/<class>/<image> and test/<class>/<image> (CIFAR-100 by tens), or of class folders in the same layout.
-Archives and folders are read by the product's own ingest; without a test part it holds out 15 %.
+Archives and folders are read by the product's own ingest; without a test part it holds out 15 %. The path
+"bundled/digits" means the digits that scikit-learn brings, as archives.
 """
 
 import gzip
@@ -26,8 +27,10 @@ from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import ingest
 from core.ingest.limits import Limits
 from core.settings import Settings
+from tools import digits
 
 PARTS = ("train", "test")
+DIGITS = "bundled/digits"
 _IDX_TYPES = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
@@ -94,8 +97,19 @@ class Files:
             new_path.rename(path)
         return path
 
+    def _digits(self) -> Path:
+        """The folder of scikit-learn's digits, written when it is first needed."""
+        folder = self._cache / "digits"
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=_made(folder.parent)) as scratch:
+                new = _made(Path(scratch) / "new")
+                for name, archive in digits.archives():
+                    (new / f"{name}.zip").write_bytes(archive)
+                new.rename(folder)
+        return folder
+
     def _decoded(self, images: Images) -> Source:
-        folder = self._data / images.path
+        folder = self._digits() if images.path == DIGITS else self._data / images.path
         found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
         if not found:
             raise PlanError(f"{folder} does not exist or holds no files (path {images.path!r}, below --data)")
@@ -207,6 +221,11 @@ def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArr
     if not len(found):
         raise PlanError(f"a class has {len(rows)} training images, too few for {n} splits")
     return found
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from bench.experiment import joint
 from bench.experiment.data import Files
 from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
+from core import packaged_base
 from core.code_version import code_version
 from core.errors import InvalidRecipe
 from core.learn.catalogue import catalogue
@@ -61,6 +62,18 @@ class BaseRun:
 
 
 @dataclass(frozen=True)
+class PackagedStart:
+    """A base of the package, under the plan's name for it."""
+
+    name: str
+    packaged: str
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(packaged_base.weights(3, self.packaged)).hexdigest()
+
+
+@dataclass(frozen=True)
 class Run:
     """One stream learned by one method. `config` has everything that decides its result."""
 
@@ -72,7 +85,7 @@ class Run:
     seed: int
     joint: bool | Literal["last"]
     reference: bool
-    base: BaseRun | None
+    base: BaseRun | PackagedStart | None
     config: dict[str, Any]
     stages: list[Stage]
 
@@ -97,7 +110,7 @@ class Run:
 
 
 def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Bases and runs; orders and seeds come last, so that an early look sees every method.
+    """Bases to train, and runs; orders and seeds come last, so that an early look sees every method.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made before.
     """
@@ -114,6 +127,7 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
         _check(plan, method, files.form(data)["size"])
         recipe_of(plan, method, scenario, depth, 0)
     bases = {base.name: _base(base, files, device) for base in plan.bases}
+    trained = [base for base in bases.values() if isinstance(base, BaseRun)]
     runs = []
     for order in range(plan.orders):
         for seed in plan.seeds:
@@ -137,6 +151,9 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                     **({"order": order} if scenario == "data" else {}),
                     "base": base.key if base else None,
                 }
+                if isinstance(base, PackagedStart):
+                    known = packaged_base.normalisation(files.form(data)["channels"], base.packaged)
+                    config["normalise"] = known.to_json()
                 if scenario == "data":
                     stages = _splits(data, files, tasks, order, joint=bool(method.joint))
                 else:
@@ -145,7 +162,7 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                 runs.append(
                     Run(*key, method.joint, bool(method.joint) or method.reference, base, config, stages)
                 )
-    return list(bases.values()), runs
+    return trained, runs
 
 
 def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
@@ -217,7 +234,9 @@ def _check(plan: Plan, method: Method, size: int) -> None:
         )
 
 
-def _base(base: Base, files: Files, device: str) -> BaseRun:
+def _base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
+    if base.images is None:
+        return PackagedStart(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolved(patch, "class", base.architecture, f"bases: {base.name}")
     classes = base.images.chosen(len(files.source(base.images).names))

@@ -39,7 +39,7 @@ class Normalise(Strict):
 class Images(Strict):
     """Where images come from and which of them are used.
 
-    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders. `size`
+    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders; "bundled/digits" needs no files. `size`
     and `channels` are what archives and folders are decoded to; idx files are as they are. `classes` picks by
     number in the order of the source, "0-4,7"; `train_per_class` and `test_per_class` pick that many images
     at random (always the same); `pad` adds rows and columns of zeros on every side.
@@ -97,13 +97,24 @@ class DataSet(Images):
 
 
 class Base(Strict):
-    """A network that is trained on `images` first; methods that name it start from its backbone."""
+    """A backbone that methods start from when they name it.
+
+    It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs from that normalise as it
+    does, whatever the data set says.
+    """
 
     name: Label
-    images: Images
     architecture: dict[str, Any]
+    images: Images | None = None
+    packaged: Literal["perennial/resnet20-cifar100"] | None = None
     recipe: Patch = {}
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.images is None) == (self.packaged is None):
+            raise ValueError(f"{self.name}: a base has images to be trained on, or it is one of the package")
+        return self
 
 
 class Method(Strict):
@@ -216,6 +227,8 @@ class Plan(Strict):
         found = [base for base in self.bases if base.name == method.base]
         if not found:
             raise ValueError(f"methods: {method.name} names the base {method.base!r}, which is not in bases")
+        if found[0].images is None:
+            return
         for data in self.data:
             for name in ("normalise", "size", "channels", "pad"):
                 if getattr(data, name) != getattr(found[0].images, name):

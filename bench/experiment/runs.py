@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
-from bench.experiment.grid import BaseRun, Run
+from bench.experiment.grid import BaseRun, PackagedStart, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, write_json
 from bench.job_run import run_job
+from core import packaged_base
 from core.learn.control import PipeControl
 from core.learn.failures import kind_of
 from core.learn.loop import Control
@@ -106,9 +107,13 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as `core.learn.job.run`."""
-    base = store.base(run.base.key) if run.base else None
-    first = _first(run.config, base)
-    old = Old(base / "parts" / "head.safetensors", run.base.stage.test) if run.base and base else None
+    first, old = _first(run.config), None
+    if isinstance(run.base, PackagedStart):
+        first["parts"] = [_packaged(run.base, run.config["form"]["channels"], store.unfinished(run.key))]
+    elif run.base is not None:
+        base = store.base(run.base.key)
+        first = _trained(base)
+        old = Old(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.unfinished(run.key)
     parent = first
     tests: list[HeldOut] = []
@@ -143,7 +148,7 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
 def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
     """In a process of its own: train a base and keep its result folder."""
     folder = store.unfinished(base.key)
-    first = _first(base.config, None)
+    first = _first(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _spec({**base.config, "scenario": "class"}, task, first, first, folder)
     facts = learn(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
@@ -197,15 +202,24 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _first(config: dict[str, Any], base: Path | None) -> dict[str, Any]:
-    """Version 0: random weights from the seed, or the backbone of a base."""
-    manifest: dict[str, Any] = {"classes": [], "heads": []}
-    parts = []
-    if base is None:
-        manifest["init"] = {"kind": "random", "seed": config["recipe"]["seed"]}
-    else:
-        parts = [part for part in _version(base, 0)["parts"] if part["type"] == "backbone"]
-    return {"version": 0, "manifest": manifest, "parts": parts}
+def _first(config: dict[str, Any]) -> dict[str, Any]:
+    """Version 0 with random weights from the seed."""
+    init = {"kind": "random", "seed": config["recipe"]["seed"]}
+    return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
+
+
+def _trained(base: Path) -> dict[str, Any]:
+    """Version 0 with the backbone of a base that was trained here."""
+    parts = [part for part in _version(base, 0)["parts"] if part["type"] == "backbone"]
+    return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
+
+
+def _packaged(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
+    """The part that a version 0 from a base of the package has."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "base.safetensors"
+    path.write_bytes(packaged_base.weights(channels, base.packaged))
+    return {"name": "base", "type": "base", "path": str(path)}
 
 
 def _version(folder: Path, number: int) -> dict[str, Any]:
