@@ -140,3 +140,11 @@ def test_a_missing_part_is_named(files, tmp_path):
     with pytest.raises(PlanError, match="needs one idx file of test labels, found 0"):
         files.source(Images(path="a"))
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_bundled_digits_need_no_files(tmp_path):
+    files = Files(tmp_path / "none", tmp_path / "cache")
+    images = Images(path="bundled/digits", size=8, channels=1)
+    assert files.source(images).names == tuple("0123456789")
+    pixels, labels = open_dataset(files.file(images, [3, 4], "train"))
+    assert pixels.shape[1:] == (8, 8, 1) and 280 <= len(labels) <= 320 and set(labels.tolist()) == {0, 1}
