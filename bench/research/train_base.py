@@ -174,7 +174,7 @@ class Training:
         save_file(state, self.folder / "base.safetensors")
         about = {
             "architecture": self.architecture,
-            "image": {"size": 32, "channels": 3},
+            "size": 32,
             "normalise": {"mean": MEAN, "std": STD},
             "classes": [str(name) for name in self.data["classes"]],
             "accuracy": self.curve[-1]["accuracy"],
