@@ -55,8 +55,19 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def _fill(db: Database) -> None:
     shared = {"owner_id": "own_1", "created_at": 1.0}
-    model = {"architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 1}, "base": "random", "gate": {}}
-    model |= {"classes": None, "keep_training_data": False, "held_out": "keep", "warnings": [], "deleted_at": None}
+    model = {
+        "architecture": {"name": "mlp"},
+        "image": {"size": 8, "channels": 1},
+        "base": "random",
+        "gate": {},
+    }
+    model |= {
+        "classes": None,
+        "keep_training_data": False,
+        "held_out": "keep",
+        "warnings": [],
+        "deleted_at": None,
+    }
     batch = {"sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": {}, "report": {}, "warnings": []}
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))
@@ -77,7 +88,7 @@ def test_models_of_before_keep_what_their_recipes_meant(old: Database) -> None:
     migrate.upgrade(old)
     known = catalogue()
     with old.read() as session:
-        stored = dict(session.execute(select(Model.id, Model.recipe)).tuples().all())
+        stored = {id_: recipe for id_, recipe in session.execute(select(Model.id, Model.recipe))}
     for id_, wanted in FORMER.items():
         scenario, sent = MODELS[id_]
         shown = completed(known, scenario, stored[id_])
@@ -98,7 +109,7 @@ def test_a_model_of_today_has_the_defaults_of_today() -> None:
 def test_a_jobs_override_says_the_former_default_where_its_model_does_not(old: Database) -> None:
     migrate.upgrade(old)
     with old.read() as session:
-        stored = dict(session.execute(select(Job.id, Job.recipe_override)).tuples().all())
+        stored = {id_: patch for id_, patch in session.execute(select(Job.id, Job.recipe_override))}
     assert stored == {
         "job_1": {"method": "si"},
         "job_2": {"method": {"name": "si", "c": 1.0, "xi": 0.1}},

@@ -65,7 +65,7 @@ class Forecast(Document):
 
 
 class Rollback(Document):
-    """Sum of OLOR's shares over the steps of a task, ≥ 0: of the first layer that moves, and the mean over layers."""
+    """Sum of OLOR's shares over a task's steps, ≥ 0: of the first layer that moves, and the mean over layers."""
 
     first: Number
     mean: Number

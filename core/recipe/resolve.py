@@ -43,8 +43,8 @@ def resolve(
         catalogue: see `core.catalogue`.
         scenario: `data`, `task` or `class`.
         architecture: the model's; None leaves open whether the method works on it.
-        stored: the recipe was complete when it was stored. What it lacks was added since, and gets the value that
-            means what was before, whatever the scenario's default is now.
+        stored: the recipe was complete when it was stored. What it lacks was added since, and gets the value
+            that means what was before, whatever the scenario's default is now.
 
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.

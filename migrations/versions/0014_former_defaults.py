@@ -1,7 +1,8 @@
-"""Recipes that name `si`, `lwf` or `dlcft` say the defaults of before, which later code replaces by others.
+"""Recipes that name `si`, `lwf` or `dlcft` say the defaults of before, which this release changes.
 
-A model stores what somebody sent, and defaults are filled in when its next batch arrives: without this, models that exist
-would learn by another recipe from one day to the next. A job's own recipe is stored complete and stays as it is.
+A model stores what somebody sent, and defaults are filled in when its next batch arrives: without this, models
+that exist would learn by another recipe from one day to the next. A job's own recipe is stored complete and
+stays as it is.
 """
 
 import json
@@ -21,6 +22,7 @@ FORMER: dict[str, dict[str, Any]] = {
     "dlcft": {"curvature": "tkfac", "norms": "fold"},
 }
 """Method → hyper-parameters whose default changes here, and what it was. `lwf` had no `weight`."""
+
 
 def upgrade() -> None:
     """Apply."""

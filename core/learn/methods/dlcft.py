@@ -192,8 +192,9 @@ class Dlcft(Method):
             )
         if ctx.num_steps < FEW_STEPS:
             ctx.warn(
-                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} an update ends far "
-                "from its minimum, and many such updates lose accuracy: take more epochs or a smaller batch_size"
+                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} an update "
+                "ends far from its minimum, and many such updates lose accuracy: take more epochs or a smaller "
+                "batch_size"
             )
         if ctx.masked:
             ctx.warn(

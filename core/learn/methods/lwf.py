@@ -4,10 +4,10 @@ L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old
 when the task began and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is
 one such term per old head, else one over the outputs that existed before. Old data is neither kept nor seen.
 
-With `weight` "by-classes" the two losses are weighted by what they speak for, L = n/(o + n) · CE + o/(o + n) ·
-lambda_o · (…), o old classes and n classes of the task: 1/t and 1 - 1/t where every task brings as many new ones,
-as in van de Ven and Tolias 2019 (arXiv 1904.07734). As there, q' is then taken over all classes, and p' is 0 for
-new ones: old images are not there to say that they are none of the new classes, but the teacher is.
+With `weight` "by-classes" the two losses are weighted by what they speak for, L = n/(o + n) · CE +
+o/(o + n) · lambda_o · (…), o old classes and n classes of the task: 1/t and 1 - 1/t where every task brings as
+many new ones, as in van de Ven and Tolias 2019 (arXiv 1904.07734). As there, q' is then taken over all
+classes, and p' is 0 for new ones; they also multiply by T², which `lambda_o` can do here.
 """
 
 from __future__ import annotations

@@ -110,11 +110,11 @@ def layer_iotas(
     return {name: layer_iota(i, n, recipe) for i, n, name in _layers(names, layers, recipe)}
 
 
-def iotas_by_layer(
-    names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
-) -> list[float]:
+def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
     """iota of each layer of the backbone that moves, from the first on; arguments as for `layer_iotas`."""
-    return [layer_iota(i, n, recipe) for i, n in sorted({(i, n) for i, n, _ in _layers(names, layers, recipe)})]
+    return [
+        layer_iota(i, n, recipe) for i, n in sorted({(i, n) for i, n, _ in _layers(names, layers, recipe)})
+    ]
 
 
 def _layers(

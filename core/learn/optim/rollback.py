@@ -1,7 +1,7 @@
 """How far OLOR rolls back over a whole task.
 
-OLOR's iota is a share per step, so what it does depends on the number of steps: a weight that nothing else moves
-is left with the share exp(-Σ rho) of its way from the anchor, rho = iota · lr / peak lr of each step. The
+OLOR's iota is a share per step, so what it does depends on the number of steps: a weight that nothing else
+moves is left with the share exp(-Σ rho) of its way from the anchor, rho = iota · lr / peak lr of each step. The
 authors' runs on CIFAR-100 have a sum of 49 in the first layer and of 17 in the mean over the layers.
 """
 
@@ -56,8 +56,8 @@ def announce(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> No
     """Report the sum as a metric; warn where OLOR does nothing, or too little to matter."""
     if not anchored(ctx, olor):
         ctx.warn(
-            f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} has a share "
-            "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
+            f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} has a "
+            "share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
         )
     found = rollback(ctx, olor, stages)
     if found is None:
@@ -66,9 +66,9 @@ def announce(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> No
     if found.first < LITTLE:
         steps = sum(stage.steps for stage in _that_move_the_backbone(stages))
         ctx.warn(
-            f"OLOR rolls the first layer back by {found.first:.2g} in sum over {steps} steps; below {LITTLE:g} it "
-            "hardly differs from plain training: set optimizer.olor.iota_total to the sum that you want, 3 to 50 "
-            "(49 in the authors' runs on CIFAR-100)"
+            f"OLOR rolls the first layer back by {found.first:.2g} in sum over {steps} steps; below {LITTLE:g} "
+            "it hardly differs from plain training: set optimizer.olor.iota_total to the sum that you want, 3 "
+            "to 50 (49 in the authors' runs on CIFAR-100)"
         )
 
 

@@ -1,8 +1,8 @@
 """Recipes that older code resolved, refused and stored (`tests/data/recipes-before.json`) mean the same today.
 
-The file was written by the code whose last commit is 678d427, when the API and the learning code each had a resolver;
-`jobs` are recipes of jobs in `before-line.tar.gz`, which is older still. A patch that is stored is first given the
-defaults of its time by migration 0014.
+The file was written by the code whose last commit is 678d427, when the API and the learning code each had a
+resolver; `jobs` are recipes of jobs in `before-line.tar.gz`, which is older still. A patch that is stored is
+first given the defaults of its time by migration 0014.
 """
 
 import copy

@@ -208,7 +208,11 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
     assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
     assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
     assert mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True) == "free"
-    assert completed(catalogue, "class", {"method": "er"})["method"] == {**er["defaults"], "name": "er", "mode": "fixed"}
+    assert completed(catalogue, "class", {"method": "er"})["method"] == {
+        **er["defaults"],
+        "name": "er",
+        "mode": "fixed",
+    }
 
 
 @pytest.mark.parametrize(

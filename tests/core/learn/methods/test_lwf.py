@@ -126,7 +126,7 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path,
     [((("ant", "bee"), ("cat", "dog", "elk")), 3 / 5), ((("ant", "bee"), ("ant", "bee")), 1 / 2)],
 )
 def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch, classes, share) -> None:
-    """In float64: the new images' loss, and the cross-entropy with a teacher that gives new classes nothing."""
+    """In float64: the new images' loss, and cross-entropy with a teacher that gives new classes nothing."""
 
     def look(method, ctx, batch, terms):
         old = teacher(ctx)

@@ -41,7 +41,9 @@ def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wante
     asked = recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
     found = settled(asked, [StageSteps(5, 4000)])
     assert found is not None and found.iota_total is None and found.iota1 < 0.01
-    assert rolled_back(asked, found.iota1, 4000) == pytest.approx(torch.tensor(-wanted).exp().item(), rel=0.01)
+    assert rolled_back(asked, found.iota1, 4000) == pytest.approx(
+        torch.tensor(-wanted).exp().item(), rel=0.01
+    )
 
 
 def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> None:
