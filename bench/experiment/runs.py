@@ -182,7 +182,7 @@ def learn(
     new = [(file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before]
     return {
         **{name: result[name] for name in KEPT},
-        **({"forecast": result["forecast"]} if "forecast" in result else {}),
+        **{name: result[name] for name in ("forecast", "rollback") if name in result},
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
         "state_bytes": sum(file.stat().st_size for file, of_state in files if of_state),

@@ -17,7 +17,7 @@ from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
 
-NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
+NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback")
 """The figures that a manifest tells."""
 ROW = "row"
 """The figures of a version's row: `{"last", "forgetting"}`."""
@@ -25,7 +25,7 @@ ALL_TASKS = 0
 """Stands for the task of what is told of all tasks together."""
 _TASKS = {"knn_probe": "tasks", "forecast": "tasks"}
 """Where in a document the part by task is. All of `changes` is by task; `adp` is told by step and task."""
-_VALUE = {"update_norm": "backbone", "forecast": "predicted"}
+_VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first"}
 
 
 @dataclass(frozen=True)

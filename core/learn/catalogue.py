@@ -61,6 +61,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
     return {
         "schema": method.Hyper.model_json_schema(by_alias=True),
         "defaults": method.Hyper().model_dump(mode="json", by_alias=True),
+        "scenario_defaults": {s: dict(values) for s, values in method.scenario_defaults.items()},
         "scenarios": list(method.scenarios),
         "weak": dict(method.scenario_warnings),
         "accepts": {

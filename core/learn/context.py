@@ -52,6 +52,7 @@ class Context:
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
         num_images: images in the training part.
+        num_steps: optimizer steps of the task, over all stages.
         examples: iterates over the training part once, shuffled and unaugmented.
         in_order: the same in the dataset's order.
         trainable: the set S of parameters that move, by name.
@@ -72,6 +73,7 @@ class Context:
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
     log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None
     num_images: int = 0
+    num_steps: int = 0
     examples: Callable[[], Iterable[Batch]] = tuple
     in_order: Callable[[], Iterable[Batch]] = tuple
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)

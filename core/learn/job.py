@@ -38,7 +38,7 @@ from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
 from core.learn.networks.network import part_type
-from core.learn.optim.olor import anchored
+from core.learn.optim import rollback
 from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
@@ -147,6 +147,8 @@ class Job:
         found = {**figures.given(), "update_norm": moved, "adp": run.loop.validation.adp()}
         if predicted is not None:
             found["forecast"] = self._evaluator.rise(run.network, run.method, predicted, by_task)
+        if (pulled := rollback.rollback(run.ctx, run.loop.olor, run.loop.stage_steps)) is not None:
+            found["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
@@ -163,12 +165,8 @@ class Job:
         run = self._built(network, method, data)
         self._inherit(method)
         method.begin_task(run.ctx)
-        olor = self._recipe.optimizer.olor
-        if olor is not None and not anchored(run.ctx, olor):
-            self._warn(
-                f"OLOR rolls nothing back in this task: nothing that moves at depth {self._recipe.depth} has a share "
-                "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
-            )
+        if run.loop.olor is not None:
+            rollback.announce(run.ctx, run.loop.olor, run.loop.stage_steps)
         if len(run.network.classes_of(run.ctx.head_task)) == 1:
             self._warn(
                 "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"

@@ -23,6 +23,7 @@ from core.learn.dataset import BatchSource, Dataset, split_validation
 from core.learn.method import Method
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
+from core.learn.optim.rollback import StageSteps, settled
 from core.learn.sampler import batches_per_epoch, shuffled, stratified
 from core.learn.validation import Best, Validation
 from core.protocol.control_request import ControlRequest
@@ -113,7 +114,12 @@ class Loop:
         self._stages = method.stages(ctx)
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
         self.epochs = sum(self._epochs)
-        self.total_steps = self._per_epoch * self.epochs
+        self.total_steps = ctx.num_steps = self._per_epoch * self.epochs
+        self.stage_steps = [
+            StageSteps(stage.depth or recipe.depth, self._per_epoch * epochs)
+            for stage, epochs in zip(self._stages, self._epochs, strict=True)
+        ]
+        self.olor = settled(recipe, self.stage_steps)
         images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
         self.validation = Validation(ctx, method, images, targets, self.total_steps, emit, test)
         self._carried: dict[str, Tensor] = {}
@@ -362,9 +368,8 @@ class Loop:
         _set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
-        steps = self._per_epoch * self._epochs[stage]
-        recipe = self.ctx.recipe.optimizer
-        pulls = anchored(self.ctx, recipe.olor) if recipe.olor else []
+        steps, recipe = self.stage_steps[stage].steps, self.ctx.recipe.optimizer
+        pulls = anchored(self.ctx, self.olor) if self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)

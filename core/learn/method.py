@@ -92,6 +92,8 @@ class Method:
         neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None: `no_neutral`
             says why not.
         regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
+        scenario_defaults: scenario → hyper-parameters whose default is another there. A stored recipe that
+            lacks one keeps the default of `Hyper`, which means what was before.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
         inherited_state: types of state that it can continue when another method learned the parent.
         family: of networks, which `build` makes. A model keeps its family for life.
@@ -114,6 +116,7 @@ class Method:
     no_neutral: ClassVar[str] = ""
     footprint: ClassVar[Footprint] = Footprint()
     regularisers: ClassVar[tuple[str, ...]] = ()
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     recipe_defaults: ClassVar[Mapping[str, Any]] = {}
     inherited_state: ClassVar[tuple[str, ...]] = ()
     family: ClassVar[str] = "plain"

@@ -36,7 +36,8 @@ class OlorRecipe(Strict):
     """After each step, weights move back towards an anchor by a share of their distance to it.
 
     The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a power law with
-    exponent `gamma`; all are scaled by the current rate over the peak rate. `granularity`: a layer is a
+    exponent `gamma`; all are scaled by the current rate over the peak rate. `iota_total` is the sum of the
+    first layer's shares over all steps of the task, which then decides `iota1`. `granularity`: a layer is a
     block, or a single tensor as in the authors' code. `anchor`: the version that the task starts from, or
     version 0. `anchor_old_head_rows`: head rows of earlier classes move back by `iota1` too.
     """
@@ -44,6 +45,7 @@ class OlorRecipe(Strict):
     iota1: Share = 0.01
     iota2: Share = 0.0
     gamma: NotNegative = 2.0
+    iota_total: NotNegative | None = None
     granularity: Literal["block", "tensor"] = "block"
     anchor: StartingPoint = "update_start"
     anchor_old_head_rows: bool = False

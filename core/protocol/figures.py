@@ -64,6 +64,13 @@ class Forecast(Document):
     tasks: dict[str, LossRise] = Field(default_factory=dict)
 
 
+class Rollback(Document):
+    """Sum of OLOR's shares over a task's steps, ≥ 0: of the first layer that moves, and the mean over layers."""
+
+    first: Number
+    mean: Number
+
+
 class Figures(Document):
     """All of them; null or absent where one is not known."""
 
@@ -73,3 +80,4 @@ class Figures(Document):
     knn_probe: KnnProbe | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
+    rollback: Rollback | None = None

@@ -314,7 +314,7 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "image": model.image,
         "base": model.base,
         "classes": model.classes,
-        "recipe": completed(catalogue, model.recipe),
+        "recipe": completed(catalogue, model.scenario, model.recipe),
         "gate": _gate(model.gate, {}),
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,

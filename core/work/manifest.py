@@ -8,7 +8,7 @@ from core.protocol.manifest import Datasets, Manifest, StoredPart
 from core.protocol.recipe import Recipe
 
 _MEASURED = (
-    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast"),
+    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
     *("trainable", "parameters", "steps", "images"),
 )
 

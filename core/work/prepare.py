@@ -60,7 +60,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         erased_tasks = sorted(session.execute(erased).scalars())
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
-    recipe = resolve(load_catalogue(settings), model.scenario, asked, architecture=model.architecture).recipe
+    catalogue = load_catalogue(settings)
+    recipe = resolve(catalogue, model.scenario, asked, architecture=model.architecture, stored=True).recipe
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 

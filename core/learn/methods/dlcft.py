@@ -31,6 +31,7 @@ from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.squared_loss import ridge_head, squared_errors
 
 EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
+FEW_STEPS = 10  # optimizer steps of a task, below which an update ends far from its minimum
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
 
 
@@ -47,7 +48,8 @@ class DlcftHyper(Strict):
     `slope`: of the LeakyReLUs that replace ReLU.
     `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that the
         whole model is linear (not in the class scenario).
-    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded.
+    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded, as in
+        the paper; the default in the scenarios data and task.
     `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
         every task.
     `gradient`: whether the remaining gradient of earlier tasks is kept: not, for forecasts, or also as a
@@ -60,7 +62,7 @@ class DlcftHyper(Strict):
     model_config = ConfigDict(populate_by_name=True)
 
     alpha: Positive = 15.0
-    curvature: Literal["diagonal", "kfac", "tkfac"] = "tkfac"
+    curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
     lambda_: Share = Field(default=0.5, alias="lambda")
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     weighting: Literal["task", "samples"] = "task"
@@ -90,6 +92,10 @@ class Dlcft(Method):
     accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "data": {"norms": "adapt"},
+        "task": {"norms": "adapt"},
+    }
     recipe_defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
     }
@@ -183,6 +189,12 @@ class Dlcft(Method):
         if self.hyper.max_predicted_loss_rise is not None and not ctx.recipe.validation:
             ctx.warn(
                 "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
+            )
+        if ctx.num_steps < FEW_STEPS:
+            ctx.warn(
+                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} an update "
+                "ends far from its minimum, and many such updates lose accuracy: take more epochs or a smaller "
+                "batch_size"
             )
         if ctx.masked:
             ctx.warn(
@@ -362,6 +374,8 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 def _adapt_norms(ctx: Context) -> None:
     """BatchNorm layers take the mean statistics of one pass over the task."""
     norms = [m for m in ctx.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
     momenta = [norm.momentum for norm in norms]
     with torch.no_grad(), ctx.evaluation():
         for norm in norms:

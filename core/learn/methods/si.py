@@ -22,10 +22,14 @@ from core.learn.recipe import Strength, Strict
 
 
 class SiHyper(Strict):
-    """`c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved."""
+    """`c` weighs the penalty c Σ Omega (θ - θ*)². `xi` bounds Omega of weights that hardly moved.
+
+    A weight moves by 0.01 to 0.1 in a task, so d² is about 1e-3 or less: a larger `xi` outweighs it, and the
+    importance is so small that the penalty does nothing.
+    """
 
     c: Strength = 0.1
-    xi: Annotated[float, Field(ge=1e-12)] = 0.1
+    xi: Annotated[float, Field(ge=1e-12)] = 1e-3
 
 
 class Si(Quadratic):

@@ -126,6 +126,13 @@ class Adp(TypedDict):
     curve: list[AdpPoint]
 
 
+class Rollback(TypedDict):
+    """Sum of OLOR's shares over the run's steps: of the first layer that moves, and the mean over layers."""
+
+    first: float
+    mean: float
+
+
 class TaskForecast(TypedDict):
     """The forecast rise of a task's mean loss, and the loss before and after."""
 
@@ -185,6 +192,7 @@ class ManifestOut(Origin, total=False):
     knn_probe: KnnProbe | None
     adp: Adp | None
     forecast: Forecast | None
+    rollback: Rollback | None
     trainable: int | None
     parameters: int | None
     steps: int | None

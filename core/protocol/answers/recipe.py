@@ -20,11 +20,15 @@ class MethodChoice(TypedDict):
 
 
 class OlorOut(TypedDict, total=False):
-    """After each step, a share of the way back to the weights that the run started from."""
+    """After each step, a share of the way back to the weights that the run started from.
+
+    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
+    """
 
     iota1: float
     iota2: float
     gamma: float
+    iota_total: float | None
     granularity: str
     anchor: str
     anchor_old_head_rows: bool
