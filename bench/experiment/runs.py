@@ -21,9 +21,8 @@ from bench.experiment.grid import BaseRun, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, write_json
 from bench.job_run import run_job
-from core.learn.control import PipeControl
+from core.learn.control import Control, PipeControl
 from core.learn.failures import kind_of
-from core.learn.loop import Control
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs

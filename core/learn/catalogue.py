@@ -17,7 +17,7 @@ from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
-from core.learn.recipe import OlorRecipe, Recipe
+from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
 
 
 def catalogue() -> dict[str, Any]:
@@ -43,6 +43,8 @@ def catalogue() -> dict[str, Any]:
             "schema": Recipe.model_json_schema(),
             "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
+            "merge": dict.fromkeys(MergeRecipe.model_fields),
+            "rebalance": RebalanceRecipe().model_dump(mode="json"),
         },
     }
 
@@ -84,6 +86,9 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "description": method.description,
         "neutral": neutral,
         "no_neutral": method.no_neutral or None,
+        "no_feature_cache": method.no_feature_cache or None,
+        "no_merge": method.no_merge or None,
+        "no_rebalance": None if method.remembers else method.no_rebalance,
     }
 
 

@@ -27,13 +27,13 @@ from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.comparison import update_norm
 from core.learn.context import Context
-from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
+from core.learn.control import EXIT_ORPHANED, Control, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
 from core.learn.inherited_state import inherit_state
-from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
+from core.learn.loop import Loop, NonFinite, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
@@ -42,6 +42,7 @@ from core.learn.optim import rollback
 from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
+from core.learn.snapshot import Snapshot
 from core.learn.state import TYPES, State
 from core.learn.validation import Best
 from core.protocol.architecture import Head, NetworkDescription
@@ -274,6 +275,8 @@ class Job:
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
+            log=self._log,
+            folder=self._spec.out,
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from core.learn.context import Batch, Context
 from core.learn.networks import Network
@@ -101,6 +102,11 @@ class Method:
         frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
             parent has them.
         predicts_with: types of state that `predict_logits` reads.
+        remembers: type of state with images of earlier tasks, from which a recipe's `rebalance` draws; None:
+            `no_rebalance` says why it does not work.
+        no_merge: why a recipe's `merge` does not work; "" where it does.
+        no_feature_cache: why features are computed in each step even if the recipe says that they are cached;
+            "" where the method can learn from cached ones.
         inference: file in core/export/loading/networks that predicts with them; None: the network alone
             predicts.
     """
@@ -124,6 +130,12 @@ class Method:
     frozen_until_end_task: ClassVar[tuple[str, ...]] = ()
     predicts_with: ClassVar[tuple[str, ...]] = ()
     inference: ClassVar[str | None] = None
+    remembers: ClassVar[str | None] = None
+    no_rebalance: ClassVar[str] = (
+        "it keeps no images, and from new ones alone a head learns nothing of earlier classes"
+    )
+    no_merge: ClassVar[str] = ""
+    no_feature_cache: ClassVar[str] = ""
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper
@@ -192,6 +204,15 @@ class Method:
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Runs after the last step. `batches`: the training part once, shuffled and unaugmented."""
+
+    # What a recipe may ask for after training.
+
+    def after_merge(self, ctx: Context) -> None:
+        """Runs after weights were merged: state that was taken from the trained weights is taken anew."""
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y: int64 [B]."""
+        return functional.cross_entropy(logits, y)
 
     # What the method knows of earlier tasks without their data.
 

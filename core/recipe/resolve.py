@@ -114,6 +114,9 @@ def _complete(
     optimizer = recipe.get("optimizer")
     if isinstance(optimizer, dict) and isinstance(given := optimizer.get("olor"), dict):
         optimizer["olor"] = {**cast(JsonObject, catalogue["recipe"]["olor"]), **given}
+    for block in ("merge", "rebalance"):
+        if isinstance(given := recipe.get(block), dict):
+            recipe[block] = {**cast(JsonObject, catalogue["recipe"].get(block, {})), **given}
     return recipe, name, hyper
 
 

@@ -29,6 +29,14 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
     assert answer.json()["warnings"]
 
 
+def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(client: TestClient) -> None:
+    wanted = {"method": "er", "merge": {"weight": 0.5}, "rebalance": {}, "features": "cached"}
+    made = client.post("/v1/models", json={"name": "fair", "scenario": "class", "recipe": wanted}).json()
+    assert made["recipe"]["merge"] == {"weight": 0.5, "within": None}
+    assert made["recipe"]["rebalance"] == {"epochs": 5, "lr": None}
+    assert made["recipe"]["features"] == "cached"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -46,6 +54,9 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
         ({"recipe": {"method": "nothing"}}, "recipe.method.name"),
         ({"recipe": {"preset": "nothing"}}, "recipe.preset"),
         ({"recipe": {"depth": 6}}, "recipe.depth"),
+        ({"recipe": {"features": "kept"}}, "recipe.features"),
+        ({"recipe": {"merge": {"within": 0.01}}}, "recipe.validation"),
+        ({"recipe": {"method": "ewc", "rebalance": {}}}, "recipe.rebalance"),
         ({"architecture": "nothing"}, "architecture.name"),
         ({"architecture": {"name": "mlp", "hidden": [0]}}, "architecture.hidden.0"),
         ({"image": {"size": 4}}, "image.size"),

@@ -102,6 +102,8 @@ def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
         *tables.rows_of(parts["HeadRecipe"], defaults["head"], "head."),
         *tables.rows_of(parts["OptimizerRecipe"], defaults["optimizer"], "optimizer."),
         *tables.rows_of(parts["OlorRecipe"], entry["olor"], "optimizer.olor."),
+        *tables.rows_of(parts["MergeRecipe"], entry["merge"], "merge."),
+        *tables.rows_of(parts["RebalanceRecipe"], entry["rebalance"], "rebalance."),
     ]
 
 

@@ -76,6 +76,8 @@ class Analytic(Method):
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
+    no_merge = "it solves for its classifier, and no weight moves after the first task"
+    no_feature_cache = "it takes no steps: each image passes through the network once"
     footprint = Footprint(copies=5.0)
     immutable_hyperparameters = ("projection",)
     predicts_with = ("own", "projection")

@@ -27,6 +27,7 @@ from core.learn.method import Accepts, Footprint, Method
 from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.networks.norms import BatchNorm, estimate_statistics
 from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.squared_loss import ridge_head, squared_errors
 
@@ -99,6 +100,9 @@ class Dlcft(Method):
     recipe_defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
     }
+    no_rebalance = "its head is part of the objective by which it keeps earlier tasks"
+    no_merge = "its penalty weighs old weights against new ones by what they mean to earlier tasks"
+    no_feature_cache = "its features are a sum with a derivative, which is computed together with the logits"
     family = LinearisedNetwork.family
     frozen_until_end_task = ("curvature",)
     immutable_hyperparameters = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
@@ -373,17 +377,7 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 
 def _adapt_norms(ctx: Context) -> None:
     """BatchNorm layers take the mean statistics of one pass over the task."""
-    norms = [m for m in ctx.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
-    momenta = [norm.momentum for norm in norms]
-    with torch.no_grad(), ctx.evaluation():
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a mean over batches
-            norm.train()
-        for batch in ctx.examples():
-            if batch.y.shape[0] > 1:
-                ctx.network.features(batch.x)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    estimate_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))

@@ -48,6 +48,7 @@ class Si(Quadratic):
     }
     Hyper = SiHyper
     neutral = SiHyper(c=0.0)
+    no_merge = "its importance is measured along the path of training, which merged weights have left"
     section = "own"
     importance = "importance"
     hyper: SiHyper

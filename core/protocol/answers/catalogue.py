@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 from typing_extensions import TypeAliasType, TypedDict
 
-from core.protocol.answers.recipe import OlorOut, RecipeOut
+from core.protocol.answers.recipe import MergeOut, OlorOut, RebalanceOut, RecipeOut
 from core.protocol.patch import RecipePatch
 
 JsonSchema = TypeAliasType(
@@ -55,7 +55,8 @@ class MethodEntry(TypedDict):
     `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in `structure`; `advice`:
     of a recipe that leaves it open; `takes`: types of memory that it can take over from another method; `predicts_with`:
     those that it answers with; `neutral`: hyper-parameters with which it equals fine-tuning, or `no_neutral`: why there are
-    none; `inference`: the file of a download's loading code that answers with its memory.
+    none; `inference`: the file of a download's loading code that answers with its memory; `no_feature_cache`, `no_merge`,
+    `no_rebalance`: why what a recipe calls so does not work with it, or null.
     """
 
     schema: JsonSchema
@@ -75,6 +76,9 @@ class MethodEntry(TypedDict):
     description: str
     neutral: HyperParameters | None
     no_neutral: str | None
+    no_feature_cache: str | None
+    no_merge: str | None
+    no_rebalance: str | None
 
 
 class MethodOut(MethodEntry):
@@ -102,11 +106,16 @@ class ArchitectureOut(ArchitectureEntry):
 
 
 class RecipeLanguage(TypedDict):
-    """What surrounds a method in a recipe: its JSON Schema, what an empty patch means, and `optimizer.olor` left open."""
+    """What surrounds a method in a recipe: its JSON Schema, what an empty patch means, and blocks left open.
+
+    `olor` stands for `optimizer.olor`.
+    """
 
     schema: JsonSchema
     defaults: RecipeOut
     olor: OlorOut
+    merge: MergeOut
+    rebalance: RebalanceOut
 
 
 class MethodList(TypedDict):
