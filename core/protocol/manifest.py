@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
 from core.protocol.document import Document, Number
-from core.protocol.figures import Adp, Change, Forecast, KnnProbe, UpdateNorm
+from core.protocol.figures import Adp, Baseline, Change, Forecast, KnnProbe, UpdateNorm
 from core.protocol.recipe import Recipe
 
 
@@ -116,6 +116,8 @@ class Manifest(Document):
     knn_probe: KnnProbe | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None
