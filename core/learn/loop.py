@@ -363,7 +363,7 @@ class Loop:
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         steps = self._per_epoch * self._epochs[stage]
-        recipe = self.ctx.recipe.optimizer
+        recipe = self._stages[stage].optimizer(self.ctx.recipe.optimizer)
         pulls = anchored(self.ctx, recipe.olor) if recipe.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from core.learn.context import Batch, Context
 from core.learn.networks import Network
-from core.learn.recipe import Strict
+from core.learn.recipe import OptimizerRecipe, Strict
 from core.learn.state import State
 
 SCENARIOS = ("data", "task", "class")
@@ -72,11 +72,22 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass of training with an optimizer of its own. None: as the recipe says."""
+    """One pass of training with an optimizer of its own. None: as the recipe says.
+
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe says.
+    """
 
     name: str = "all"
     epochs: int | None = None
     depth: int | None = None
+    backbone_rate: float | None = None
+
+    def optimizer(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+        """The recipe's optimizer with the stage's rates."""
+        if self.backbone_rate is None:
+            return recipe
+        head = recipe.head_lr or recipe.lr
+        return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
 
 class Hyper(Strict):
