@@ -60,6 +60,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
+        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of which a
+            job loads; 0 of it: the features and one. "": none are kept.
     """
 
     copies: float = 7.0
@@ -68,6 +70,7 @@ class Footprint:
     growing: float = 0.0
     batches: float = 1.0
     images: int = 0
+    columns: str = ""
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,10 @@ def _advice(model: Model, version: int, found: JobResult, part_types: Collection
     said = []
     plain = found.network is None
     if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
-        patch = json.dumps(REBALANCE)
-        said.append(f"Send the next batch with `rebalance`: Perennial-Recipe: {patch}.")
+        said.append(f"Send the next batch with `rebalance`: Perennial-Recipe: {json.dumps(REBALANCE)}.")
     again = "Or start" if said else "Start"
     if plain:
-        body = json.dumps(_successor(model, version), ensure_ascii=False)
+        body = json.dumps(successor(model, version), ensure_ascii=False)
         said.append(
             f"{again} a model from these features with method `analytic`, and send it the batches again: "
             f"POST /v1/models {body}."
@@ -69,7 +68,7 @@ def _advice(model: Model, version: int, found: JobResult, part_types: Collection
     return " ".join(said)
 
 
-def _successor(model: Model, version: int) -> dict[str, object]:
+def successor(model: Model, version: int) -> dict[str, object]:
     """The body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",

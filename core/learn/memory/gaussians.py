@@ -87,7 +87,9 @@ class Gaussians:
         """(task, row) → draws: of a class in the shares of its images, what is left over to the newest task."""
         images: dict[int, list[tuple[int, int]]] = {}
         for task in self.tasks():
-            for row, count in zip(*(self._of(task, name).tolist() for name in ("rows", "counts")), strict=True):
+            for row, count in zip(
+                *(self._of(task, name).tolist() for name in ("rows", "counts")), strict=True
+            ):
                 images.setdefault(row, []).append((task, count))
         found: dict[tuple[int, int], int] = {}
         for row, parts in images.items():

@@ -119,7 +119,9 @@ class Slca(Method):
     def _draws(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """All draws of this epoch, shuffled: a function of seed, task and epoch, so that a run can go on within it."""
         if ctx.cache.get(DRAWS, (None,))[0] != ctx.epoch:
-            generator = torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN))
+            generator = torch.Generator().manual_seed(
+                epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
+            )
             features, labels = Gaussians(self.state["own"]).draw(self.hyper.draws, generator)
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
             ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order])

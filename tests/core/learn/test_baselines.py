@@ -105,7 +105,9 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
     together, _ = baselines(network, samples, right)
     apart, _ = baselines(sampled("task")[0], samples, right)
     assert together is not None and apart is not None
-    pooled = five_fold(*(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels")))
+    pooled = five_fold(
+        *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
+    )
     assert together.all == (int(pooled.ncm.sum()), 60) and together.own == (20, 60)
     single = {str(t): int(five_fold(s.features, s.labels).ncm.sum()) for t, s in samples.items()}
     assert apart.tasks == {task: (count, 30) for task, count in single.items()}
