@@ -5,6 +5,9 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
+from core.db.tables import Model
+from core.work.biased_head import successor
+
 
 def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: TestClient) -> None:
     answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
@@ -203,7 +206,9 @@ def test_a_wrong_page_is_422(client: TestClient, query: str) -> None:
 
 
 def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(client: TestClient) -> None:
-    made = client.post("/v1/models", json={"name": "a" * 60, "scenario": "data", "architecture": "mlp"}).json()
+    made = client.post(
+        "/v1/models", json={"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
+    ).json()
     chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}
     answer = client.post("/v1/models", json=successor(Model(**chosen), 0))
     assert answer.status_code == 201, answer.text
