@@ -2,11 +2,12 @@
 
     python -m bench.research.analytic_cost [--images 1000] [--classes 10] [--threads 1]
 
-The features are those of a ResNet-18 (D = 512) on made-up images of 32 pixels; what they are does not change the time.
-Printed are, without random features and with 1,000: seconds of the forward pass, of the sums over its features, and of
-the solve with its choice of a strength; (pass + sums + solve) ÷ pass, each measured apart (goal 1.3); and bytes that a
-version adds. Then the same solve for 2,049 columns and 100 classes, in seconds, with the memory that it takes in square
-matrices of float64 (the estimate of a job's memory counts `SOLVING` of them).
+The features are those of a ResNet-18 (D = 512) on made-up images of 32 pixels; what they are does not change
+the time. Printed are, without random features and with 1,000: seconds of the forward pass, of the sums over
+its features, and of the solve with its choice of a strength; (pass + sums + solve) ÷ pass, each measured
+apart (goal 1.3); and bytes that a version adds. Then the same solve for 2,049 columns and 100 classes, in
+seconds, with the memory that it takes in square matrices of float64 (the estimate of a job's memory counts
+`SOLVING` of them).
 """
 
 import argparse

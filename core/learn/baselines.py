@@ -1,9 +1,10 @@
-"""What a version's features could do: two classifiers in closed form on them, beside the version's own answers.
+"""What a version's features could do: two classifiers in closed form on them, beside the version's own
+answers.
 
 `ncm` is the nearest class mean by cosine similarity, `lda` a linear discriminant with a uniform prior and a
-covariance shrunk by OAS (`core/learn/analytic`). Both are made of held-out images alone, five-fold: each image is answered by
-a classifier that was made without its fold. They know no order of tasks. Where they answer better than the version
-does, its features know the classes and its head does not.
+covariance shrunk by OAS (`core/learn/analytic`). Both are made of held-out images alone, five-fold: each
+image is answered by a classifier that was made without its fold. They know no order of tasks. Where they
+answer better than the version does, its features know the classes and its head does not.
 
 The images are those of the k-NN probe, with the features that it has computed: no pass is added.
 """

@@ -67,7 +67,8 @@ def knn_probe(
     inputs: Inputs,
     report: Report,
 ) -> dict[str, Any]:
-    """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}. `probe` has not begun.
+    """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}. `probe` has not
+    begun.
 
     Counts are [correct, total]. `before` has the older networks on the new task alone.
     """

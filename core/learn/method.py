@@ -60,8 +60,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
-        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of which a
-            job loads; 0 of it: the features and one. "": none are kept.
+        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of
+            which a job loads; 0 of it: the features and one. "": none are kept.
     """
 
     copies: float = 7.0
@@ -77,7 +77,8 @@ class Footprint:
 class Stage:
     """One pass of training with an optimizer of its own. None: as the recipe says.
 
-    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe says.
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe
+    says.
     """
 
     name: str = "all"

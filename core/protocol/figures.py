@@ -33,8 +33,8 @@ class KnnProbe(Document):
 
 
 class Baseline(Document):
-    """Right answers of a classifier made of the version's features: on all images, by task, and of the version itself on
-    the same images.
+    """Right answers of a classifier made of the version's features: on all images, by task, and of the
+    version itself on the same images.
     """
 
     all: Counts

@@ -82,8 +82,8 @@ def total(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
     """The sums of several tasks.
 
     Args:
-        parts: sums of a task, and for each of its classes the column in the result; in the order of tasks. One or
-            more.
+        parts: sums of a task, and for each of its classes the column in the result; in the order of tasks.
+            One or more.
         classes: columns of the result.
     """
     result: Sums | None = None

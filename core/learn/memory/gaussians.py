@@ -1,7 +1,7 @@
 """Classes remembered as Gaussians of their features: a mean and a covariance for each, and no image.
 
-A class that came in several tasks is a mixture of what they left, in the shares of their images. Covariances are of one
-class (`full`, `diagonal`), or of all classes of a task about their own means (`shared`).
+A class that came in several tasks is a mixture of what they left, in the shares of their images. Covariances
+are of one class (`full`, `diagonal`), or of all classes of a task about their own means (`shared`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ RIDGE = 1e-4
 class Gaussians:
     """The Gaussians in a section of a method's state, by task.
 
-    Tensors of task t: `t.rows` int64 [c], the head's rows of its classes; `t.counts` int64 [c], images of each; `t.means`
-    float32 [c, D]; `t.covariance` float32: `full` [c, D (D + 1) / 2], lower triangles by rows; `shared` [1, …] the same;
+    Tensors of task t: `t.rows` int64 [c], the head's rows of its classes; `t.counts` int64 [c], images of
+    each; `t.means` float32 [c, D]; `t.covariance` float32: `full` [c, D (D + 1) / 2], lower triangles by
+    rows; `shared` [1, …] the same;
     `diagonal` [c, D].
     """
 

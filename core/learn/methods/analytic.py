@@ -83,7 +83,7 @@ class Analytic(Method):
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
-    footprint = Footprint(copies=5.0, columns="projection")
+    footprint = Footprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
     predicts_with = ("own", "projection")
     inference = "analytic"

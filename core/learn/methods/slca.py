@@ -1,13 +1,16 @@
-"""Slow learner with classifier alignment: the backbone moves slowly, and the head is trained on remembered Gaussians.
+"""Slow learner with classifier alignment: the backbone moves slowly, and the head is trained on remembered
+Gaussians.
 
-Zhang et al. 2023 (arXiv 2303.05118). Of a pretrained backbone a small learning rate keeps the features nearly where they
-are, while the head learns at the full rate, on the classes of its batch alone (`train_ce` masked). What is left is that
-heads of different tasks were never compared. So each class is remembered as a Gaussian N(μ_c, Σ_c) of its features, and
-after a task the head alone is trained on as many draws of every class, with logits of length one over a temperature:
+Zhang et al. 2023 (arXiv 2303.05118). Of a pretrained backbone a small learning rate keeps the features nearly
+where they are, while the head learns at the full rate, on the classes of its batch alone (`train_ce` masked).
+What is left is that heads of different tasks were never compared. So each class is remembered as a Gaussian
+N(μ_c, Σ_c) of its features, and after a task the head alone is trained on as many draws of every class, with
+logits of length one over a temperature:
 
     L = −log( exp(l_y / (τ ‖l‖)) / Σ_c exp(l_c / (τ ‖l‖)) )
 
-No image is kept. A first task from random weights moves its backbone at the full rate: there is nothing to keep yet.
+No image is kept. A first task from random weights moves its backbone at the full rate: there is nothing to
+keep yet.
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ SHORTEST = 1e-7
 
 
 class SlcaHyper(Strict):
-    """`backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: what is kept of a class.
+    """`backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: what is kept of
+    a class.
 
-    `align_epochs`: passes over the draws after a task, `draws` of each class in each; `temperature`: τ of their loss.
+    `align_epochs`: passes over the draws after a task, `draws` of each class in each; `temperature`: τ of
+    their loss.
     """
 
     backbone_rate: Annotated[float, Field(gt=0, le=1)] = 0.1

@@ -111,8 +111,8 @@ class KnnProbe(TypedDict):
 
 
 class Baseline(TypedDict):
-    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over held-out images: on all
-    of them, by task, and `own`: of the version itself on the same images.
+    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over
+    held-out images: on all of them, by task, and `own`: of the version itself on the same images.
     """
 
     all: list[int]
@@ -164,8 +164,8 @@ class ManifestOut(Origin, total=False):
 
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
-    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and by linear
-    discriminants, null where held-out images are too few or do not stay.
+    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and
+    by linear discriminants, null where held-out images are too few or do not stay.
     """
 
     format: int
