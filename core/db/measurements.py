@@ -17,13 +17,16 @@ from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
 
-NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback")
+NAMES = (
+    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
+    *("baseline_ncm", "baseline_lda"),
+)
 """The figures that a manifest tells."""
 ROW = "row"
 """The figures of a version's row: `{"last", "forgetting"}`."""
 ALL_TASKS = 0
 """Stands for the task of what is told of all tasks together."""
-_TASKS = {"knn_probe": "tasks", "forecast": "tasks"}
+_TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Where in a document the part by task is. All of `changes` is by task; `adp` is told by step and task."""
 _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first"}
 

@@ -384,8 +384,9 @@ class Loop:
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         steps = self._per_epoch * self._epochs[stage]
         training = stage < self._training
-        recipe = self.ctx.recipe.optimizer if training else rebalance.optimizer_of(self.ctx)
-        pulls = anchored(self.ctx, self.olor) if training and self.olor else []
+        given = self.ctx.recipe.optimizer
+        recipe = self._stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
+        pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)

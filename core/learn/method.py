@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from core.learn.context import Batch, Context
 from core.learn.networks import Network
-from core.learn.recipe import Strict
+from core.learn.recipe import OptimizerRecipe, Strict
 from core.learn.state import State
 
 SCENARIOS = ("data", "task", "class")
@@ -61,6 +61,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
+        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of
+            which a job loads; 0 of it: the features and one. "": none are kept.
     """
 
     copies: float = 7.0
@@ -69,15 +71,28 @@ class Footprint:
     growing: float = 0.0
     batches: float = 1.0
     images: int = 0
+    columns: str = ""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass of training with an optimizer of its own. None: as the recipe says."""
+    """One pass of training with an optimizer of its own. None: as the recipe says.
+
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe
+    says.
+    """
 
     name: str = "all"
     epochs: int | None = None
     depth: int | None = None
+    backbone_rate: float | None = None
+
+    def optimizer(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+        """The recipe's optimizer with the stage's rates."""
+        if self.backbone_rate is None:
+            return recipe
+        head = recipe.head_lr or recipe.lr
+        return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
 
 class Hyper(Strict):

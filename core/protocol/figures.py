@@ -32,6 +32,16 @@ class KnnProbe(Document):
     tasks: dict[str, Counts]
 
 
+class Baseline(Document):
+    """Right answers of a classifier made of the version's features: on all images, by task, and of the
+    version itself on the same images.
+    """
+
+    all: Counts
+    own: Counts
+    tasks: dict[str, Counts]
+
+
 class Checkpoint(Document):
     """A point of the ADP curve: the state that was the best validated by `step`, and its accuracy by task."""
 
@@ -81,3 +91,5 @@ class Figures(Document):
     adp: Adp | None = None
     forecast: Forecast | None = None
     rollback: Rollback | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None

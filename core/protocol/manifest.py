@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
 from core.protocol.document import Document, Number
-from core.protocol.figures import Adp, Change, Forecast, KnnProbe, Rollback, UpdateNorm
+from core.protocol.figures import Adp, Baseline, Change, Forecast, KnnProbe, Rollback, UpdateNorm
 from core.protocol.recipe import Recipe
 
 
@@ -117,6 +117,8 @@ class Manifest(Document):
     adp: Adp | None = None
     forecast: Forecast | None = None
     rollback: Rollback | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None

@@ -26,7 +26,7 @@ from core.protocol.answers.metrics import (
 )
 
 _NUMBERS = ("drift", "adp")
-_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
 """Figures that are told of every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
 
 
@@ -138,12 +138,17 @@ def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
     def each(name: str, key: str) -> list[float | None]:
         return [_number(told[name].get(version, {}).get(key)) for version in line]
 
+    def shares(name: str) -> list[float | None]:
+        return [_share(told[name].get(version, {}).get("all")) for version in line]
+
     return {
         "fwt_probe": matrix.mean(_forward(told["knn_probe"].get(version, {})) for version in line),
         "update_norm": each("update_norm", "backbone"),
         "update_norm_head": each("update_norm", "head"),
         "update_norm_relative": each("update_norm", "relative"),
         "drift": [told["drift"].get(version) for version in line],
+        "baseline_ncm": shares("baseline_ncm"),
+        "baseline_lda": shares("baseline_lda"),
         "predicted_loss_rise": each("forecast", "predicted"),
         "measured_loss_rise": each("forecast", "measured"),
     }

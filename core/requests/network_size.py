@@ -46,6 +46,7 @@ class Size:
         parameters: that may be learned.
         activations: of one image, kept for the backward pass.
         widest: of one image, in the largest layer.
+        features: of one image, what a head reads.
         shared: whether layers act at several places of an image, so that the gradient of one image has the size of the
             weights.
     """
@@ -53,6 +54,7 @@ class Size:
     parameters: int = 0
     activations: int = 0
     widest: int = 0
+    features: int = 0
     shared: bool = True
 
     def hold(self, values: int, times: int = 1) -> None:
@@ -96,6 +98,7 @@ def _mlp(size: Size, hidden: list[int]) -> None:
         size.parameters += inputs * outputs + outputs
         size.hold(outputs, 2)
         inputs = outputs
+    size.features = inputs
 
 
 def _small_cnn(size: Size, pixels: int, channels: int) -> None:
@@ -107,6 +110,7 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
         )  # the pooled one and its int64 places are three quarters of it
     size.parameters += 1152 * 128 + 128
     size.hold(1152)
+    size.features = 128
 
 
 def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
@@ -123,6 +127,7 @@ def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, 
                 size.parameters += source * outputs + 2 * outputs
                 size.hold(outputs * area)
         inputs = outputs
+    size.features = inputs
 
 
 def _resnet(
@@ -152,6 +157,7 @@ def _resnet(
                 size.parameters += inputs * outputs + 2 * outputs
                 size.hold(outputs * area)
             inputs = outputs
+    size.features = inputs
 
 
 def _convnext(
@@ -169,6 +175,7 @@ def _convnext(
         size.hold(width * side**2, 6 * count)
         size.hold(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
+    size.features = width
 
 
 def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
@@ -177,6 +184,7 @@ def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int,
     size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
     size.hold(tokens * width, 2 + 12 * layers)
     size.hold(tokens * mlp, 2 * layers)
+    size.features = width
 
 
 def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
@@ -190,6 +198,7 @@ def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int
     size.hold(tokens * width, 12 * layers)
     size.hold(tokens * mlp, 2 * layers)
     size.hold(heads * tokens**2, 2 * layers)
+    size.features = width
 
 
 def _small(architecture: Hyper, pixels: int) -> bool:

@@ -9,6 +9,7 @@ from core.protocol.recipe import Recipe
 
 _MEASURED = (
     *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
+    *("baseline_ncm", "baseline_lda"),
     *("trainable", "parameters", "steps", "images"),
 )
 

@@ -27,7 +27,7 @@ from core.protocol.recipe import Recipe
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import snapshots
+from core.work import retention, snapshots
 from core.work.fence import Claim, hold
 
 
@@ -85,6 +85,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
                 if t.number != task.number
             ],
             erased_tasks=erased_tasks,
+            held_out_stays=model.held_out != retention.COUNTS,
             parent=_local(blobs, parent, parts[parent.id]),
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,

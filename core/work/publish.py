@@ -29,7 +29,7 @@ from core.protocol.answers.event import StateData
 from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
-from core.work import anytime, retention, snapshots
+from core.work import anytime, biased_head, retention, snapshots
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.measured import write_measured
@@ -104,12 +104,15 @@ def _transaction(
         version = _version(session, model, task, job, number, found, stored, now)
         write_measured(session, model, version, found.results, found, _deleted(session, model))
         version.gate = judge(session, model, version)
-        version.warnings = _lacks(session, model, version)
+        biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
+        told = [] if biased is None else [biased]
+        version.warnings = [*_lacks(session, model, version), *told]
+        job.warnings = [*(job.warnings or []), *told]
         if version.gate["passed"]:
             line.publish(session, model, task, version, now)
         else:
             line.hold(session, model, task, now)
-        _end(session, model, job, task, version, found.warnings, now)
+        _end(session, model, job, task, version, [*found.warnings, *told], now)
         session.flush()
         line.judge_again(session, model, now)
         retention.mark(model, task, published=version.status == "published", now=now)

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
+from core.db.tables import Model
+from core.work.biased_head import successor
+
 
 def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: TestClient) -> None:
     answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
@@ -211,6 +214,16 @@ def test_pages_are_stable_while_models_are_added(client: TestClient) -> None:
 )
 def test_a_wrong_page_is_422(client: TestClient, query: str) -> None:
     assert client.get(f"/v1/models?{query}").status_code == 422
+
+
+def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(client: TestClient) -> None:
+    made = client.post(
+        "/v1/models", json={"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
+    ).json()
+    chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}
+    answer = client.post("/v1/models", json=successor(Model(**chosen), 0))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["recipe"]["method"]["name"] == "analytic"
 
 
 def test_a_model_may_start_from_another_ones_random_base(client: TestClient) -> None:

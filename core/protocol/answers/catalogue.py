@@ -37,7 +37,8 @@ class Footprint(TypedDict):
 
     `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies more where
     the gradients of single images are as large as the weights; `growing`: copies more for each earlier task; `batches`,
-    `images`: whose activations are held.
+    `images`: whose activations are held; `columns`: the hyper-parameter that says of how many columns the
+    method keeps second moments of each task, 0 of it for the network's features and one; "": it keeps none.
     """
 
     copies: float
@@ -46,6 +47,7 @@ class Footprint(TypedDict):
     growing: float
     batches: float
     images: int
+    columns: str
 
 
 class MethodEntry(TypedDict):

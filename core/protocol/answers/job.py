@@ -32,7 +32,8 @@ class JobOut(TypedDict):
 
     `task`: null where no task is learned; `report`: what a check found, once the job is over;
     `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
-    `warnings`: tasks that its version will lack, and what to do.
+    `warnings`: tasks that its version will lack, a head that answers worse than its features could, and what
+    to do.
     """
 
     id: str

@@ -110,6 +110,16 @@ class KnnProbe(TypedDict):
     before: dict[str, list[int]]
 
 
+class Baseline(TypedDict):
+    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over
+    held-out images: on all of them, by task, and `own`: of the version itself on the same images.
+    """
+
+    all: list[int]
+    own: list[int]
+    tasks: dict[str, list[int]]
+
+
 class AdpPoint(TypedDict):
     """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
 
@@ -161,7 +171,8 @@ class ManifestOut(Origin, total=False):
 
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
-    `changes`: by task.
+    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and
+    by linear discriminants, null where held-out images are too few or do not stay.
     """
 
     format: int
@@ -193,6 +204,8 @@ class ManifestOut(Origin, total=False):
     adp: Adp | None
     forecast: Forecast | None
     rollback: Rollback | None
+    baseline_ncm: Baseline | None
+    baseline_lda: Baseline | None
     trainable: int | None
     parameters: int | None
     steps: int | None

@@ -20,7 +20,7 @@ from core.learn.recipe import Recipe
 from core.recipe.resolve import resolve
 
 Json = dict[str, Any]
-LATER = {"analytic", "er-ace"}
+LATER = {"analytic", "er-ace", "slca"}
 """Methods that came after that code: its messages do not name them."""
 ADDED = {"iota_total": None, "weight": "constant"}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
