@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import literal_column, select
+from sqlalchemy import bindparam, literal_column, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -51,13 +51,48 @@ _Told = Mapping[str, Mapping[int, Any]]
 """Name of a figure → version → its number or document."""
 AT_ONCE = 500
 """Versions of one statement: SQLite bounds the number of bound values."""
+# Statements are put together once: that takes longer than to run most of them.
+_MODEL, _VERSION = bindparam("model"), bindparam("version")
+_FIRST_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+    Result.model_id == _MODEL, Result.best.is_(None)
+)
+_COUNTS = select(*listed(Result.task, Result.per_class)).where(
+    Result.model_id == _MODEL, Result.version == _VERSION
+)
+_OF_ALL_TASKS = (
+    Measurement.model_id == _MODEL,
+    Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+)
+_TOLD_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
+    *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
+)
+_TOLD_DOCUMENTS = (
+    select(Measurement.name, *listed(Measurement.version, Measurement.detail))
+    .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
+    .group_by(Measurement.name)
+)
+_BY_TASK = (
+    select(Measurement.name, *listed(Measurement.task, Measurement.detail))
+    .where(
+        *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+        *(Measurement.name.in_(("changes", "knn_probe")), Measurement.task > ALL_TASKS),
+    )
+    .group_by(Measurement.name)
+)
+_ANYTIME = (
+    select(Measurement.version, Measurement.task, Measurement.value)
+    .where(
+        *(Measurement.model_id == _MODEL, Measurement.name == "adp", Measurement.task > ALL_TASKS),
+        Measurement.version.in_(bindparam("versions", expanding=True)),
+    )
+    .order_by(Measurement.task)
+)
 
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
     """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was ever measured."""
-    query = select(*listed(Result.version, Result.task, Result.correct, Result.total))
-    query = query.where(Result.model_id == model.id, Result.best.is_(None))
-    versions, tasks, correct, totals = lists(session.execute(query).one())
+    found = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
+    versions, tasks, correct, totals = lists(found)
     return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
 
 
@@ -106,28 +141,19 @@ def _row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """The version's cells by task, and their counts by class."""
-    query = select(*listed(Result.task, Result.per_class)).where(
-        Result.model_id == model.id, Result.version == version
-    )
-    tasks, per_class = lists(session.execute(query).one())
+    of_version = {"model": model.id, "version": version}
+    tasks, per_class = lists(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return row_of(session, model.id, version), counts
 
 
 def _told(session: Session, model: Model) -> _Told:
     """What the rows of all tasks together say."""
-    of_all = (
-        Measurement.model_id == model.id,
-        Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
-    )
     found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
-    numbers = select(Measurement.name, Measurement.version, Measurement.value)
-    numbers = numbers.where(*of_all, Measurement.name.in_(_NUMBERS))
-    for name, version, value in session.connection().execute(numbers).all():
+    connection, of_model = session.connection(), {"model": model.id}
+    for name, version, value in connection.execute(_TOLD_NUMBERS, of_model).all():
         found[name][version] = value
-    documents = select(Measurement.name, *listed(Measurement.version, Measurement.detail))
-    documents = documents.where(*of_all, Measurement.name.in_(_DOCUMENTS)).group_by(Measurement.name)
-    for name, *texts in session.execute(documents):
+    for name, *texts in connection.execute(_TOLD_DOCUMENTS, of_model):
         found[name] = dict(zip(*lists(texts), strict=True))
     return found
 
@@ -153,13 +179,8 @@ def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
     """Figures that are told of the asked version alone, by task."""
-    query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
-        Measurement.model_id == model.id,
-        Measurement.version == version,
-        Measurement.name.in_(("changes", "knn_probe")),
-        Measurement.task > ALL_TASKS,
-    )
-    found = {name: lists(texts) for name, *texts in session.execute(query.group_by(Measurement.name))}
+    of_version = {"model": model.id, "version": version}
+    found = {name: lists(texts) for name, *texts in session.connection().execute(_BY_TASK, of_version)}
     by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
     changes = (counts for _, counts in by_task.get("changes", []))
     lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
@@ -185,14 +206,10 @@ def _anytime(
     known: versions whose jobs did.
     """
     found: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
-    query = select(Measurement.version, Measurement.task, Measurement.value).order_by(Measurement.task)
-    query = query.where(
-        Measurement.model_id == model.id, Measurement.name == "adp", Measurement.task > ALL_TASKS
-    )
     versions = list(found)
     for start in range(0, len(versions), AT_ONCE):
-        part = query.where(Measurement.version.in_(versions[start : start + AT_ONCE]))
-        for version, task, mean in session.connection().execute(part).all():
+        part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}
+        for version, task, mean in session.connection().execute(_ANYTIME, part).all():
             found[version].append({"task": task, "accuracy": mean})
     return [found.get(version) for version in line]
 
