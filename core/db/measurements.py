@@ -41,7 +41,7 @@ class Measured:
 def rows(figures: Figures) -> list[Measured]:
     """The rows of these figures; none of one that is null or missing."""
     found = []
-    told_of = figures.to_json()
+    told_of = figures.fields_to_json(NAMES)
     for name in NAMES:
         document = told_of.get(name)
         if document is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from operator import truediv
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import BindParameter, bindparam, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -20,7 +20,7 @@ from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cel
 from core.requests.versions import find_version
 
 _LAST = 2**31 - 1
-_MODEL = bindparam("model")
+_MODEL: BindParameter[str] = bindparam("model")
 # Statements are put together once: that takes longer than to run most of them.
 _VERSIONS = (
     select(

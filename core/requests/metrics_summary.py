@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import BindParameter, bindparam, literal_column, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -52,7 +52,8 @@ _Told = Mapping[str, Mapping[int, Any]]
 AT_ONCE = 500
 """Versions of one statement: SQLite bounds the number of bound values."""
 # Statements are put together once: that takes longer than to run most of them.
-_MODEL, _VERSION = bindparam("model"), bindparam("version")
+_MODEL: BindParameter[str] = bindparam("model")
+_VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
     Result.model_id == _MODEL, Result.best.is_(None)
 )
