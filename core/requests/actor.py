@@ -48,6 +48,7 @@ class Actor:
 
     @property
     def is_admin(self) -> bool:
+        """Whether the caller sees the objects of all owners."""
         return self.scope == "admin"
 
     def may(self, scope: str) -> bool:

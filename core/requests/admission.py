@@ -126,17 +126,21 @@ class Estimate:
 
     @property
     def weight_bytes(self) -> int:
+        """Of all copies of the weights."""
         return int(self.parameters * FLOAT_BYTES * self.copies)
 
     @property
     def activation_bytes(self) -> int:
+        """Of the activations of a batch."""
         return self.images * self.activations * FLOAT_BYTES
 
     @property
     def bytes(self) -> int:
+        """All memory of the job in bytes."""
         return self.weight_bytes + self.activation_bytes + self.kept + FIXED_BYTES
 
     def said(self) -> str:
+        """The estimate as a sentence, with its arithmetic."""
         return (
             f"A job of this model would take about {_gb(self.bytes)}: {self.parameters:,} parameters × {FLOAT_BYTES} "
             f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "

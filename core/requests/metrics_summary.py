@@ -27,7 +27,7 @@ from core.protocol.answers.metrics import (
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
-"""Figures that are told of every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
+"""Figures that are recorded for every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
 
 
 class Learned(NamedTuple):
@@ -47,7 +47,7 @@ class Published(NamedTuple):
     seconds: float | None
 
 
-_Told = Mapping[str, Mapping[int, Any]]
+_Recorded = Mapping[str, Mapping[int, Any]]
 """Name of a figure → version → its number or document."""
 AT_ONCE = 500
 """Versions of one statement: SQLite bounds the number of bound values."""
@@ -64,10 +64,10 @@ _OF_ALL_TASKS = (
     Measurement.model_id == _MODEL,
     Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
 )
-_TOLD_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
+_RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
     *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
 )
-_TOLD_DOCUMENTS = (
+_RECORDED_DOCUMENTS = (
     select(Measurement.name, *listed(Measurement.version, Measurement.detail))
     .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
     .group_by(Measurement.name)
@@ -120,17 +120,17 @@ def summary(
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _row(session, model, version)
-    told = _told(session, model)
-    stored = {n: (of["last"], of["forgetting"]) for n, of in told[ROW].items()}
+    recorded = _recorded(session, model)
+    stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
     line = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.figures(stages, per_class),
-        **_of_the_line(told, line[1:]),
-        **_of_the_last(session, model, version, told["knn_probe"].get(version)),
-        "adp_mean": _anytime(session, model, told["adp"], line[1:]),
+        **_of_the_line(recorded, line[1:]),
+        **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
+        "adp_mean": _anytime(session, model, recorded["adp"], line[1:]),
         "seconds": [published[number].seconds for number in line[1:]],
         "bytes": [published[number].bytes for number in line[1:]],
         "degenerate": matrix.degenerate(stages, classes),
@@ -148,29 +148,29 @@ def _row(
     return row_of(session, model.id, version), counts
 
 
-def _told(session: Session, model: Model) -> _Told:
+def _recorded(session: Session, model: Model) -> _Recorded:
     """What the rows of all tasks together say."""
     found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
-    for name, version, value in connection.execute(_TOLD_NUMBERS, of_model).all():
+    for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         found[name][version] = value
-    for name, *texts in connection.execute(_TOLD_DOCUMENTS, of_model):
+    for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
         found[name] = dict(zip(*lists(texts), strict=True))
     return found
 
 
-def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
+def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Figures that the jobs of these versions measured themselves."""
 
     def each(name: str, key: str) -> list[float | None]:
-        return [_number(told[name].get(version, {}).get(key)) for version in line]
+        return [_number(recorded[name].get(version, {}).get(key)) for version in line]
 
     return {
-        "fwt_probe": matrix.mean(_forward(told["knn_probe"].get(version, {})) for version in line),
+        "fwt_probe": matrix.mean(_forward(recorded["knn_probe"].get(version, {})) for version in line),
         "update_norm": each("update_norm", "backbone"),
         "update_norm_head": each("update_norm", "head"),
         "update_norm_relative": each("update_norm", "relative"),
-        "drift": [told["drift"].get(version) for version in line],
+        "drift": [recorded["drift"].get(version) for version in line],
         "predicted_loss_rise": each("forecast", "predicted"),
         "measured_loss_rise": each("forecast", "measured"),
     }
@@ -179,7 +179,7 @@ def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Figures that are told of the asked version alone, by task."""
+    """Figures that are recorded for the asked version alone, by task."""
     of_version = {"model": model.id, "version": version}
     found = {name: lists(texts) for name, *texts in session.connection().execute(_BY_TASK, of_version)}
     by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
