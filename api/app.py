@@ -102,8 +102,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI application.
 
     Args:
-        settings: read from the environment when None: then the process is the server, and keeps all that it has
-            imported (`core.garbage`).
+        settings: read from the environment when None: then the process is the server, and keeps all that it
+            has imported (`core.garbage`).
 
     Raises:
         RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.

@@ -157,8 +157,8 @@ def _length(node: Function) -> int:
 def undocumented(module: Module) -> list[str]:
     """Public modules, classes, functions and methods without a docstring.
 
-    A name with a leading underscore is not public, nor is what is inside of a function or of a private class. The
-    signatures that stand before an overloaded function are described by the function itself.
+    A name with a leading underscore is not public, nor is what is inside of a function or of a private class.
+    The signatures that stand before an overloaded function are described by the function itself.
     """
     found = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
     return found + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]

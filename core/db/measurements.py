@@ -1,7 +1,7 @@
-"""What was measured of a version, as rows: one per figure, and one per task where the figure is given by task.
+"""What was measured of a version, as rows: one per figure, and one per task where it is given by task.
 
-A job's result and the manifest in an answer give each figure as one document; `rows` takes it apart and `documents` puts
-it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
+A job's result and the manifest in an answer give each figure as one document; `rows` takes it apart and
+`documents` puts it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
 `ROW` holds the figures that follow from the version's own row of the accuracy matrix; it is in no manifest.
 """
 
@@ -30,7 +30,7 @@ _VALUE = {"update_norm": "backbone", "forecast": "predicted"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One row; `value` is the figure that is shown first, `detail` what a manifest shows if that is more than a number."""
+    """One row; `value` is the figure that is shown first, `detail` what a manifest shows if it is no number."""
 
     name: str
     task: int

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 BUSY_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_S = 3
 CACHE_KIB = 16 << 10
-"""Of SQLite's file, for each connection, as far as it reads so much: the figures of 1,000 versions lie on 12 MiB."""
+"""Pages of SQLite's file that each connection keeps at most. The figures of 1,000 versions lie on 12 MiB."""
 STATEMENT_S = 30.0
 REQUEST_STATEMENT_S = 5.0
 """Longest statement while a client waits: with what surrounds it (a connection tried, another made, a word said after

@@ -112,7 +112,7 @@ def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Seque
 
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
-    """Add a warning to `warnings` if images of the held-out part are in the training part too, byte for byte."""
+    """Warn if images of the held-out part are in the training part too, byte for byte."""
     held, trained = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

@@ -32,7 +32,7 @@ class Document(BaseModel):
         """The document as it is stored: exactly the fields that were given, those that have no name here too."""
         return self.model_dump(mode="json", exclude_unset=True)
 
-    def fields_to_json(self, names: Collection[str]) -> dict[str, Any]:
+    def fields_to_json(self, names: Collection[str]) -> JsonObject:
         """Those of the named fields that were given, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 

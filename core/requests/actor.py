@@ -35,7 +35,7 @@ _OWNERS = (
     .order_by(Model.owner_id != bindparam("own"), Model.id)
     .limit(literal_column("2"))
 )
-"""Owners of models of a name, the caller first: the statement is put together once, since most requests begin with it."""
+"""Owners of models of a name, the caller first. Put together once: most requests begin with it."""
 
 
 @dataclass(frozen=True, slots=True)

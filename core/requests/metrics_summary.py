@@ -27,7 +27,7 @@ from core.protocol.answers.metrics import (
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
-"""Figures that are recorded for every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
+"""Figures of every version of a line. Of `adp` the row of all tasks has no number: it says that there are others."""
 
 
 class Learned(NamedTuple):

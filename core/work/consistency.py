@@ -2,7 +2,7 @@
 
 Rows that name an object which is missing, has another size, or (on request) another digest; objects that nothing
 names, and whatever else a sweep should have removed a day ago; leases that ran out and nobody took back. Beside a
-running service: what looks wrong is looked at again, row and object, before it is reported, and objects may vanish
+running service: what looks wrong is looked at again, row and object, before a report, and objects may vanish
 meanwhile. A part of a version, a data set or an upload is never touched unless this machine has a sound copy:
 it is named, for a restore from a backup.
 """

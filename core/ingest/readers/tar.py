@@ -56,7 +56,7 @@ class GzipReader(Reader):
         return _contents(GzipSource(fd, limits), limits)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """Unpack the archive into `scratch`: images are read in the order of their classes, and gzip goes front to back."""
+        """Unpack it into `scratch`: images are read in any order, and gzip goes front to back."""
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -130,7 +130,7 @@ class GzipSource:
         return b"".join(pieces)
 
     def skip(self, count: int) -> None:
-        """Move `count` unpacked bytes ahead, which are unpacked and dropped; to the end where there are fewer."""
+        """Unpack and drop the next `count` bytes; to the end where there are fewer."""
         while count:
             got = len(self.read(min(count, _READ)))
             if not got:
