@@ -140,18 +140,20 @@ class Stages:
         self.line = path(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
-        taught = self.line[-1].tasks
+        tasks = self.line[-1].tasks
+        taught = None if tasks is None else frozenset(tasks)
         for stage, row in enumerate(self.line):
             if row.task is not None and (taught is None or row.task in taught):
                 self.learned.setdefault(row.task, stage)
         self.scenario = scenario
         self._cells = cells
+        self._accuracies = {cell: correct / total for cell, (correct, total) in cells.items() if total}
         self._slices = slices
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
     def r(self, stage: int, task: int) -> float | None:
         """Accuracy in [0, 1]."""
-        return _accuracy(self._cells, self.line[stage].version, task)
+        return self._accuracies.get((self.line[stage].version, task))
 
     def seen(self, stage: int) -> list[int]:
         """Tasks learned up to a stage, in the order in which they were first learned."""

@@ -167,11 +167,13 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
+        """The database's URL with its password; a file of the data directory where none is set."""
         url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
         return _with_password(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
+        """The URL of the store; a folder of the data directory where none is set."""
         return self.store_url or f"file://{self.data_dir.absolute() / 'store'}"
 
     @property

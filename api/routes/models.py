@@ -23,7 +23,7 @@ from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
 from core.protocol.answers.model import ModelOut, ModelPage
 from core.protocol.answers.model_change import ModelChange, NewModel
-from core.requests import idempotency, models
+from core.requests import idempotency, model_deletion, models
 from core.requests.admission import Admission
 
 router = APIRouter(tags=["models"])
@@ -77,5 +77,5 @@ def change(
 @router.delete("/v1/models/{model}", status_code=204)
 def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
     """Cancel the model's jobs, hide it, and remove what it kept."""
-    models.delete(db, store, blobs, actor, model)
+    model_deletion.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -57,6 +57,7 @@ class Plan:
     reasons: str
 
     def to_json(self) -> str:
+        """One line of JSON, as the decoding process reads it."""
         return json.dumps(asdict(self))
 
 

@@ -137,9 +137,9 @@ class Decoding:
             try:
                 self.pool.run(plan, ranges, report, self.stop)
             except TooManyDeadly as error:
-                raise too_many_crashes(self.pool.deadly, names, layout) from error
+                raise too_many_crashes(self.pool.crashed, names, layout) from error
             except TooSlow as error:
-                raise too_slow(self.pool.deadly, names, layout) from error
+                raise too_slow(self.pool.crashed, names, layout) from error
             before += count
 
     def _result(

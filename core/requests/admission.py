@@ -131,10 +131,12 @@ class Estimate:
 
     @property
     def weight_bytes(self) -> int:
+        """Of all copies of the weights."""
         return int(self.parameters * FLOAT_BYTES * self.copies)
 
     @property
     def activation_bytes(self) -> int:
+        """Of the activations of a batch."""
         return self.images * self.activations * FLOAT_BYTES
 
     @property
@@ -144,17 +146,21 @@ class Estimate:
 
     @property
     def solve_bytes(self) -> int:
+        """Of the matrices that a solution holds at once."""
         return SOLVING * self.columns**2 * DOUBLE_BYTES
 
     @property
     def sums_bytes(self) -> int:
+        """Of the sums of all tasks, and of what is solved with them."""
         return self.tasks * self.task_bytes + self.solve_bytes
 
     @property
     def bytes(self) -> int:
+        """All memory of the job in bytes."""
         return self.weight_bytes + self.activation_bytes + self.sums_bytes + self.kept + FIXED_BYTES
 
     def said(self) -> str:
+        """The estimate as a sentence, with its arithmetic."""
         sums = (
             f"sums of {self.tasks:,} tasks × {_mb(self.task_bytes)} ({self.columns:,} columns) and their solution "
             f"{_mb(self.solve_bytes)} = {_gb(self.sums_bytes)}; "

@@ -159,14 +159,14 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
     }
 
 
-def _progress(told: Mapping[str, Any]) -> Progress:
+def _progress(stored: Mapping[str, Any]) -> Progress:
     return {
-        "phase": told.get("phase"),
-        "epoch": told.get("epoch"),
-        "step": told.get("step"),
-        "total_steps": told.get("total_steps"),
-        "images_per_s": told.get("images_per_s"),
-        "eta_s": told.get("eta_s"),
+        "phase": stored.get("phase"),
+        "epoch": stored.get("epoch"),
+        "step": stored.get("step"),
+        "total_steps": stored.get("total_steps"),
+        "images_per_s": stored.get("images_per_s"),
+        "eta_s": stored.get("eta_s"),
     }
 
 

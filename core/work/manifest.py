@@ -32,7 +32,7 @@ def manifest(
         number: of the version; None for a state that is none.
         tasks: that it was taught, in order.
     """
-    recipe, told = Recipe.from_json(job.recipe), made.given()
+    recipe, given = Recipe.from_json(job.recipe), made.given()
     optional = {"network": made.network, "init": base.manifest.init, "base": base.manifest.base}
     return Manifest(
         format=1,
@@ -56,6 +56,6 @@ def manifest(
         code_version=code_version(),
         environment=made.environment,
         parts=parts,
-        **{name: told.get(name) for name in _MEASURED},
+        **{name: given.get(name) for name in _MEASURED},
         **{name: value for name, value in optional.items() if value is not None},
     )

@@ -126,7 +126,7 @@ def _end(
     session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
 ) -> None:
     """The job's end: its state, what its log says, and the audit row."""
-    for text in version.warnings:  # the job process has told its own
+    for text in version.warnings:  # the job process has logged its own
         job_log.add(session, job.id, ("warning", text), now)
     job_log.add(session, job.id, _outcome(model, task, version), now)
     session.flush()  # event streams end with the event of the state
@@ -158,7 +158,7 @@ def _lacks(session: Session, model: Model, version: Version) -> list[str]:
 
 
 def _deleted(session: Session, model: Model) -> set[int]:
-    """Tasks whose data was deleted, perhaps while the job ran: nothing new is told of them."""
+    """Tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them."""
     query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
     return set(session.execute(query).scalars())
 
