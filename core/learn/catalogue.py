@@ -15,6 +15,7 @@ from core.learn.augment import NAMES as AUGMENTS
 from core.learn.method import Method
 from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
+from core.learn.networks.timm_names import RECOMMENDED, table
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
 from core.learn.recipe import OlorRecipe, Recipe
@@ -36,6 +37,9 @@ def catalogue() -> dict[str, Any]:
             }
             for name, info in sorted(architectures().items())
         },
+        "pretrained": table()["weights"],
+        "unusable": table()["refused"],
+        "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,

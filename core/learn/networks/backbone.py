@@ -71,6 +71,10 @@ class Backbone(nn.Module):
         """The state-dict names of one stage, in state-dict order."""
         return [name for name in self.state_dict() if has_prefix(name, self.stages[stage])]
 
+    def draw(self, generator: torch.Generator) -> None:
+        """Fill with first weights, in families that have no rule for each module (`networks.init`)."""
+        raise NotImplementedError
+
     def load_base(self, tensors: dict[str, Tensor]) -> None:
         """Copy an uploaded base (a backbone's state dict by the reference's names) into this backbone.
 
