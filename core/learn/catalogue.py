@@ -34,6 +34,7 @@ def catalogue() -> dict[str, Any]:
                 "source": info.source,
                 "family": info.family,
                 "min_size": info.min_size,
+                **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
             for name, info in sorted(architectures().items())
         },
@@ -75,6 +76,10 @@ def _method(method: type[Method]) -> dict[str, Any]:
             "architectures": None if accepts.architectures is None else list(accepts.architectures),
             "task_only": list(accepts.task_only),
             "refused": {scenario: dict(values) for scenario, values in accepts.refused.items()},
+            "unfit": {
+                family: {hyper: list(values) for hyper, values in those.items()}
+                for family, those in accepts.unfit.items()
+            },
         },
         "footprint": asdict(method.footprint),
         "family": method.family,

@@ -48,6 +48,12 @@ class Pretrained(Document):
         other = bool(self.step) and size >= self.smallest and size % self.step == 0
         return size == self.size or other
 
+    def arguments(self, size: int) -> dict[str, bool | int]:
+        """What timm's `create_model` is told for images of `size` pixels a side."""
+        if size == self.size or not self.resized_by:
+            return {}
+        return {self.resized_by: True if self.resized_by == "dynamic_img_size" else size}
+
     def sizes(self) -> str:
         """In words, the sizes that it takes."""
         if not self.step:

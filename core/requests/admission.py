@@ -67,7 +67,7 @@ class Admission:
 
     def check_network(self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut) -> None:
         """Raises JobTooLarge for a network with more parameters than one may have."""
-        size = size_of(architecture, image, catalogue["pretrained"])
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
             self._check_parameters(architecture, size.parameters)
 
@@ -84,7 +84,7 @@ class Admission:
         Args:
             recipe: resolved.
         """
-        size = size_of(architecture, image, catalogue["pretrained"])
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is None:
             return  # an architecture of somebody's own: its jobs have their bound all the same
         entry = catalogue["methods"][recipe["method"]["name"]]

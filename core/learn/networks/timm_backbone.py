@@ -43,7 +43,7 @@ class TimmBackbone(Backbone):
         self._parameters, self._buffers, self._modules = net._parameters, net._buffers, net._modules
         self._non_persistent_buffers_set = net._non_persistent_buffers_set
         self.__dict__["_net"] = net
-        self.width = int(getattr(net, "head_hidden_size", None) or net.num_features)
+        self.width = width_of(net)
         self.ignored = (*_classifiers(net), *_computed(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
@@ -53,13 +53,14 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, size, size] to features [B, width]."""
-        self._net.training = self.training
-        return self._net(x)  # type: ignore[no-any-return]
+        net: nn.Module = self.__dict__["_net"]
+        net.training = self.training
+        return net(x)  # type: ignore[no-any-return]
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
         """As torch's, and buffers that are computed and never stored get their values again."""
         super().to_empty(device=device, recurse=recurse)
-        timm_models().reinit_non_persistent_buffers(self._net)
+        timm_models().reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
     def draw(self, generator: torch.Generator) -> None:
@@ -77,20 +78,20 @@ def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
     return TimmBackbone(pretrained(hyper.model), image)
 
 
+def width_of(net: nn.Module) -> int:
+    """Numbers in a feature vector: of what the classifier would be given."""
+    width: Any = getattr(net, "head_hidden_size", None) or net.num_features
+    return int(width)
+
+
 def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
     if image.channels != known.channels:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.takes(image.size):
         raise ValueError(f"timm/{known.name} takes images of {known.sizes()}, not {image.size}")
-    arguments = timm_arguments(known, image.size)
-    return timm_models().create_model(known.name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
-
-
-def timm_arguments(known: Pretrained, size: int) -> dict[str, object]:
-    """What timm's `create_model` is told for images of another size than the weights' own."""
-    if size == known.size or not known.resized_by:
-        return {}
-    return {known.resized_by: True if known.resized_by == "dynamic_img_size" else size}
+    return timm_models().create_model(
+        known.name, pretrained=False, num_classes=0, **known.arguments(image.size)
+    )  # type: ignore[no-any-return]
 
 
 def _classifiers(net: nn.Module) -> list[str]:

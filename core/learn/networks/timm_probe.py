@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.learn.networks.timm_backbone import width_of
 from core.learn.timm_import import timm_models
 
 BATCH = 2
@@ -43,8 +44,7 @@ def probed(name: str, size: int) -> Probed:
         ValueError: the network cannot be built without memory, or does not say its width.
     """
     net = _built(name)
-    width = int(getattr(net, "head_hidden_size", None) or net.num_features)  # type: ignore[arg-type]
-    activations, widest = _activations(net, size, width)
+    activations, widest = _activations(net, size, width_of(net))
     step, smallest, resized_by = _sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return Probed(parameters, activations, widest, step, smallest, resized_by)
@@ -140,18 +140,24 @@ class _Sized:
     def __init__(self, name: str, net: nn.Module, argument: str) -> None:
         self._name, self._argument = name, argument
         self._own = net
-        self._net = None if argument else net
+        self._dynamic: nn.Module | None = None
+
+    def _net_for(self, size: int) -> nn.Module:
+        if not self._argument:
+            return self._own
+        if self._argument == "img_size":
+            return _built(self._name, img_size=size)
+        self._dynamic = self._dynamic or _built(self._name, **{self._argument: True})
+        return self._dynamic
 
     def takes(self, size: int) -> bool:
         """Whether images of this size pass through the network, and its tensors are those of its own size."""
         try:
-            if self._net is None or self._argument == "img_size":
-                value = True if self._argument == "dynamic_img_size" else size
-                self._net = _built(self._name, **{self._argument: value}) if self._argument else self._net
-                if _shapes(self._net) != _shapes(self._own):
-                    return False
+            net = self._net_for(size)
+            if net is not self._own and _shapes(net) != _shapes(self._own):
+                return False
             with torch.no_grad():
-                return self._net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2
+                return bool(net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2)
         except (AssertionError, RuntimeError, ValueError, TypeError):
             return False
 

@@ -30,6 +30,7 @@ from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.precision import Inputs
 from core.learn.torchvision_import import torchvision_models
+from core.protocol.architecture import Image as ModelImage
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import Manifest
 
@@ -434,7 +435,9 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
-    assert image_code() in text and not re.search(r"\{(task|classes|small)\}", text)
+    assert image_code(ModelImage(size=32, channels=3)) in text and not re.search(
+        r"\{(task|classes|small)\}", text
+    )
 
 
 def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path):
