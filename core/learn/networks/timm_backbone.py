@@ -25,7 +25,7 @@ THIRDS = 3
 
 
 class TimmHyper(BaseModel):
-    """`model`: architecture and weights by timm's name; `GET /v1/architectures/timm` lists a dozen, timm the others."""
+    """`model`: architecture and weights by timm's name; `recommended` lists a dozen of those there are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str = Field(DEFAULT, min_length=1, max_length=100)

@@ -423,6 +423,17 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         assert torch.allclose(scope["network"](x), network.features(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [160, 96])
+def test_the_card_of_a_network_of_timm_gives_the_same_logits(tmp_path, monkeypatch, size):
+    torchvision_models()
+    architecture = {"name": "timm", "model": "test_vit.r160_in1k"}
+    network = built(architecture, size)
+    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    x = torch.randn(2, 3, size, size, generator=torch.manual_seed(0))
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x), network(x), atol=1e-6)
+
+
 def test_a_label_cannot_break_out_of_the_card(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     network.classes[0] = "``` | <b>\n# title"
