@@ -60,8 +60,9 @@ class Backbone(nn.Module):
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
         """
-        self.layers = [list(layer) for stage in stages for layer in stage]
-        self.stages = [[prefix for layer in stage for prefix in layer] for stage in stages]
+        # In place: a network of timm may have children of these names.
+        self.layers[:] = [list(layer) for stage in stages for layer in stage]
+        self.stages[:] = [[prefix for layer in stage for prefix in layer] for stage in stages]
         for name in self.state_dict():
             homes = sum(has_prefix(name, stage) for stage in self.stages)
             if homes != 1:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
+from streams import Bench
 
 from core.learn.networks import (
     ImageSpec,
@@ -21,7 +25,9 @@ from core.learn.networks import (
 )
 from core.learn.networks.network import part_type
 from core.learn.networks.timm_names import RECOMMENDED, pretrained, pretrained_names, table
+from core.learn.predicting import load, predict
 from core.learn.timm_import import timm_models
+from core.protocol.manifest import Manifest
 from core.requests.network_size import size_of
 
 RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
@@ -109,7 +115,7 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
 def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     published = timm_models().create_model(RESNET).state_dict()
     backbone = made(RESNET)
-    backbone.load_base(load(save(published)))
+    backbone.load_base(load_tensors(save(published)))
     assert all(torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items())
     expected = expected_base(named(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
@@ -210,3 +216,25 @@ def test_a_networks_size_is_told_without_timm() -> None:
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
     half = size_of({"name": "timm", "model": VIT}, {"size": 80, "channels": 3}, table()["weights"])
     assert half is not None and half.activations < found.activations / 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name: str) -> None:
+    known = pretrained(name)
+    size = 2 * known.smallest if known.step > 1 else known.smallest
+    bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
+    learned = bench.stream(2, epochs=1, depth=2, augment="none")
+    told = learned.as_parent()
+    manifest = Manifest.from_json(told["manifest"])
+    network = load(manifest, {part["name"]: Path(part["path"]) for part in told["parts"]})
+    labels, probabilities = predict(network, np.zeros((2, size, size, 3), np.uint8), None, manifest.normalise)
+    assert set(labels) <= {"ant", "bee", "cat", "dog"}
+    assert probabilities.shape == (2, 4) and np.allclose(probabilities.sum(1), 1)
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "der++", "er", "lwf", "analytic"])
+def test_methods_learn_timms_networks(tmp_path: Path, method: str) -> None:
+    bench = Bench(tmp_path, architecture=named(VIT), size=32, channels=3, n=6, n_held_out=2)
+    learned = bench.stream(2, epochs=1, method=method, depth=1 if method == "analytic" else 5)
+    assert learned.result["classes"] == ["ant", "bee", "cat", "dog"]
