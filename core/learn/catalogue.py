@@ -15,6 +15,7 @@ from core.learn.augment import NAMES as AUGMENTS
 from core.learn.method import Method
 from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
+from core.learn.networks.timm_names import RECOMMENDED, table
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
 from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
@@ -33,9 +34,13 @@ def catalogue() -> dict[str, Any]:
                 "source": info.source,
                 "family": info.family,
                 "min_size": info.min_size,
+                **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
             for name, info in sorted(architectures().items())
         },
+        "pretrained": table()["weights"],
+        "unusable": table()["refused"],
+        "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,
@@ -74,6 +79,10 @@ def _method(method: type[Method]) -> dict[str, Any]:
             "architectures": None if accepts.architectures is None else list(accepts.architectures),
             "task_only": list(accepts.task_only),
             "refused": {scenario: dict(values) for scenario, values in accepts.refused.items()},
+            "unfit": {
+                family: {hyper: list(values) for hyper, values in those.items()}
+                for family, those in accepts.unfit.items()
+            },
         },
         "footprint": asdict(method.footprint),
         "family": method.family,

@@ -44,6 +44,7 @@ class Accepts:
     architectures: tuple[str, ...] | None = None
     task_only: tuple[str, ...] = ()
     refused: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unfit: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

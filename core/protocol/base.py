@@ -4,7 +4,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut, NormalisationOut
 
 
 class BaseVersion(TypedDict):
@@ -19,9 +19,13 @@ ModelBase = str | BaseVersion
 
 
 class UploadedFor(ArchitectureChoice):
-    """The architecture that a base was uploaded for, as it is stored: with the images beside its hyper-parameters."""
+    """The architecture that a base was uploaded for, as it is stored: with the images beside its hyper-parameters.
+
+    `normalise`: statistics of the images that it was learned on, where they were told.
+    """
 
     image: NotRequired[ImageOut]
+    normalise: NotRequired[NormalisationOut]
 
 
 class ExpectedTensor(TypedDict):

@@ -30,7 +30,7 @@ def refused(
     accepts = catalogue["methods"][name].get("accepts", {})
     yield from _in_scenario(catalogue["methods"][name], name, scenario)
     if architecture is not None:
-        yield from _on_architecture(catalogue["architectures"], accepts, name, architecture["name"])
+        yield from _on_architecture(catalogue["architectures"], accepts, recipe, architecture["name"])
     yield from _hyper_parameters(accepts, scenario, recipe["method"])
     checks = (
         ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
@@ -83,8 +83,19 @@ def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[Fiel
 
 
 def _on_architecture(
-    known: Mapping[str, ArchitectureEntry], accepts: Accepts, name: str, architecture: str
+    known: Mapping[str, ArchitectureEntry], accepts: Accepts, recipe: RecipeOut, architecture: str
 ) -> Iterator[FieldError]:
+    name: str = recipe["method"]["name"]
+    unfit = accepts.get("unfit", {}).get(known.get(architecture, {}).get("family", ""))
+    if unfit is not None and not unfit:
+        yield (
+            "recipe.method.name",
+            f"{name} measures each layer by its kind and does not know all of those of {architecture}; "
+            "take another method, or an architecture of torchvision",
+        )
+    for hyper, values in (unfit or {}).items():
+        if recipe["method"].get(hyper) in values:
+            yield f"recipe.method.{hyper}", f"{', '.join(values)} do not work on {architecture}"
     families = accepts.get("architectures")
     if families is None:
         return

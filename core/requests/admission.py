@@ -68,9 +68,9 @@ class Admission:
         """Those of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
-    def check_network(self, architecture: ArchitectureChoice, image: ImageOut) -> None:
+    def check_network(self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut) -> None:
         """Raises JobTooLarge for a network with more parameters than one may have."""
-        size = size_of(architecture, image)
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
             self._check_parameters(architecture, size.parameters)
 
@@ -87,7 +87,7 @@ class Admission:
         Args:
             recipe: resolved.
         """
-        size = size_of(architecture, image)
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is None:
             return  # an architecture of somebody's own: its jobs have their bound all the same
         entry = catalogue["methods"][recipe["method"]["name"]]

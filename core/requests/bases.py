@@ -22,9 +22,12 @@ from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
 from core.ids import new_id
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.answers.base import BaseOut
+from core.protocol.answers.model_change import AskedImage
 from core.protocol.base import ExpectedBase, UploadedFor
 from core.protocol.catalogue import Catalogue
 from core.recipe.architecture import architecture as complete
+from core.recipe.base_images import BaseConfig, images_of_base
+from core.recipe.images import Images, images_of
 from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
@@ -37,13 +40,13 @@ from core.store.blobs import Blobs
 _ROOT = Path(__file__).parents[2]
 EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
-IMAGE: ImageOut = {"size": 32, "channels": 3}
+UNSAID = BaseConfig()
 
 
 def parse_architecture(
-    catalogue: Catalogue, text: str, size: int | None, channels: int | None
-) -> tuple[ArchitectureChoice, ImageOut]:
-    """The complete architecture and image that `?architecture=` means: a name, or a JSON object.
+    catalogue: Catalogue, text: str, size: int | None, channels: int | None, config: BaseConfig = UNSAID
+) -> tuple[ArchitectureChoice, Images]:
+    """The complete architecture that `?architecture=` means, a name or a JSON object, and the images of the base.
 
     Raises:
         Invalid: not JSON, an unknown name, or bad hyper-parameters.
@@ -57,8 +60,14 @@ def parse_architecture(
                 "architecture is neither a name nor a JSON object.",
                 fields=[{"field": "architecture", "message": "not JSON"}],
             ) from error
-    image: ImageOut = {"size": size or IMAGE["size"], "channels": channels or IMAGE["channels"]}
-    return complete(catalogue, "class", asked, image), image
+    if size is not None and config.size not in (None, size):
+        raise Invalid(
+            f"image_size is {size} and config.size {config.size}; say one of them.",
+            fields=[{"field": "config.size", "message": "not that of image_size"}],
+        )
+    asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
+    images = images_of_base(images_of(catalogue, asked, asked_image), config)
+    return complete(catalogue, "class", asked, images.image), images
 
 
 def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
@@ -106,7 +115,7 @@ def create(
     actor: Actor,
     *,
     architecture: ArchitectureChoice,
-    image: ImageOut,
+    images: Images,
     family: str,
     expected: ExpectedBase,
     path: Path,
@@ -115,6 +124,7 @@ def create(
     """Check an uploaded file and keep it; `path` is moved into the store.
 
     Args:
+        images: that it was learned on.
         family: of the architecture, as the catalogue has it.
         expected: what a base of this architecture must hold, see `expected_base`.
 
@@ -129,7 +139,7 @@ def create(
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
-    _check_fit(tensors, expected, architecture, image, family)
+    _check_fit(tensors, expected, architecture, images.image, family)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
     check_finite(path, tensors)
@@ -142,7 +152,7 @@ def create(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=cast(UploadedFor, {**architecture, "image": image}),
+            architecture=_uploaded_for(architecture, images),
             sha256=sha256,
             bytes=size,
             created_at=now,
@@ -193,6 +203,13 @@ def _check_fit(
         raise found.error(error.fields) from None
 
 
+def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
+    stored = {**architecture, "image": images.image}
+    return cast(
+        UploadedFor, stored if images.normalise is None else {**stored, "normalise": images.normalise}
+    )
+
+
 def _ask(request: str) -> ExpectedBase:
     try:
         done = subprocess.run(
@@ -225,5 +242,6 @@ def _to_json(row: Base) -> BaseOut:
         "bytes": row.bytes,
         "architecture": architecture_of(row.architecture),
         "image": row.architecture.get("image"),
+        "normalise": row.architecture.get("normalise"),
         "created_at": rfc3339(row.created_at),
     }

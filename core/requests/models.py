@@ -17,7 +17,6 @@ from core.errors import Invalid, NameTaken
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
 from core.line import line, words
-from core.protocol.answers.architecture import ImageOut
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ModelOut, ModelPage, Scenario
@@ -25,6 +24,7 @@ from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
 from core.recipe.architecture import architecture
+from core.recipe.images import Images, images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
 from core.requests import attention, first_version, idempotency
@@ -55,7 +55,6 @@ LINE: Line = {
     "allow_lost_classes": False,
 }
 """The defaults."""
-IMAGE: ImageOut = {"size": 32, "channels": 3}
 MIN_SIZE, MAX_SIZE = 8, 1024
 
 
@@ -88,11 +87,10 @@ def create(
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     asked = given.get("image") or {}
-    image: ImageOut = {
-        "size": asked.get("size") or IMAGE["size"],
-        "channels": asked.get("channels") or IMAGE["channels"],
-    }
-    resolved_architecture = architecture(catalogue, scenario, given.get("architecture") or "small-cnn", image)
+    asked_architecture = given.get("architecture") or "small-cnn"
+    images = images_of(catalogue, asked_architecture, asked)
+    image = images.image
+    resolved_architecture = architecture(catalogue, scenario, asked_architecture, image)
     recipe = stored(given.get("recipe") or {})
     resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
     admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
@@ -120,7 +118,7 @@ def create(
                 keep_training_data=bool(given.get("keep_training_data", False)),
                 held_out=given.get("held_out") or "keep",
                 **_line(given),
-                warnings=[*_default_size(asked), *_kept_data(given), *resolved.warnings],
+                warnings=[*_default_size(asked, images), *_kept_data(given), *resolved.warnings],
                 fence=0,
                 next_task=1,
                 next_place=1,
@@ -130,7 +128,7 @@ def create(
             )
             session.add(model)
             session.flush()
-            first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
+            first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now, images)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
             answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
@@ -298,11 +296,11 @@ def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
     }
 
 
-def _default_size(asked: AskedImage) -> list[str]:
+def _default_size(asked: AskedImage, images: Images) -> list[str]:
     """Said at creation, where nothing is learned yet that another size would throw away."""
-    if asked.get("size") is not None:
+    if asked.get("size") is not None or images.normalise is not None:
         return []
-    size = IMAGE["size"]
+    size = images.image["size"]
     return [
         f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where more"
         ' pixels matter, create the model with "image": {"size": 64}, or another size from'

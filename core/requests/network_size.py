@@ -5,11 +5,13 @@ The activations are those that a backward pass needs, a little rounded up. `test
 compares both with networks that are built.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.pretrained import PretrainedRow
 from core.requests.base_advice import SMALL_IMAGE
 
 Hyper = Mapping[str, Any]
@@ -63,8 +65,13 @@ class Size:
         self.widest = max(self.widest, values)
 
 
-def size_of(chosen: ArchitectureChoice, image: ImageOut) -> Size | None:
-    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here."""
+def size_of(
+    chosen: ArchitectureChoice, image: ImageOut, pretrained: Mapping[str, PretrainedRow] | None = None
+) -> Size | None:
+    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here.
+
+    pretrained: timm's weights by name, where those may be asked for.
+    """
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
     size = Size()
@@ -87,9 +94,19 @@ def size_of(chosen: ArchitectureChoice, image: ImageOut) -> Size | None:
         _vit(size, *sizes, _patch(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
         _dne(size, architecture, _patch(architecture, pixels, 16), pixels, channels)
+    elif name == "timm" and pretrained is not None:
+        _timm(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
+
+
+def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
+    """As measured at the weights' own image size; activations grow with the number of pixels."""
+    size.parameters = known["parameters"]
+    share = (pixels / known["size"]) ** 2
+    size.activations += math.ceil(known["activations"] * share)
+    size.widest = max(size.widest, math.ceil(known["widest"] * share))
 
 
 def _mlp(size: Size, hidden: list[int]) -> None:

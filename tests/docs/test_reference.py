@@ -131,6 +131,15 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
     assert len(rows) == len(needed)
 
 
+def test_every_architecture_is_listed_and_those_of_timm_that_are_recommended() -> None:
+    page = (ROOT / "docs" / "reference" / "architectures.md").read_text()
+    entries = catalogue()["architectures"]
+    before, _, recommended = page.partition("## timm's")
+    assert [name for name in entries if f"`{name}`" not in before] == []
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", recommended, re.MULTILINE))
+    assert rows == entries["timm"]["recommended"]
+
+
 def test_every_program_of_bench_and_every_plan_is_listed() -> None:
     programs = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")

@@ -90,7 +90,9 @@ class Dlcft(Method):
     )
     source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
     Hyper = DlcftHyper
-    accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
+    accepts = Accepts(
+        olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}}, unfit={"timm": {}}
+    )
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {

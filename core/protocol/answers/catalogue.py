@@ -1,6 +1,6 @@
 """The catalogue: what a recipe can say, and which architectures there are. The learning code writes it."""
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import Field, JsonValue
 from typing_extensions import TypeAliasType, TypedDict
@@ -20,7 +20,8 @@ class Accepts(TypedDict):
     """What a method can be combined with.
 
     `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
-    `refused`: by scenario, the values of hyper-parameters that do not work there.
+    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of architectures, values
+    that do not work on it, by hyper-parameter; none named: the method does not.
     """
 
     optimizers: list[str]
@@ -30,6 +31,7 @@ class Accepts(TypedDict):
     architectures: list[str] | None
     task_only: list[str]
     refused: dict[str, HyperParameters]
+    unfit: dict[str, dict[str, list[str]]]
 
 
 class Footprint(TypedDict):
@@ -90,7 +92,10 @@ class MethodOut(MethodEntry):
 
 
 class ArchitectureEntry(TypedDict):
-    """An architecture. `schema`, `defaults`: of its hyper-parameters; `min_size`: of an image, in pixels a side."""
+    """An architecture. `schema`, `defaults`: of its hyper-parameters; `min_size`: of an image, in pixels a side.
+
+    `recommended`: some of the many networks that it stands for, and what each is good for.
+    """
 
     schema: JsonSchema
     defaults: HyperParameters
@@ -99,6 +104,7 @@ class ArchitectureEntry(TypedDict):
     source: str
     family: str
     min_size: int
+    recommended: NotRequired[dict[str, str]]
 
 
 class ArchitectureOut(ArchitectureEntry):
