@@ -15,6 +15,7 @@ from core.learn.augment import NAMES as AUGMENTS
 from core.learn.method import Method
 from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
+from core.learn.networks.timm_names import pretrained, pretrained_names
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
 from core.learn.recipe import OlorRecipe, Recipe
@@ -39,6 +40,7 @@ def catalogue() -> dict[str, Any]:
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,
+        "pretrained": {name: pretrained(name).to_json() for name in pretrained_names()},
         "recipe": {
             "schema": Recipe.model_json_schema(),
             "defaults": _default_recipe(),

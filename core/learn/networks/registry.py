@@ -12,6 +12,7 @@ from core.learn.networks import (
     mlp,
     resnet,
     small_cnn,
+    timm_backbone,
     torchvision_convnext,
     torchvision_resnet,
     torchvision_vit,
@@ -147,5 +148,15 @@ _ALL = [
         )
         for size in ("tiny", "small", "base", "large")
     ],
+    ArchitectureInfo(
+        "timm",
+        "timm",
+        timm_backbone.TimmHyper,
+        "An architecture of timm, by the name of its pretrained weights.",
+        "Wightman 2019, PyTorch Image Models",
+        timm_backbone.TimmBackbone,
+        he_fan_out,
+        32,
+    ),
 ]
 ARCHITECTURES = {info.name: info for info in _ALL}
