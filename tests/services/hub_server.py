@@ -102,7 +102,11 @@ class _Handler(BaseHTTPRequestHandler):
         names = [name for of, name in self.server_hub.files if of == repository]
         if not names or repository in self.server_hub.private:
             return self._empty(401, {"X-Error-Code": "RepoNotFound"})
-        told: dict[str, Any] = {"id": repository, "sha": COMMIT, "siblings": [{"rfilename": n} for n in names]}
+        told: dict[str, Any] = {
+            "id": repository,
+            "sha": COMMIT,
+            "siblings": [{"rfilename": n} for n in names],
+        }
         body = json.dumps(told).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

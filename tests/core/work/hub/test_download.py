@@ -63,7 +63,7 @@ def test_what_an_earlier_attempt_left_is_gone_on_with_and_a_cut_connection_too(
     path.write_bytes(DATA[:300_000])
     hub.cut_at = 700_000
     assert fetched(tmp_path) == DATA
-    assert [begin for _, begin in hub.gets][0] == 300_000 < hub.gets[1][1] <= 700_000
+    assert hub.gets[0][1] == 300_000 < hub.gets[1][1] <= 700_000
 
 
 def test_other_bytes_than_the_hub_names_are_refused_and_not_kept(hub: Hub, tmp_path: Path) -> None:
@@ -118,9 +118,7 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
 ) -> None:
     hub.stall_at = 500_000
     seen: list[int] = []
-    asked = DownloadAsked(
-        repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21
-    )
+    asked = DownloadAsked(repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21)
     with pytest.raises(Stopped):
         download(asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0)
     assert 0 < sum(seen) <= 500_000
