@@ -86,7 +86,8 @@ def line_stopped(model_id: Any) -> ColumnElement[bool]:
 
 def awaits_base(model_id: Any) -> ColumnElement[bool]:
     """Whether a model has no version 0 yet. `model_id`: a column."""
-    return exists().where(Model.id == model_id, Model.base_job.is_not(None))
+    own = aliased(Model)
+    return exists().where(own.id == model_id, own.base_job.is_not(None))
 
 
 def _held_sqlite(query: Select[Job]) -> Select[Job]:
