@@ -189,7 +189,8 @@ class BaseInvalid(PerennialError):
 
 
 class WeightsUnavailable(PerennialError):
-    """Pretrained weights that cannot be had: no network, no such file, too many bytes, or other bytes than were named."""
+    """Pretrained weights that cannot be had: no network, no such file, too many bytes, or other bytes than
+    were named."""
 
     code, title, status = "weights-unavailable", "Pretrained weights not available", 422
 

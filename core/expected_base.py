@@ -24,7 +24,8 @@ CACHED_ARCHITECTURES = 200
 
 
 def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
-    """What a base of this architecture must hold, where it was asked for before; None: it takes a process to say."""
+    """What a base of this architecture must hold, where it was asked for before; None: it takes a process to
+    say."""
     path, _ = _kept(settings, architecture, image)
     try:
         found: ExpectedBase = json.loads(path.read_bytes())
@@ -57,7 +58,8 @@ def expected_base(settings: Settings, architecture: ArchitectureChoice, image: I
 def to_compare(
     tensors: Sequence[Tensor], expected: ExpectedBase
 ) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
-    """The tensors of a file that count, and those that it must hold: without what it may leave out or bring along."""
+    """The tensors of a file that count, and those that it must hold: without what it may leave out or bring
+    along."""
     ignored = tuple(expected["ignored"])
     optional = set(expected["optional"])
     present = {t.name for t in tensors}

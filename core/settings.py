@@ -155,7 +155,8 @@ class Settings(BaseSettings):
     """Downloads that one API process makes at once; one of each owner."""
 
     hub: Literal["on", "off"] = "on"
-    """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store already."""
+    """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store
+    already."""
     max_fetch_bytes: int = Field(8 * GIB, ge=1)
     """Of pretrained weights; also of all unfinished downloads that a worker's machine keeps."""
     max_fetches: int = Field(2, ge=1)

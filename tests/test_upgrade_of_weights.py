@@ -1,4 +1,5 @@
-"""Migration 0014 on rows from before it: older models have their version 0 and wait for nothing; others find room."""
+"""Migration 0014 on rows from before it: older models have their version 0 and wait for nothing; others find
+room."""
 
 import tarfile
 from collections.abc import Iterator

@@ -41,7 +41,8 @@ def create(
     bell: Bell,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Create a model: a named lineage of versions. With pretrained weights a `job` may have to bring them first."""
+    """Create a model: a named lineage of versions. With pretrained weights a `job` may have to bring them
+    first."""
     given = cast(
         NewModel, body.model_dump(exclude_unset=True)
     )  # what the request says: `create` tells of a default

@@ -58,8 +58,8 @@ _KEY = (
 class JobRow:
     """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
 
-    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued; base:
-    state of the job that brings the weights of its model's base, while it waits for them.
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is
+    queued; base: state of the job that brings the weights of its model's base, while it waits for them.
     """
 
     id: str

@@ -116,7 +116,8 @@ class Base(Table):
 class Weights(Table):
     """Pretrained weights as they were brought last, of each repository of the Hub.
 
-    The row remembers and keeps nothing: the blob goes with the last version that names it, and is brought again then.
+    The row remembers and keeps nothing: the blob goes with the last version that names it, and is brought
+    again then.
     """
 
     __tablename__ = "weights"

@@ -90,7 +90,8 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
 
 
 def statistics(weights: Pretrained, model: Model) -> Normalisation | None:
-    """The pixel statistics that the weights were learned with; None where the model's images have other channels."""
+    """The pixel statistics that the weights were learned with; None where the model's images have other
+    channels."""
     if len(weights.mean) != model.image["channels"]:
         return None
     return Normalisation(mean=weights.mean, std=weights.std)

@@ -160,7 +160,8 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
 
 
 def waits_for_base(ended: bool = False) -> str:
-    """Why a batch waits whose model has no version 0 yet. ended: the job that brings its weights failed or was cancelled."""
+    """Why a batch waits whose model has no version 0 yet. ended: the job that brings its weights failed or
+    was cancelled."""
     if ended:
         return (
             f"This batch waits for the weights of its model's base, which could not be brought. {SETTLED_BY}"

@@ -7,7 +7,8 @@ from core.protocol.document import Document
 
 
 class DownloadAsked(Document):
-    """Download the file of that name of a repository's newest commit, of at most `max_bytes`, into `folder`."""
+    """Download the file of that name of a repository's newest commit, of at most `max_bytes`, into
+    `folder`."""
 
     repository: str
     file: str
@@ -32,7 +33,8 @@ class Downloaded(Document):
 
 
 class DownloadFailed(Document):
-    """`kind`: weights (another attempt changes nothing by itself), disk (it is full) or code; `detail`: a sentence."""
+    """`kind`: weights (another attempt changes nothing by itself), disk (it is full) or code; `detail`: a
+    sentence."""
 
     event: Literal["failed"] = "failed"
     kind: Literal["weights", "disk", "code"]

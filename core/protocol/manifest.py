@@ -56,9 +56,10 @@ class RandomStart(Document):
 
 
 class BaseOrigin(Document):
-    """What a model began from: an uploaded base (`id`, `sha256`), another model's version (`model`, `version`), or
-    pretrained weights: their `name`, where they are from (`repository`, and its commit `revision`, null where they were
-    brought by hand), `licence` as their publisher names it, `sha256` and `bytes` of the file.
+    """What a model began from: an uploaded base (`id`, `sha256`), another model's version (`model`,
+    `version`), or pretrained weights: their `name`, where they are from (`repository`, and its commit
+    `revision`, null where they were brought by hand), `licence` as their publisher names it, `sha256` and
+    `bytes` of the file.
     """
 
     id: str | None = None

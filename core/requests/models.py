@@ -1,7 +1,8 @@
 """Models: create, list, change and delete.
 
-A model is born with version 0, its base (`first_version`), or with a job that brings it (`pretrained`). Its recipe is stored as it was given, a patch over the
-defaults, and shown resolved; changing it concerns later tasks only.
+A model is born with version 0, its base (`first_version`), or with a job that brings it (`pretrained`). Its
+recipe is stored as it was given, a patch over the defaults, and shown resolved; changing it concerns later
+tasks only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ def create(
         JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
-        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for the job that brings them.
+        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     name, scenario = given["name"], given["scenario"]

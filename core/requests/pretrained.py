@@ -1,4 +1,5 @@
-"""Models that begin with pretrained weights: made at once where the weights are stored, else with a job that brings them.
+"""Models that begin with pretrained weights: made at once where the weights are stored, else with a job that
+brings them.
 
 Only names of the catalogue lead to the Hub, never an address that somebody sends.
 """
@@ -38,7 +39,8 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """What the service allows. hub: whether it asks the Hub; bytes and unfinished jobs of an owner, 0: no limit."""
+    """What the service allows. hub: whether it asks the Hub; bytes and unfinished jobs of an owner, 0: no
+    limit."""
 
     hub: bool = True
     max_owner_bytes: int = 0
@@ -63,8 +65,8 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _refused(
             f'There are no pretrained weights of {architecture["name"]} by name. Send "architecture": '
-            '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a base: '
-            "POST /v1/bases."
+            '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a '
+            "base: POST /v1/bases."
         )
     known = catalogue["pretrained"]
     if name not in known:
@@ -76,7 +78,8 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained
 
 
 def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
-    """Refuse weights for which the owner has no room, by about their bytes. Raises: StorageFull, BodyTooLarge."""
+    """Refuse weights for which the owner has no room, by about their bytes. Raises: StorageFull,
+    BodyTooLarge."""
     quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
 
 
@@ -161,9 +164,9 @@ def _by_hand(model: Model, weights: Pretrained) -> str:
         }
     )
     return (
-        f"The weights {weights.name} are not stored here, and this service fetches none (PERENNIAL_HUB=off). Upload "
-        f"model.safetensors of the repository {weights.repository}: POST /v1/bases?{query}. Then create the model with "
-        "the id of that base in place of “pretrained”."
+        f"The weights {weights.name} are not stored here, and this service fetches none (PERENNIAL_HUB=off). "
+        f"Upload model.safetensors of the repository {weights.repository}: POST /v1/bases?{query}. Then create "
+        "the model with the id of that base in place of “pretrained”."
     )
 
 

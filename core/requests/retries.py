@@ -41,7 +41,8 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate. Or bring weights again.
+    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate. Or bring
+    weights again.
 
     It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
     version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.

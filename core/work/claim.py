@@ -2,9 +2,9 @@
 
 The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not put off, and
 it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
-Tasks that are learned again (`Job.again`) come before all others and wait for no settling. All of them wait for the base
-of their model (`Model.base_job`). A job without a place in the line waits for none of that. Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the
-database's clock.
+Tasks that are learned again (`Job.again`) come before all others and wait for no settling. All of them wait
+for the base of their model (`Model.base_job`). A job without a place in the line waits for none of that.
+Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the database's clock.
 """
 
 from typing import Any, cast
@@ -279,7 +279,8 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
-    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights or lost. It may be retried.
+    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights or lost. It may be
+    retried.
 
     Raises:
         LeaseLost: another worker owns the job by now.

@@ -96,7 +96,8 @@ def sweep(
     grace_days: float = BLOB_DAYS,
     whole: bool = False,
 ) -> None:
-    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files, downloads.
+    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files,
+    downloads.
 
     Raises what database and store raise in an outage; the next round goes on. Arguments as of `steps`.
     """

@@ -1,4 +1,5 @@
-"""Where pretrained weights lie, and whose turn it is to bring them: the same weights are brought once at a time."""
+"""Where pretrained weights lie, and whose turn it is to bring them: the same weights are brought once at a
+time."""
 
 from sqlalchemy import func, select, update
 

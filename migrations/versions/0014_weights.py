@@ -29,7 +29,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; jobs that fetch go, with their events, and models without a version 0 with their tasks and jobs."""
+    """Take back; jobs that fetch go, with their events, and models without a version 0 with their tasks and
+    jobs."""
     waiting = "SELECT id FROM models WHERE base_job IS NOT NULL"
     gone = f"kind = 'fetch' OR model_id IN ({waiting})"
     op.execute(f"DELETE FROM events WHERE job_id IN (SELECT id FROM jobs WHERE {gone})")  # noqa: S608

@@ -1,4 +1,5 @@
-"""Pretrained weights through HTTP: fetched once from a server that speaks the Hub's protocol, whatever happens meanwhile."""
+"""Pretrained weights through HTTP: fetched once from a server that speaks the Hub's protocol, whatever
+happens meanwhile."""
 
 import hashlib
 import threading

@@ -78,10 +78,11 @@ class RandomInit(TypedDict):
 
 
 class BaseOrigin(TypedDict, total=False):
-    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained weights.
+    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained
+    weights.
 
-    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the publisher names it
-    (empty: none is named), digest and bytes.
+    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the
+    publisher names it (empty: none is named), digest and bytes.
     """
 
     id: str

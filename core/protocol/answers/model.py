@@ -21,8 +21,8 @@ class ModelOut(TypedDict):
     `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
     versions by name. `base`: `random`, `pretrained`, the id of an upload, or a version.
 
-    `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait, and
-    `production`, `latest` and `line_head` are null. `job` is null once they are there.
+    `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
+    and `production`, `latest` and `line_head` are null. `job` is null once they are there.
     """
 
     id: str

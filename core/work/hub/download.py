@@ -1,9 +1,9 @@
 """Downloads one file of a repository of the Hugging Face Hub, and ends: `python -m core.work.hub.download`.
 
-Reads what is asked as a line of JSON and writes what comes of it (`core.protocol.hub`). It ends with its caller, whose
-pipe it reads. Addresses, token, proxies and offline mode are those of huggingface_hub and its environment; that
-library's own download begins anew after a kill, so the bytes are fetched here, by Range from where an earlier attempt
-ended. Nothing that is said has an address or a token in it.
+Reads what is asked as a line of JSON and writes what comes of it (`core.protocol.hub`). It ends with its
+caller, whose pipe it reads. Addresses, token, proxies and offline mode are those of huggingface_hub and its
+environment; that library's own download begins anew after a kill, so the bytes are fetched here, by Range
+from where an earlier attempt ended. Nothing that is said has an address or a token in it.
 """
 
 import hashlib
@@ -130,7 +130,8 @@ def _fetch(url: str, fd: int, size: int) -> None:
 
 
 def _append(url: str, fd: int, have: int, size: int) -> None:
-    """One request for the bytes from `have` on; a server that begins at another byte is taken from the beginning."""
+    """One request for the bytes from `have` on; a server that begins at another byte is taken from the
+    beginning."""
     headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"

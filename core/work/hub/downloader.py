@@ -1,4 +1,5 @@
-"""Runs the process that downloads, tells how far it is, and ends it when the job is to stop or nothing comes any more."""
+"""Runs the process that downloads, tells how far it is, and ends it when the job is to stop or nothing comes
+any more."""
 
 import errno
 import json

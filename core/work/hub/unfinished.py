@@ -1,7 +1,7 @@
 """Unfinished downloads: files that outlive an attempt, so that the next one goes on where it ended.
 
-Each lies under its repository and commit. Who writes to one locks it; the kernel lets go of the lock however the process
-ends. What nobody goes on with is removed by the chores.
+Each lies under its repository and commit. Who writes to one locks it; the kernel lets go of the lock however
+the process ends. What nobody goes on with is removed by the chores.
 """
 
 import fcntl
@@ -43,7 +43,8 @@ def forget(root: Path, repository: str) -> None:
 
 
 def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
-    """Remove downloads that nobody wrote to for `older_s` seconds, and beyond `most_bytes` in all the oldest ones.
+    """Remove downloads that nobody wrote to for `older_s` seconds, and beyond `most_bytes` in all the oldest
+    ones.
 
     One that is under way stays.
     """

@@ -1,7 +1,7 @@
 """Bring pretrained weights and make version 0 of a model of them.
 
-The weights are taken from the store where another model brought them, else from a file that a person put into the data
-directory, else from the Hub. They are checked as an uploaded base is, and stored under their digest.
+The weights are taken from the store where another model brought them, else from a file that a person put into
+the data directory, else from the Hub. They are checked as an uploaded base is, and stored under their digest.
 """
 
 import shutil
@@ -119,14 +119,15 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
 def _advice(work: Work, wanted: Pretrained) -> str:
     """What a person can do without the Hub."""
     return (
-        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of each worker "
-        f"(PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), and send POST "
-        f"/v1/jobs/{work.claim.job_id}/retry."
+        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
+        "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
+        f"and send POST /v1/jobs/{work.claim.job_id}/retry."
     )
 
 
 def _check(work: Work, model: Model, file: Path) -> None:
-    """Raises BaseInvalid for a file that is no safetensors file of the model's architecture, or has NaN in it."""
+    """Raises BaseInvalid for a file that is no safetensors file of the model's architecture, or has NaN in
+    it."""
     tensors = read_header(file)
     expected = expected_base(work.settings, model.architecture, model.image)
     check_expected(*to_compare(tensors, expected))
@@ -136,15 +137,16 @@ def _check(work: Work, model: Model, file: Path) -> None:
 def _require_room(work: Work, size: int) -> None:
     """Raises StorageFull when the owner may not store so many bytes more."""
     limit = work.settings.max_owner_bytes
-    with work.db.read() as session:
-        owner = session.get_one(Model, work.claim.model_id).owner_id
     if not limit:
         return
+    with work.db.read() as session:
+        owner = session.get_one(Model, work.claim.model_id).owner_id
     used = stored_bytes.measured(work.db, owner)
     if used + size > limit:
         raise StorageFull(
-            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. Delete models, "
-            f"a task's data or a model's memory, and send POST /v1/jobs/{work.claim.job_id}/retry."
+            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. "
+            "Delete models, a task's data or a model's memory, and send POST "
+            f"/v1/jobs/{work.claim.job_id}/retry."
         )
 
 

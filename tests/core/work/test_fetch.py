@@ -1,4 +1,5 @@
-"""Jobs that bring weights: each point of death, whose turn it is, and what is refused. The Hub itself is in `hub/`."""
+"""Jobs that bring weights: each point of death, whose turn it is, and what is refused. The Hub itself is in
+`hub/`."""
 
 import hashlib
 from collections.abc import Callable, Iterator

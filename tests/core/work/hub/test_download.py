@@ -1,4 +1,5 @@
-"""A download from the Hub, by the process that does it: what comes, what goes on, and what is said when nothing comes."""
+"""A download from the Hub, by the process that does it: what comes, what goes on, and what is said when
+nothing comes."""
 
 import hashlib
 from collections.abc import Iterator
