@@ -27,7 +27,7 @@ class TimmBackbone(Backbone):
         import timm
 
         net = timm.create_model(hyper.model, pretrained=False, num_classes=0, in_chans=image.channels)
-        self.width = net.num_features
+        self.width = int(net.num_features)  # type: ignore[arg-type]
         self._forward = net.forward
         layers: list[tuple[str, ...]] = []
         for name, child in net.named_children():
