@@ -154,6 +154,14 @@ class Settings(BaseSettings):
     export_builds: int = Field(2, ge=1)
     """Downloads that one API process makes at once; one of each owner."""
 
+    hub: Literal["on", "off"] = "on"
+    """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store
+    already."""
+    max_fetch_bytes: int = Field(8 * GIB, ge=1)
+    """Of pretrained weights; also of all unfinished downloads that a worker's machine keeps."""
+    max_fetches: int = Field(2, ge=1)
+    """Downloads of pretrained weights at once, of all workers together."""
+
     failed_days: float = 7.0
     export_days: float = 7.0
     event_days: float = 90.0

@@ -15,6 +15,7 @@ from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, upload_by
 from core.errors import BaseInvalid
+from core.expected_base import expected_base, known_base
 from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.base import BaseOut
 from core.protocol.base import ExpectedBase
@@ -144,10 +145,10 @@ def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: 
 async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
     """The tensors that the base must hold: those of networks that were asked for before are known at once."""
     image = want.images.image
-    known = await to_thread.run_sync(bases.known_base, settings, want.architecture, image)
+    known = await to_thread.run_sync(known_base, settings, want.architecture, image)
     if known is not None:
         return known
-    return await work.run(owner_id, lambda: bases.expected_base(settings, want.architecture, image))
+    return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases/{base}", response_model=BaseOut)

@@ -15,7 +15,9 @@ class BaseVersion(TypedDict):
 
 
 ModelBase = str | BaseVersion
-"""`random`, the id of an uploaded base, or a version."""
+"""`random`, `pretrained`, the id of an uploaded base, or a version."""
+PRETRAINED = "pretrained"
+"""The weights that the architecture is named by, as their publisher offers them."""
 
 
 class UploadedFor(ArchitectureChoice):

@@ -1,24 +1,19 @@
 """Uploaded bases: weights that models may start from.
 
 The file is checked by its header alone, before anything else reads it: size, names, shapes and dtypes must
-be those of the architecture. What an architecture expects is asked of the learning code once, in a process
-of its own, and kept in `<data dir>/catalogue/`.
+be those of the architecture (`core.expected_base`).
 """
 
-import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from core import helper_process
-from core.code_version import code_version
 from core.db import references
 from core.db.session import Database
 from core.db.tables import Base
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
+from core.expected_base import to_compare
 from core.ids import new_id
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.answers.base import BaseOut
@@ -37,9 +32,6 @@ from core.safetensors_header import Tensor, check_expected, check_finite, read_h
 from core.settings import Settings
 from core.store.blobs import Blobs
 
-_ROOT = Path(__file__).parents[2]
-EXPECT_TIMEOUT_S = 60.0
-CACHED_ARCHITECTURES = 200
 UNSAID = BaseConfig()
 
 
@@ -70,44 +62,6 @@ def parse_architecture(
     return complete(catalogue, "class", asked, images.image), images
 
 
-def known_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase | None:
-    """What a base of this architecture must hold, where it was asked for before; None: it takes a process to say."""
-    path, _ = _kept(settings, architecture, image)
-    try:
-        found: ExpectedBase = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    return found
-
-
-def expected_base(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> ExpectedBase:
-    """What a base of this architecture must hold: `tensors`, `optional`, `ignored`.
-
-    Raises:
-        Invalid: the architecture cannot be built for this image.
-        Unavailable: the learning code does not answer.
-    """
-    found = known_base(settings, architecture, image)
-    if found is not None:
-        return found
-    path, request = _kept(settings, architecture, image)
-    answer = _ask(request)
-    kept = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
-    if len(kept) >= CACHED_ARCHITECTURES:
-        kept[0].unlink(missing_ok=True)
-    temporary = path.with_suffix(f".{new_id('bas')}")
-    temporary.write_text(json.dumps(answer))
-    temporary.replace(path)
-    return answer
-
-
-def _kept(settings: Settings, architecture: ArchitectureChoice, image: ImageOut) -> tuple[Path, str]:
-    """Where the answer is kept, and the question."""
-    request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
-    name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
-    return settings.folder("catalogue") / f"expected-{name}.json", request
-
-
 def create(
     db: Database,
     blobs: Blobs,
@@ -126,7 +80,7 @@ def create(
     Args:
         images: that it was learned on.
         family: of the architecture, as the catalogue has it.
-        expected: what a base of this architecture must hold, see `expected_base`.
+        expected: what a base of this architecture must hold, see `core.expected_base`.
 
     Raises:
         BaseInvalid: not a safetensors file, not one of this architecture, or with NaN or infinity in it.
@@ -188,11 +142,7 @@ def _check_fit(
     family: str,
 ) -> None:
     """Raises BaseInvalid for a file that is not one of this architecture, with what it would fit."""
-    ignored = tuple(expected["ignored"])
-    optional = set(expected["optional"])
-    present = {t.name for t in tensors}
-    wanted = {n: want for n, want in expected["tensors"].items() if n in present or n not in optional}
-    own = [t for t in tensors if t.name in wanted or not (ignored and t.name.startswith(ignored))]
+    own, wanted = to_compare(tensors, expected)
     try:
         check_expected(own, wanted)
     except BaseInvalid as error:
@@ -208,31 +158,6 @@ def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedF
     return cast(
         UploadedFor, stored if images.normalise is None else {**stored, "normalise": images.normalise}
     )
-
-
-def _ask(request: str) -> ExpectedBase:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "core.learn.networks.expected", request],
-            cwd=_ROOT,
-            env=helper_process.environment(),
-            capture_output=True,
-            text=True,
-            timeout=EXPECT_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise Unavailable(
-            "The learning code does not say what this architecture expects; try again."
-        ) from None
-    if done.returncode == 2:
-        raise Invalid(
-            done.stderr.strip()[-500:], fields=[{"field": "architecture", "message": "cannot be built"}]
-        )
-    if done.returncode != 0:
-        raise Unavailable("The learning code could not be started; try again.")
-    answer: ExpectedBase = json.loads(done.stdout)
-    return answer
 
 
 def _to_json(row: Base) -> BaseOut:

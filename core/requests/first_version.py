@@ -1,4 +1,4 @@
-"""Version 0 of a model: what its first task starts from, and what `latest` and `production` name at first.
+"""Version 0 of a new model from what is there: random weights, an uploaded base, or another model's version.
 
 Random weights are a pure function of architecture, image and seed and need no bytes; an uploaded base or the
 backbone of another model's version is named by its blobs.
@@ -8,12 +8,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import references
-from core.db.tables import Alias, AliasMove, Base, Model, Part, Version
+from core.db.tables import Base, Model, Part, Version
 from core.errors import Invalid
-from core.ids import new_id
+from core.line import version_zero
+from core.line.line import Mover
+from core.line.version_zero import Origin
 from core.protocol.answers.architecture import NormalisationOut
-from core.protocol.architecture import Architecture, Image, Normalisation
-from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests.actor import Actor, find_model
 from core.requests.base_advice import architecture_of, body, other_model, same_pixels, words
@@ -37,57 +39,8 @@ def make(
         NotFound: the caller sees no model of the base's name.
     """
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
-    manifest = Manifest(
-        format=1,
-        model=model.id,
-        name=model.name,
-        version=0,
-        parent=None,
-        task=None,
-        tasks=[],
-        scenario=model.scenario,
-        architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
-        normalise=normalise,
-        classes=model.classes or [],
-        heads=[],
-        seed=seed,
-        parts=parts,
-        **origin,
-    )
-    size = sum(part.bytes for part in parts)
-    version = Version(
-        id=new_id("ver"),
-        model_id=model.id,
-        number=0,
-        parent=None,
-        task_number=None,
-        job_id=None,
-        status="published",
-        gate={"passed": True, "checks": []},
-        manifest=manifest,
-        bytes=size,
-        bytes_new=0,
-        created_at=now,
-    )
-    session.add(version)
-    session.flush()
-    for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.given()))
-    for alias in ("latest", "production"):
-        session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
-        session.add(
-            AliasMove(
-                model_id=model.id,
-                alias=alias,
-                version=0,
-                previous=None,
-                cause="create",
-                actor=actor.key_id,
-                reason=None,
-                at=now,
-            )
-        )
+    mover = Mover("create", actor.key_id)
+    version_zero.write(session, model, parts, origin, normalise, mover, seed=seed, now=now)
 
 
 def _base_parts(
@@ -97,7 +50,7 @@ def _base_parts(
     model: Model,
     seed: int,
     usual: NormalisationOut | None,
-) -> tuple[list[StoredPart], dict[str, RandomStart | BaseOrigin | None], Normalisation | None]:
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
     """Parts of version 0, how the manifest names its origin, and the base's pixel statistics.
 
     usual: the statistics where the base has none of its own.
@@ -106,7 +59,7 @@ def _base_parts(
         return [], {"init": RandomStart(kind="random", seed=seed)}, _normalisation(usual)
     references.share(session)
     normalise: Normalisation | None = None
-    origin: dict[str, RandomStart | BaseOrigin | None]
+    origin: Origin
     if isinstance(model.base, str):
         row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
         if row is None:

@@ -1,7 +1,8 @@
 """Models: create, list and change.
 
-A model is born with version 0, its base (`first_version`). Its recipe is stored as it was given, a patch over the
-defaults, and shown resolved; changing it concerns later tasks only.
+A model is born with version 0, its base (`first_version`), or with a job that brings it (`pretrained`). Its
+recipe is stored as it was given, a patch over the defaults, and shown resolved; changing it concerns later
+tasks only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +22,14 @@ from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ModelOut, ModelPage, Scenario
 from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
+from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
 from core.recipe.architecture import architecture
 from core.recipe.images import Images, images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
-from core.requests import attention, first_version, idempotency
+from core.requests import attention, first_version, idempotency, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
@@ -66,18 +68,21 @@ def create(
     given: NewModel,
     repeat: idempotency.Request | None = None,
     admission: Admission = ANY,
+    terms: pretrained.Terms = pretrained.ANY,
 ) -> tuple[ModelOut, bool]:
     """Create a model; returns its JSON form, and whether it is a replay of an earlier answer.
 
     Args:
         given: the fields of the request, already of the right types.
         repeat: the idempotency key and fingerprint of the request.
+        terms: of pretrained weights, which a job brings where they are not stored yet.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
         JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
+        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     name, scenario = given["name"], given["scenario"]
@@ -96,6 +101,10 @@ def create(
     admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
     gate = _gate({}, given.get("gate") or {})
     classes = _classes(scenario, given.get("classes"))
+    weights = None
+    if given.get("base") == PRETRAINED:
+        weights = pretrained.wanted(catalogue, resolved_architecture)
+        pretrained.require_room(db, actor, weights, terms)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -128,8 +137,12 @@ def create(
             )
             session.add(model)
             session.flush()
-            first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now, images)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
+            if weights is None:
+                seed = int(resolved.recipe.get("seed", 0))
+                first_version.make(session, blobs, actor, model, seed, now, images)
+            else:
+                pretrained.begin(session, blobs, actor, model, weights, resolved.recipe, terms, now)
             answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
@@ -243,9 +256,12 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
     warnings = list(model.warnings)
     if not model.production_follows:
         warnings.append(words.pinned(model, named[line.PRODUCTION]))
+    fetching = model.base_job is not None
     return {
         "id": model.id,
         "name": model.name,
+        "state": "fetching" if fetching else "ready",
+        "job": model.base_job,
         "scenario": cast(Scenario, model.scenario),
         "architecture": model.architecture,
         "image": model.image,
@@ -260,8 +276,8 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "on_failed": model.on_failed,
         "training_data_days": model.training_data_days,
         "allow_lost_classes": model.allow_lost_classes,
-        "aliases": named,
-        "line_head": model.head,
+        "aliases": {line.LATEST: None, line.PRODUCTION: None} if fetching else {**named},
+        "line_head": None if fetching else model.head,
         "production_follows": model.production_follows,
         "attention": waits,
         "created_at": rfc3339(model.created_at),

@@ -5,7 +5,7 @@ compare them. JSON columns hold what is only read and written whole. The jobs ta
 """
 
 from core.db.tables.job import Event, Job
-from core.db.tables.model import Alias, AliasMove, Base, Model
+from core.db.tables.model import Alias, AliasMove, Base, Model, Weights
 from core.db.tables.owner import Key, Owner
 from core.db.tables.request import Audit, Idempotency
 from core.db.tables.stored_object import Damage, Scrub
@@ -33,4 +33,5 @@ __all__ = [
     "Table",
     "Task",
     "Version",
+    "Weights",
 ]

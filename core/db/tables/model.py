@@ -22,6 +22,21 @@ class Base(Table):
     created_at: Mapped[float]
 
 
+class Weights(Table):
+    """Pretrained weights as they were brought last, of each repository of the Hub.
+
+    The row remembers and keeps nothing: the blob goes with the last version that names it, and is brought
+    again then.
+    """
+
+    __tablename__ = "weights"
+    repository: Mapped[str] = mapped_column(String(200), primary_key=True)
+    revision: Mapped[str | None] = mapped_column(String(64))  # commit; null: brought by hand
+    sha256: Mapped[str | None] = mapped_column(String(64))  # null: never brought yet
+    bytes: Mapped[int | None]
+    job_id: Mapped[str | None] = mapped_column(String(40))  # brings them now, while a worker has it
+
+
 class Model(Table):
     """A named lineage of versions."""
 
@@ -53,6 +68,7 @@ class Model(Table):
     next_task: Mapped[int] = mapped_column(default=1)
     next_place: Mapped[int] = mapped_column(default=1)
     next_version: Mapped[int] = mapped_column(default=1)
+    base_job: Mapped[str | None] = mapped_column(String(40))  # fetches its base; null: version 0 is there
     created_at: Mapped[float]
     deleted_at: Mapped[float | None]
     __table_args__ = (
@@ -68,6 +84,7 @@ class Model(Table):
         partial_index(
             "ix_models_name", "name", "id", where="deleted_at IS NULL"
         ),  # an administrator's look-up by name
+        partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
         CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
     )
 

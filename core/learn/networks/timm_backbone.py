@@ -89,9 +89,10 @@ def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.takes(image.size):
         raise ValueError(f"timm/{known.name} takes images of {known.sizes()}, not {image.size}")
-    return timm_models().create_model(
+    net: nn.Module = timm_models().create_model(
         known.name, pretrained=False, num_classes=0, **known.arguments(image.size)
-    )  # type: ignore[no-any-return]
+    )
+    return net
 
 
 def _classifiers(net: nn.Module) -> list[str]:

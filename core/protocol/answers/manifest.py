@@ -78,12 +78,22 @@ class RandomInit(TypedDict):
 
 
 class BaseOrigin(TypedDict, total=False):
-    """The base that version 0 holds: an upload's id and digest, or a model's id and version."""
+    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained
+    weights.
+
+    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the
+    publisher names it (empty: none is named), digest and bytes.
+    """
 
     id: str
     sha256: str
     model: str
     version: int
+    name: str
+    repository: str
+    revision: str | None
+    licence: str
+    bytes: int
 
 
 class UpdateNorm(TypedDict):
