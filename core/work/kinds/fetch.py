@@ -19,6 +19,7 @@ from core.expected_base import expected_base, to_compare
 from core.failpoints import hit
 from core.line import line, version_zero
 from core.line.line import Mover
+from core.protocol.base import ExpectedBase
 from core.protocol.hub import DownloadAsked
 from core.protocol.pretrained import Pretrained, pretrained_of
 from core.safetensors_header import check_expected, check_finite, read_header
@@ -72,6 +73,7 @@ def _wanted(work: Work, model: Model) -> Pretrained:
 
 def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
     """The weights, checked and stored, and a sentence about where they are from."""
+    expected = expected_base(work.settings, model.architecture, model.image)  # before anything is fetched
     by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
     if by_hand.is_file():
         file, revision = work.folder / FILE, None
@@ -82,7 +84,7 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
         said = f"The weights were downloaded from {wanted.repository} at {revision}"
     _require_room(work, file.stat().st_size)
     try:
-        _check(work, model, file)
+        _check(file, expected)
     except BaseInvalid as error:
         file.unlink()
         raise WeightsUnavailable(
@@ -125,11 +127,9 @@ def _advice(work: Work, wanted: Pretrained) -> str:
     )
 
 
-def _check(work: Work, model: Model, file: Path) -> None:
-    """Raises BaseInvalid for a file that is no safetensors file of the model's architecture, or has NaN in
-    it."""
+def _check(file: Path, expected: ExpectedBase) -> None:
+    """Raises BaseInvalid for a file that does not hold the expected tensors, or has NaN in it."""
     tensors = read_header(file)
-    expected = expected_base(work.settings, model.architecture, model.image)
     check_expected(*to_compare(tensors, expected))
     check_finite(file, tensors)
 

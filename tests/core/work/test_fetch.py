@@ -3,7 +3,9 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -135,6 +137,23 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
     assert stored_or_mine(desk.db, desk.blobs, again, REPOSITORY, 2) is None
+
+
+def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: Any) -> None:
+    begun(desk, "one")
+    begun(desk, "two")
+    found = [desk.claim("w1"), desk.claim("w2")]
+    together = Barrier(2)
+
+    def ask(claim: Any) -> bool:
+        together.wait()
+        try:
+            return stored_or_mine(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
+        except PutOff:
+            return False
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(ask, found)) == [False, True]
 
 
 def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(desk: Any) -> None:
