@@ -47,8 +47,8 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
             session.execute(text("DROP SCHEMA public CASCADE"))
             session.execute(text("CREATE SCHEMA public"))
     migrate.upgrade(db)
-    migrate.downgrade(db, "0013")
     _fill(db)
+    migrate.downgrade(db, "0013")
     yield db
     db.close()
 
