@@ -65,6 +65,7 @@ from core.db.session import REQUEST_STATEMENT_S, Database
 from core.db.tables import Owner
 from core.doorbell import Doorbell
 from core.errors import PerennialError
+from core.garbage import freeze_imports
 from core.logging import configure
 from core.private import UMASK, keep_private
 from core.recipe.resolve import known_paths
@@ -101,12 +102,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI application.
 
     Args:
-        settings: read from the environment when None.
+        settings: read from the environment when None: then the process is the server, and keeps all that it
+            has imported (`core.garbage`).
 
     Raises:
         RuntimeError: authentication is off and the address is not a loopback one, or a route without scope.
     """
-    settings = settings or Settings()
+    if settings is None:
+        settings = Settings()
+        freeze_imports()
     if settings.auth == "off" and not is_loopback(settings.host):
         raise RuntimeError(f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}.")
     app = FastAPI(

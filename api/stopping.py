@@ -44,6 +44,7 @@ class Stopping:
 
     @property
     def is_set(self) -> bool:
+        """Whether the server stops."""
         return self._event is not None and self._event.is_set()
 
     async def wait(self, seconds: float) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.learn import job
-from core.learn.loop import Control
+from core.learn.control import Control
 from core.protocol.document import Document
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart
 

@@ -188,6 +188,13 @@ class BaseInvalid(PerennialError):
     code, title, status = "base-invalid", "Base unusable", 422
 
 
+class WeightsUnavailable(PerennialError):
+    """Pretrained weights that cannot be had: no network, no such file, too many bytes, or other bytes than
+    were named."""
+
+    code, title, status = "weights-unavailable", "Pretrained weights not available", 422
+
+
 class ExportUnavailable(PerennialError):
     """The asked export format is unknown or not available for this version."""
 

@@ -32,6 +32,9 @@ POINTS = {
     "publish-cleaned": "everything is done, the worker has not looked at the queue again",
     "release-asked": "a worker that stops has not given its job back",
     "reap-committed": "a job was taken from a dead worker, nobody was rung",
+    "fetch-downloaded": "weights are downloaded and checked, nothing of them is stored",
+    "fetch-stored": "weights are stored, nothing names them",
+    "fetch-made": "version 0 is made of weights, the job is not over",
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
 """Point to what is done there and what is not."""

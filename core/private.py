@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 UMASK = 0o077
-FOLDERS = frozenset({"cache", "catalogue", "spool", "store", "work", "lost+found"})
+FOLDERS = frozenset({"cache", "catalogue", "downloads", "pretrained", "spool", "store", "work", "lost+found"})
 """What a data directory has: the last one where it is a disk of its own."""
 
 

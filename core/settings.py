@@ -154,6 +154,14 @@ class Settings(BaseSettings):
     export_builds: int = Field(2, ge=1)
     """Downloads that one API process makes at once; one of each owner."""
 
+    hub: Literal["on", "off"] = "on"
+    """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store
+    already."""
+    max_fetch_bytes: int = Field(8 * GIB, ge=1)
+    """Of pretrained weights; also of all unfinished downloads that a worker's machine keeps."""
+    max_fetches: int = Field(2, ge=1)
+    """Downloads of pretrained weights at once, of all workers together."""
+
     failed_days: float = 7.0
     export_days: float = 7.0
     event_days: float = 90.0
@@ -167,11 +175,13 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
+        """The database's URL with its password; a file of the data directory where none is set."""
         url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
         return _with_password(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
+        """The URL of the store; a folder of the data directory where none is set."""
         return self.store_url or f"file://{self.data_dir.absolute() / 'store'}"
 
     @property

@@ -158,6 +158,7 @@ def undocumented(module: Module) -> list[str]:
     """Public modules, classes, functions and methods without a docstring.
 
     A name with a leading underscore is not public, nor is what is inside of a function or of a private class.
+    The signatures that stand before an overloaded function are described by the function itself.
     """
     found = [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
     return found + [f"{module.path}: {name}" for name in _undocumented(module.tree, "")]
@@ -167,7 +168,8 @@ def _undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[st
     for node in parent.body:
         if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
             continue
-        if ast.get_docstring(node) is None:
+        overload = any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list)
+        if ast.get_docstring(node) is None and not overload:
             yield within + node.name
         if isinstance(node, ast.ClassDef):
             yield from _undocumented(node, f"{within}{node.name}.")

@@ -37,6 +37,7 @@ from core.learn.dataset import Dataset
 from core.learn.evaluate import correct_on_task
 from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
 from core.learn.networks.families import rebuild
+from core.learn.networks.interpolation import on_the_line
 from core.learn.networks.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
 from core.learn.precision import Inputs, choose_device, place
 from core.protocol.architecture import Normalisation
@@ -205,7 +206,7 @@ def walk(
     """The points k = 0 … 50, measured one by one with the network's memory."""
     for k in range(STEPS + 1):
         share = k / STEPS
-        network.load_state_dict({n: t.lerp(end[n], share) if n in end else t for n, t in start.items()})
+        network.load_state_dict(on_the_line(start, end, share))
         right = [correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets]
         yield Point(k, share, [float(r.double().mean()) for r in right])
 

@@ -19,7 +19,15 @@ from core import disk, machine, telemetry
 from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
-from core.errors import LeaseLost, PerennialError, Rejected, StoreCorrupt, Unavailable, WrongState
+from core.errors import (
+    LeaseLost,
+    PerennialError,
+    Rejected,
+    StoreCorrupt,
+    Unavailable,
+    WeightsUnavailable,
+    WrongState,
+)
 from core.failpoints import hit
 from core.ingest.ingest import Stopped
 from core.protocol.job_event import DoneEvent, ErrorEvent, ProgressEvent
@@ -30,6 +38,7 @@ from core.work import duration, progress, uploads
 from core.work.claim import Claim
 from core.work.kinds import KINDS, Done, Work
 from core.work.publish import publish
+from core.work.put_off import PutOff
 from worker.child import Zygote, ZygoteDied
 from worker.heartbeat import Heartbeat
 from worker.memory import MemoryWatch
@@ -109,6 +118,8 @@ class Attempt:
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject(rejected)
+                except PutOff as later:
+                    self._put_off(later)
                 except Unavailable as error:
                     self._give_back("outage", str(error))
                 except ZygoteDied as error:
@@ -117,6 +128,8 @@ class Attempt:
                     self._requeue(error.code, error.detail, counts=True)
                 except LeaseLost:
                     raise
+                except WeightsUnavailable as error:
+                    self._fail("weights", error.detail)
                 except PerennialError as error:
                     self._fail("data", error.detail)
                 except OSError as error:
@@ -297,6 +310,12 @@ class Attempt:
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _ended("failed" if state is State.FAILED else "requeued", cause)
+
+    def _put_off(self, later: PutOff) -> None:
+        reason, seconds = str(later), later.seconds
+        state = self._report_outcome(lambda: claims.put_off(self._tools.db, self._claim, reason, seconds))
+        log.info("put off", reason=reason, state=str(state))
+        _ended("put off")
 
     def _give_back(self, cause: str, error: str) -> None:
         """An outage ended the attempt: no strike."""

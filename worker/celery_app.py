@@ -19,10 +19,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.db.session import Database
 from core.doorbell import QUEUE, TASK, Doorbell
 from core.errors import PerennialError
+from core.garbage import freeze_imports
 from core.logging import configure
 from core.private import keep_private
 from core.settings import Settings
-from worker.loop import Worker, freeze_imports
+from worker.loop import Worker
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,6 @@ period and whenever the doorbell's datagram arrives; at scale a Celery message a
 """
 
 import contextlib
-import gc
 import os
 import secrets
 import select
@@ -27,6 +26,7 @@ from core.db.migrate import require_current
 from core.db.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
 from core.failpoints import hit
+from core.garbage import freeze_imports
 from core.logging import configure
 from core.private import keep_private
 from core.settings import Settings
@@ -245,17 +245,6 @@ class _Bell:
                 return  # closed
             self._wake.set()
             self._heard()
-
-
-def freeze_imports() -> None:
-    """Leave what is there now to no garbage collection.
-
-    Full collections wait until garbage is a quarter of what lives: beside everything imported that is many jobs'
-    statements and sessions, for which the heap grows.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.collect()  # the quarter is of what this one leaves
 
 
 def main() -> int:

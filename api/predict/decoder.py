@@ -38,7 +38,7 @@ class Wanted:
         body: the files that are wanted, or the text.
         begin: images of the text to pass over.
         most: images wanted at most.
-        size, channels: of the decoded images.
+        size, channels, crop, interpolation: of the decoded images, as the model's `image` has them.
         left_s: seconds that they may take together.
     """
 
@@ -49,6 +49,8 @@ class Wanted:
     size: int
     channels: int
     left_s: float
+    crop: float | None = None
+    interpolation: str | None = None
 
 
 @dataclass
@@ -175,6 +177,8 @@ class ImageDecoder:
             "kind": wanted.kind,
             "size": wanted.size,
             "channels": wanted.channels,
+            "crop": wanted.crop,
+            "interpolation": wanted.interpolation,
             "sizes": [len(data) for data in wanted.body],
             "begin": wanted.begin + len(so_far.found),
             "most": wanted.most - len(so_far.found),

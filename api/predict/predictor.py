@@ -129,7 +129,8 @@ class Predictor:
         self, owner: str, question: Question, images: Images, begin: int, count: int | None, left_s: float
     ) -> tuple[Decoded, int]:
         """Some of the images from `begin` on, at least one, and how many there are in the request."""
-        size, channels = question.manifest.image.size, question.manifest.image.channels
+        image = question.manifest.image
+        size, channels = image.size, image.channels
         most = max(1, PIXEL_BYTES // (size * size * channels))
         if count is not None:
             self._check_labels(count, question)
@@ -139,7 +140,9 @@ class Predictor:
         body, passed_over = images.body, begin
         if images.kind == "files":
             body, passed_over = _piece(images.body, begin, most), 0
-        wanted = Wanted(images.kind, body, passed_over, most, size, channels, left_s)
+        wanted = Wanted(
+            images.kind, body, passed_over, most, size, channels, left_s, image.crop, image.interpolation
+        )
         async with self._decoding.turn(owner) as decoder:
             decoded = await _done(self._decode_threads, decoder.decode, wanted)
         if count is None:

@@ -15,9 +15,12 @@ from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, upload_by
 from core.errors import BaseInvalid
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.expected_base import expected_base, known_base
+from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.base import BaseOut
 from core.protocol.base import ExpectedBase
+from core.recipe.base_images import BaseConfig, Preset, config_of
+from core.recipe.images import Images
 from core.requests import bases, idempotency, quota
 from core.requests.admission import Admission
 
@@ -41,11 +44,12 @@ _upload: dict[str, JsonValue] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says of its base: architecture (a name or JSON), pixels a side, channels."""
+    """What a request says of its base: architecture (a name or JSON), pixels a side, channels, and of its images."""
 
     architecture: str
     image_size: int | None
     channels: int | None
+    config: BaseConfig
 
 
 async def _asked(
@@ -58,10 +62,23 @@ async def _asked(
             max_length=4000,
         ),
     ],
-    image_size: Annotated[int | None, Query(ge=8, le=1024, description="Pixels a side; default 32")] = None,
+    image_size: Annotated[
+        int | None, Query(ge=8, le=1024, description="Pixels a side; default 32, or the named weights' own")
+    ] = None,
     channels: Annotated[int | None, Query(ge=1, le=3, description="1 or 3; default 3")] = None,
+    config: Annotated[
+        str | None,
+        Query(
+            description="JSON: how the images of the base are prepared. mean and std of each channel, size, crop, "
+            "interpolation (bilinear, bicubic, nearest); default: as the named weights say, else mean .5 and std .25",
+            max_length=1000,
+        ),
+    ] = None,
+    preset: Annotated[
+        Preset | None, Query(description="imagenet: mean and std of ImageNet, for weights of torchvision")
+    ] = None,
 ) -> Asked:
-    return Asked(architecture, image_size, channels)
+    return Asked(architecture, image_size, channels, config_of(config, preset))
 
 
 @router.post(
@@ -101,10 +118,10 @@ async def create(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The complete architecture and image that a base is for, and the architecture's family."""
+    """The complete architecture and images that a base is for, and the architecture's family."""
 
     architecture: ArchitectureChoice
-    image: ImageOut
+    images: Images
     family: str
 
 
@@ -116,19 +133,22 @@ def _wanted(asked: Asked, length: int | None, catalogue: CatalogueOf, settings: 
         BaseInvalid: the body has no bytes.
     """
     known = catalogue()
-    resolved, image = bases.parse_architecture(known, asked.architecture, asked.image_size, asked.channels)
-    Admission.of(settings).check_network(resolved, image)
+    resolved, images = bases.parse_architecture(
+        known, asked.architecture, asked.image_size, asked.channels, asked.config
+    )
+    Admission.of(settings).check_network(known, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return _Wanted(resolved, image, known["architectures"][resolved["name"]]["family"])
+    return _Wanted(resolved, images, known["architectures"][resolved["name"]]["family"])
 
 
 async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: str) -> ExpectedBase:
     """The tensors that the base must hold: those of networks that were asked for before are known at once."""
-    known = await to_thread.run_sync(bases.known_base, settings, want.architecture, want.image)
+    image = want.images.image
+    known = await to_thread.run_sync(known_base, settings, want.architecture, image)
     if known is not None:
         return known
-    return await work.run(owner_id, lambda: bases.expected_base(settings, want.architecture, want.image))
+    return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases/{base}", response_model=BaseOut)

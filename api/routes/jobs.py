@@ -282,8 +282,8 @@ def to_json(event: EventRow) -> EventOut:
 
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
-    if row.stop_task is None:
-        return job_answer.Aside(row.outcome)
+    if row.stop_task is None or row.base is not None:
+        return job_answer.Aside(row.outcome, base=row.base)
     found = await _reads(request).stop(row.model_id, row.stop_task)
     stop = None if found is None else job_answer.Stop(row.stop_task, *found)
     return job_answer.Aside(row.outcome, stop)

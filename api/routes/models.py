@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 from api.answers import json_answer
 from api.dependencies import (
     LIMIT,
+    Bell,
     BlobStore,
     CatalogueOf,
     Config,
@@ -23,13 +24,13 @@ from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
 from core.protocol.answers.model import ModelOut, ModelPage
 from core.protocol.answers.model_change import ModelChange, NewModel
-from core.requests import idempotency, models
+from core.requests import idempotency, model_deletion, models, pretrained
 from core.requests.admission import Admission
 
 router = APIRouter(tags=["models"])
 
 
-@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=responses(404, 409))
+@router.post("/v1/models", status_code=201, response_model=ModelOut, responses=responses(404, 409, 429))
 def create(
     body: ModelIn,
     actor: Write,
@@ -37,9 +38,11 @@ def create(
     blobs: BlobStore,
     catalogue: CatalogueOf,
     settings: Config,
+    bell: Bell,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Create a model: a named lineage of versions."""
+    """Create a model: a named lineage of versions. With pretrained weights a `job` may have to bring them
+    first."""
     given = cast(
         NewModel, body.model_dump(exclude_unset=True)
     )  # what the request says: `create` tells of a default
@@ -47,7 +50,10 @@ def create(
     if (key := idempotency.checked(idempotency_key)) is not None:
         mark = idempotency.fingerprint(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
-    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat, Admission.of(settings))
+    bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
+    answer, replay = models.create(db, blobs, catalogue(), actor, given, repeat, bounds, terms)
+    if answer["job"] is not None and not replay:
+        bell.ring(answer["job"])
     return json_answer(answer, 201, {"Location": f"/v1/models/{answer['id']}"}, replay=replay)
 
 
@@ -77,5 +83,5 @@ def change(
 @router.delete("/v1/models/{model}", status_code=204)
 def delete(model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore) -> Response:
     """Cancel the model's jobs, hide it, and remove what it kept."""
-    models.delete(db, store, blobs, actor, model)
+    model_deletion.delete(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -78,7 +78,7 @@ class ModelIn(Body):
 
     name: Name
     scenario: Scenario
-    architecture: Annotated[str, StringConstraints(max_length=63)] | ArchitectureIn = "small-cnn"
+    architecture: Annotated[str, StringConstraints(max_length=128)] | ArchitectureIn = "small-cnn"
     image: ImageIn = ImageIn()
     base: Annotated[str, StringConstraints(max_length=40)] | VersionRef = "random"
     classes: Annotated[list[Label], Field(min_length=1, max_length=10_000)] | None = None

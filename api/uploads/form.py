@@ -42,6 +42,7 @@ class FormFile:
         )
 
     def write(self, data: mmap.mmap, length: int) -> None:
+        """Parse the next `length` bytes of the body. Raises Invalid for what is no multipart form."""
         piece = data[:length]  # bytes: the parser asks for methods that pages do not have
         self._hash.update(piece)
         try:
@@ -64,6 +65,7 @@ class FormFile:
 
     @property
     def body_sha256(self) -> str:
+        """Of the whole body of the request, in hex."""
         return self._hash.hexdigest()
 
     def _begin(self) -> None:

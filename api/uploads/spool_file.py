@@ -62,13 +62,16 @@ class SpoolFile:
 
     @property
     def sha256(self) -> str:
+        """Of what was written so far, in hex."""
         return self._hash.hexdigest()
 
     @property
     def body_sha256(self) -> str:
+        """Of the whole body of the request, in hex."""
         return self.sha256
 
     def close(self) -> None:
+        """Close the file; a second time does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -22,9 +22,8 @@ from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, write_json
 from bench.job_run import run_job
 from core import packaged_base
-from core.learn.control import PipeControl
+from core.learn.control import Control, PipeControl
 from core.learn.failures import kind_of
-from core.learn.loop import Control
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs
@@ -187,7 +186,7 @@ def learn(
     new = [(file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before]
     return {
         **{name: result[name] for name in KEPT},
-        **({"forecast": result["forecast"]} if "forecast" in result else {}),
+        **{name: result[name] for name in ("forecast", "rollback") if name in result},
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
         "state_bytes": sum(file.stat().st_size for file, of_state in files if of_state),

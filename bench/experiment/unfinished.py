@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from core.learn.loop import Control
+from core.learn.control import Control
 from core.protocol.control_request import ControlRequest
 
 SNAPSHOT_S = 60.0

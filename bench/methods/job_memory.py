@@ -31,7 +31,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "small-cnn": ({"name": "small-cnn"}, 224),
     "vit": ({"name": "vit"}, 64),
 }
-METHODS = ("finetune", "der++", "ewc-online", "si", "gem", "dlcft")
+METHODS = ("finetune", "der++", "ewc-online", "si", "gem", "dlcft", "analytic", "slca")
 TRAIN, HELD_OUT, BATCH = 128, 300, 32
 Json = dict[str, Any]
 
@@ -39,7 +39,8 @@ Json = dict[str, Any]
 def measure(catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str) -> tuple[int, int]:
     """(peak, estimate) in bytes of the second task's job."""
     asked, size = NETWORKS[network]
-    image, scenario = {"size": size, "channels": 3}, "task"
+    image = {"size": size, "channels": 3}
+    scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
     asked_for = architecture(catalogue, scenario, asked, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}
     recipe = resolve(catalogue, scenario, patch, architecture=asked_for).recipe

@@ -19,7 +19,9 @@ class DocumentColumn(TypeDecorator[Document]):
         self.document = document
 
     def process_bind_param(self, value: Document | None, dialect: Dialect) -> Any:
+        """What a row holds of the document."""
         return None if value is None else value.to_json()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Document | None:
+        """The document of what a row holds."""
         return None if value is None else self.document.from_json(value)

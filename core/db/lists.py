@@ -4,10 +4,10 @@ The database joins each column to a text, and the text is read as one JSON list.
 with fifteen digits.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Row, String, cast, func
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -19,4 +19,4 @@ def listed(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]
 
 def lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
     """The lists of a row of such texts; empty ones where there was nothing."""
-    return [json.loads(f"[{text or ''}]") for text in row]
+    return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

@@ -1,7 +1,7 @@
-"""What was measured of a version, as rows: one per figure, and one per task where the figure is told by task.
+"""What was measured of a version, as rows: one per figure, and one per task where it is given by task.
 
-A job's result and the manifest in an answer tell each figure as one document; `rows` takes it apart and `documents` puts
-it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
+A job's result and the manifest in an answer give each figure as one document; `rows` takes it apart and
+`documents` puts it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
 `ROW` holds the figures that follow from the version's own row of the accuracy matrix; it is in no manifest.
 """
 
@@ -17,20 +17,23 @@ from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
 
-NAMES = ("update_norm", "drift", "changes", "knn_probe", "adp", "forecast")
-"""The figures that a manifest tells."""
+NAMES = (
+    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
+    *("baseline_ncm", "baseline_lda"),
+)
+"""The figures that a manifest shows."""
 ROW = "row"
 """The figures of a version's row: `{"last", "forgetting"}`."""
 ALL_TASKS = 0
-"""Stands for the task of what is told of all tasks together."""
-_TASKS = {"knn_probe": "tasks", "forecast": "tasks"}
-"""Where in a document the part by task is. All of `changes` is by task; `adp` is told by step and task."""
-_VALUE = {"update_norm": "backbone", "forecast": "predicted"}
+"""Stands for the task of what holds for all tasks together."""
+_TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
+"""Where in a document the part by task is. All of `changes` is by task; `adp` is given by step and task."""
+_VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first"}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One row; `value` is the figure that is shown first, `detail` what a manifest tells if that is more than a number."""
+    """One row; `value` is the figure that is shown first, `detail` what a manifest shows if it is no number."""
 
     name: str
     task: int
@@ -41,9 +44,9 @@ class Measured:
 def rows(figures: Figures) -> list[Measured]:
     """The rows of these figures; none of one that is null or missing."""
     found = []
-    told_of = figures.to_json()
+    given = figures.fields_to_json(NAMES)
     for name in NAMES:
-        document = told_of.get(name)
+        document = given.get(name)
         if document is None:
             continue
         rest, by_task = _apart(name, document)
@@ -100,7 +103,7 @@ def of_versions(session: Session, model_id: str, numbers: Collection[int]) -> di
 
 
 def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
-    """What a document tells of all tasks, and of each."""
+    """What a document says of all tasks, and of each."""
     if name == "changes":
         return {}, document
     if name == "adp":
@@ -129,6 +132,6 @@ def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
     return {**rest, _TASKS[name]: told} if name in _TASKS else rest
 
 
-def _number(told: Any, key: str | None) -> float | None:
-    value = told.get(key) if isinstance(told, dict) else told
+def _number(figure: Any, key: str | None) -> float | None:
+    value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

@@ -34,7 +34,9 @@ _JOB = (
     " CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
     " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
     " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
-    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END"
+    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number LIMIT 1) END,"
+    " CASE WHEN j.state = 'queued' AND j.place IS NOT NULL THEN"
+    " (SELECT f.state FROM models m JOIN jobs f ON f.id = m.base_job WHERE m.id = j.model_id) END"
     " FROM jobs j WHERE j.id = {mark}"
 )
 _JOB_JSON = (8, 9, 11, 13, 18)  # progress, error, recipe, warnings, report
@@ -54,9 +56,10 @@ _KEY = (
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as its clients see it; `revision`, `outcome` and `stop_task` make the ETag.
+    """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
 
-    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is queued.
+    outcome: status of the version that it made; stop_task: the task that its line waits for, while it is
+    queued; base: state of the job that brings the weights of its model's base, while it waits for them.
     """
 
     id: str
@@ -80,6 +83,7 @@ class JobRow:
     report: BatchCheck | None
     outcome: str | None
     stop_task: int | None
+    base: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ all of them are read from the catalogue.
 import re
 from pathlib import Path
 
+from core.protocol.architecture import Image
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
 
 _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"
 _PLAIN = "Network"
-_MODELS = "from core.export.loading.backbones.torchvision import models\n"
+_USUAL_SIDE = (
+    "side = size if size <= 96 else round(size * 256 / 224)  # larger images keep a margin, which is cut off"
+)
+_MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
 def family(manifest: Manifest, catalogue: Catalogue) -> str | None:
@@ -35,9 +39,19 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     return "\n\n".join([_needed("start"), backbone, plain, *([] if network == plain else [network]), load])
 
 
-def image_code() -> str:
+def image_code(image: Image) -> str:
     """Python that reads an image file as the service does; it follows the code that loads."""
-    return _needed("read_images")
+    code = _needed("read_images")
+    if image.crop is not None:
+        code = _replaced(code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off")
+    if image.interpolation is not None:
+        code = _replaced(code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+    return code
+
+
+def _replaced(code: str, old: str, new: str) -> str:
+    assert code.count(old) == 1, f"core/export/loading/read_images.py has no {old!r}"
+    return code.replace(old, new)
 
 
 def _network(manifest: Manifest, catalogue: Catalogue) -> str:

@@ -12,6 +12,7 @@ from core.export.card_code import family, image_code, loading_code
 from core.export.format import Version
 from core.protocol.document import JsonObject
 from core.protocol.manifest import Manifest
+from core.protocol.pretrained import pretrained_of
 
 SHOWN_CLASSES = 50
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
@@ -49,6 +50,10 @@ def config(version: Version) -> JsonObject:
         answer["attention_heads"] = architecture.hyper.get("heads") or _ATTENTION_HEADS.get(
             architecture.name, 3
         )
+    if family(manifest, version.catalogue) == "timm":
+        name = str(manifest.architecture.hyper["model"])
+        weights = pretrained_of(name, version.catalogue["pretrained"][name])
+        answer["timm"] = dict(weights.arguments(manifest.image.size))
     return answer
 
 
@@ -80,7 +85,9 @@ def _usage(version: Version) -> list[str]:
     manifest, code = version.manifest, loading_code(version.manifest, version.catalogue)
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
-    needs = "torch, torchvision" if "torchvision" in code else "torch"
+    needs = (
+        "torch, timm" if "import timm" in code else "torch, torchvision" if "torchvision" in code else "torch"
+    )
     unpack = f"Unpack the archive; in its folder, with {needs} and safetensors installed:"
     load = ["## Load it", "", unpack, "", "```python", code.rstrip(), "```", ""]
     if manifest.version == 0:
@@ -90,7 +97,7 @@ def _usage(version: Version) -> list[str]:
     predict = _PREDICT.replace("{task}", f", task={number}" if by_task else "").replace(
         "{classes}", 'config["heads"][0]["classes"]' if by_task else 'config["classes"]'
     )
-    predict = image_code() + predict.rstrip()
+    predict = image_code(manifest.image) + predict.rstrip()
     return [*load, "## Predict", "", "Needs pillow and numpy as well:", "", "```python", predict, "```", ""]
 
 

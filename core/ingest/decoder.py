@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.members import Damaged, SizeMismatch, read
+from core.ingest.resizing import Resizing
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING = range(5)
 REASON_BYTES = 128
@@ -34,7 +35,7 @@ class Plan:
 
     archive: file that holds the data; rows: number of images; columns: file of offsets, packed, sizes,
     crcs (uint64 [rows] each) and methods (uint8 [rows]), empty for an array; height, width, depth: of the
-    images of an array (0 for files), which begin at `begin`; pixels, verdicts, digests, reasons: result
+    images of an array (0 for files), which begin at `begin`; crop, interpolation: how images are resized (`resizing`); pixels, verdicts, digests, reasons: result
     files with one row per image.
     """
 
@@ -55,14 +56,18 @@ class Plan:
     verdicts: str
     digests: str
     reasons: str
+    crop: float | None
+    interpolation: str | None
 
     def to_json(self) -> str:
+        """One line of JSON, as the decoding process reads it."""
         return json.dumps(asdict(self))
 
 
 class _Decoder:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.resizing = Resizing(plan.crop, plan.interpolation)
         self.row_bytes = plan.image_size * plan.image_size * plan.channels
         self.archive = os.open(plan.archive, os.O_RDONLY)
         self.columns = os.open(plan.columns, os.O_RDONLY) if plan.columns else -1
@@ -88,7 +93,9 @@ class _Decoder:
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
                     raise Damaged(f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}")
                 data = read(self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i])
-                image, frames = images.open_square(data, plan.image_size, plan.channels, plan.max_pixels)
+                image, frames = images.open_square(
+                    data, plan.image_size, plan.channels, plan.max_pixels, self.resizing
+                )
                 pixels = image.tobytes()
                 digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
                 verdict = GOOD_FIRST_FRAME if frames else GOOD
@@ -117,8 +124,9 @@ class _Decoder:
         if (plan.height, plan.width, plan.depth) == (plan.image_size, plan.image_size, plan.channels):
             pixels = data
         else:
-            made = [images.square_array(image, plan.image_size, plan.channels).tobytes() for image in source]
-            pixels = b"".join(made)
+            size, channels = plan.image_size, plan.channels
+            made = (images.square_array(image, size, channels, self.resizing) for image in source)
+            pixels = b"".join(image.tobytes() for image in made)
         digests = (
             hashlib.blake2b(data[i * one : (i + 1) * one], digest_size=DIGEST_BYTES) for i in range(count)
         )

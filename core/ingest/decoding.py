@@ -21,6 +21,7 @@ from core.ingest.members import DEFLATED, Members, unpack_to
 from core.ingest.pool import Pool, Range, TooManyDeadly, TooSlow
 from core.ingest.reader import Contents
 from core.ingest.report import Decoded, too_many_crashes, too_slow
+from core.ingest.resizing import Resizing
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -40,6 +41,7 @@ class Decoding:
     scratch: Path
     image_size: int
     channels: int
+    resizing: Resizing
     limits: Limits
     pool: Pool
     progress: Callable[[int, int], None]
@@ -119,6 +121,8 @@ class Decoding:
             max_file_bytes=self.limits.image_bytes,
             memory_bytes=self.limits.decoder_bytes,
             cpu_s=CPU_S,
+            crop=self.resizing.crop,
+            interpolation=self.resizing.interpolation,
             **paths,
         )
 
@@ -137,9 +141,9 @@ class Decoding:
             try:
                 self.pool.run(plan, ranges, report, self.stop)
             except TooManyDeadly as error:
-                raise too_many_crashes(self.pool.deadly, names, layout) from error
+                raise too_many_crashes(self.pool.crashed, names, layout) from error
             except TooSlow as error:
-                raise too_slow(self.pool.deadly, names, layout) from error
+                raise too_slow(self.pool.crashed, names, layout) from error
             before += count
 
     def _result(

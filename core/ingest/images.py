@@ -1,8 +1,8 @@
 """One image file or array in, one square uint8 image out: the same function for training and predicting.
 
 Orientation from EXIF is applied; the first frame is taken; alpha is laid over white; 16-bit grey is
-scaled to 8; the shorter side is resized to S (S ≤ 96) or round(S·256/224), bilinear with antialiasing, and
-the centre is cropped. An image that is S×S already is not resampled. NumPy is imported where it is used:
+scaled to 8; the shorter side is resized as `resizing` says (by default to S for S ≤ 96, else round(S·256/224),
+bilinear with antialiasing), and the centre is cropped. An image that is S×S already is not resampled. NumPy is imported where it is used:
 a decoder that only opens files starts in half the time without it.
 """
 
@@ -27,6 +27,7 @@ from PIL import (
 
 from core.errors import ImageInvalid
 from core.ingest import gif, heif, png
+from core.ingest.resizing import USUAL, Resizing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,22 +54,22 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_NO_CROP_MARGIN_UP_TO = 96
-"""Images of at most this side are resized to S itself; larger ones get the usual 256/224 margin."""
 
 
-def decode(data: bytes, size: int, channels: int, max_pixels: int) -> "Pixels":
+def decode(data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
 
     Raises ImageInvalid with the reason: unknown format, too many pixels, damaged, 32-bit pixels.
     """
     import numpy as np
 
-    image, _ = open_square(data, size, channels, max_pixels)
+    image, _ = open_square(data, size, channels, max_pixels, resizing)
     return np.asarray(image).reshape(size, size, channels).copy()
 
 
-def open_square(data: bytes, size: int, channels: int, max_pixels: int) -> tuple[Image.Image, bool]:
+def open_square(
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
+) -> tuple[Image.Image, bool]:
     """Decode one image file to a size × size image of mode L or RGB; True if it has more frames.
 
     Raises ImageInvalid.
@@ -83,10 +84,12 @@ def open_square(data: bytes, size: int, channels: int, max_pixels: int) -> tuple
         frames = frames or bool(getattr(image, "is_animated", False))
         _bound_work(image, data)
         # A JPEG's decoder can halve the image while decoding; twice the wanted size keeps the quality. Others ignore it.
-        image.draft(None, (2 * _resized(size), 2 * _resized(size)))
+        side = 2 * resizing.side(size)
+        image.draft(None, (side, side))
         image.load()
         turn = _orientation(image)
-        return _square(image if turn is None else image.transpose(turn), size, channels), frames
+        upright = image if turn is None else image.transpose(turn)
+        return _square(upright, size, channels, resizing), frames
     except ImageInvalid:
         raise
     except MemoryError as error:
@@ -133,13 +136,13 @@ def _known(data: bytes, name: str) -> Image.Image:
         raise ImageInvalid("damaged or cut off") from error
 
 
-def square_array(pixels: "Pixels", size: int, channels: int) -> "Pixels":
+def square_array(pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL) -> "Pixels":
     """The same for pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4: uint8 [size, size, channels]."""
     import numpy as np
 
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
-    image = _square(Image.fromarray(pixels), size, channels)
+    image = _square(Image.fromarray(pixels), size, channels, resizing)
     return np.asarray(image).reshape(size, size, channels)
 
 
@@ -170,10 +173,6 @@ def _lower(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
-def _resized(size: int) -> int:
-    return size if size <= _NO_CROP_MARGIN_UP_TO else round(size * 256 / 224)
-
-
 def _orientation(image: Image.Image) -> Image.Transpose | None:
     """How to turn the image upright; TIFF is turned by its plugin, and most PNG have no EXIF at all."""
     info = image.info
@@ -185,7 +184,7 @@ def _orientation(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _square(image: Image.Image, size: int, channels: int) -> Image.Image:
+def _square(image: Image.Image, size: int, channels: int, resizing: Resizing) -> Image.Image:
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
         image = _plain(image)
@@ -193,7 +192,7 @@ def _square(image: Image.Image, size: int, channels: int) -> Image.Image:
     if not width or not height:
         raise ImageInvalid("no pixels")
     if (width, height) != (size, size):
-        short, target = min(width, height), _resized(size)
+        short, target = min(width, height), resizing.side(size)
         new_width = target if width == short else max(target, round(width * target / short))
         new_height = target if height == short else max(target, round(height * target / short))
         left, top = (new_width - size) // 2, (new_height - size) // 2
@@ -208,7 +207,7 @@ def _square(image: Image.Image, size: int, channels: int) -> Image.Image:
                 min(width, (left + size) * across),
                 min(height, (top + size) * down),
             )
-            image = image.resize((size, size), Image.Resampling.BILINEAR, box)
+            image = image.resize((size, size), resizing.filter, box)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image).convert("RGB")

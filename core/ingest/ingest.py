@@ -24,6 +24,7 @@ from core.ingest.names import show
 from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
 from core.ingest.report import judge, warn_leak
+from core.ingest.resizing import USUAL, Resizing
 from core.ingest.split import held_out_of
 from core.protocol.report import BatchReport, DuplicatesPolicy
 
@@ -56,6 +57,7 @@ def ingest(
     channels: int,
     limits: Limits,
     *,
+    resizing: Resizing = USUAL,
     allowed_classes: list[str] | None = None,
     held_out_share: float = 0.15,
     seed: int = 0,
@@ -66,8 +68,8 @@ def ingest(
 ) -> Ingested:
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
-    media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; allowed_classes: the only
-    labels allowed, whose order the datasets' labels then index (else the batch's sorted labels);
+    media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; resizing: of images of
+    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else the batch's sorted labels);
     held_out_share: of each class, when the archive has no test part; duplicates: what becomes of equal images, before
     any are held out; processes: decoders, default cores − 1; progress(done, total) in images; stop(): True ends the
     ingest with Stopped.
@@ -91,7 +93,8 @@ def ingest(
         classes = contents.layout.classes
         class_list = sorted(classes) if allowed_classes is None else list(allowed_classes)
         _check_allowed(classes, class_list)
-        decoded = Decoding(scratch, image_size, channels, limits, pool, progress, stop).run(source, contents)
+        decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
+        decoded = decoding.run(source, contents)
         report, good = judge(decoded, contents.layout, duplicates)
         number_of = {label: number for number, label in enumerate(class_list)}
         numbers = np.array([number_of[label] for label in classes], np.int64)

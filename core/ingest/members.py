@@ -37,6 +37,7 @@ class Members:
         return len(self.names)
 
     def append(self, name: str, offset: int, packed: int, size: int, method: int, crc: int) -> None:
+        """Add a file; `packed` and `size` are bytes, the others as in the lists above."""
         self.names.append(name)
         self.offsets.append(offset)
         self.packed.append(packed)

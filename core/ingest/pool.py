@@ -24,7 +24,7 @@ IMAGE_S = 30.0
 START_S = 120.0
 MAX_FAILED_STARTS = 2
 DEADLY = "the decoder crashed, or took too long or too much memory"
-MAX_DEADLY = 50
+MAX_CRASHES = 50
 """More images than this that kill the decoder end the ingest: each costs two processes."""
 BATCH_CPU_S, IMAGE_CPU_S = 300.0, 1.0
 """CPU seconds that a batch may take to decode: so many, and so many more for each image. Sixteen million pixels
@@ -67,13 +67,13 @@ class _Worker:
 class Pool:
     """Up to `processes` decoders; scratch files live in `folder`. `run` may be called once per plan.
 
-    image_s: seconds that one image may take; deadly: rows that killed a decoder twice.
+    image_s: seconds that one image may take; crashed: rows that killed a decoder twice.
     """
 
     folder: Path
     processes: int
     image_s: float = IMAGE_S
-    deadly: list[int] = field(default_factory=list)
+    crashed: list[int] = field(default_factory=list)
     _suspects: set[int] = field(default_factory=set)
     _todo: deque[Range] = field(default_factory=deque)
     _workers: list[_Worker] = field(default_factory=list)
@@ -210,8 +210,8 @@ class Pool:
         return int(given_up)
 
     def _give_up(self, row: int, plan: Plan) -> None:
-        self.deadly.append(row)
-        if len(self.deadly) > max(1, min(MAX_DEADLY, int(BAD_SHARE * plan.rows))):
+        self.crashed.append(row)
+        if len(self.crashed) > max(1, min(MAX_CRASHES, int(BAD_SHARE * plan.rows))):
             raise TooManyDeadly
         with Path(plan.reasons).open("r+b") as file:
             file.seek(row * REASON_BYTES)

@@ -78,26 +78,28 @@ def judge(
     return report, good & ~dropped
 
 
-def too_many_crashes(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
-    report = _stopped(deadly, names, layout, "too many images crashed the decoder")
+def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+    """The refusal of a batch whose images ended too many decoders; `crashed`: rows of those images."""
+    report = _stopped(crashed, names, layout, "too many images crashed the decoder")
     first = show(report["rejected"][0]["path"])
     return Rejected(
-        f"{len(deadly)} images crashed the decoder; the first is {first}. Remove them.",
+        f"{len(crashed)} images crashed the decoder; the first is {first}. Remove them.",
         extra={"report": report},
     )
 
 
-def too_slow(deadly: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
-    report = _stopped(deadly, names, layout, "the images took too long")
+def too_slow(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+    """The refusal of a batch whose images took the decoders too long; `crashed`: rows of those images."""
+    report = _stopped(crashed, names, layout, "the images took too long")
     return Rejected(
         f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a plainer form.",
         extra={"report": report},
     )
 
 
-def _stopped(deadly: list[int], names: Callable[[int], str], layout: Layout, why: str) -> BatchReport:
-    rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in deadly]
-    return _report(rejected, len(deadly), layout, [f"decoding stopped before the end: {why}"])
+def _stopped(crashed: list[int], names: Callable[[int], str], layout: Layout, why: str) -> BatchReport:
+    rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
+    return _report(rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"])
 
 
 def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]) -> BatchReport:
@@ -110,6 +112,7 @@ def _report(rejected: list[FileReason], count: int, layout: Layout, notes: Seque
 
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
+    """Warn if images of the held-out part are in the training part too, byte for byte."""
     held, trained = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

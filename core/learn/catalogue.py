@@ -15,9 +15,10 @@ from core.learn.augment import NAMES as AUGMENTS
 from core.learn.method import Method
 from core.learn.methods.registry import METHODS
 from core.learn.networks import architectures
+from core.learn.networks.timm_names import RECOMMENDED, table
 from core.learn.optim.build import DESCRIPTIONS
 from core.learn.presets import PRESETS
-from core.learn.recipe import OlorRecipe, Recipe
+from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
 
 
 def catalogue() -> dict[str, Any]:
@@ -33,9 +34,13 @@ def catalogue() -> dict[str, Any]:
                 "source": info.source,
                 "family": info.family,
                 "min_size": info.min_size,
+                **({"recommended": RECOMMENDED} if name == "timm" else {}),
             }
             for name, info in sorted(architectures().items())
         },
+        "pretrained": table()["weights"],
+        "unusable": table()["refused"],
+        "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,
@@ -43,6 +48,8 @@ def catalogue() -> dict[str, Any]:
             "schema": Recipe.model_json_schema(),
             "defaults": _default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # of what a recipe leaves open in `optimizer.olor`
+            "merge": dict.fromkeys(MergeRecipe.model_fields),
+            "rebalance": RebalanceRecipe().model_dump(mode="json"),
         },
     }
 
@@ -61,6 +68,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
     return {
         "schema": method.Hyper.model_json_schema(by_alias=True),
         "defaults": method.Hyper().model_dump(mode="json", by_alias=True),
+        "scenario_defaults": {s: dict(values) for s, values in method.scenario_defaults.items()},
         "scenarios": list(method.scenarios),
         "weak": dict(method.scenario_warnings),
         "accepts": {
@@ -71,6 +79,10 @@ def _method(method: type[Method]) -> dict[str, Any]:
             "architectures": None if accepts.architectures is None else list(accepts.architectures),
             "task_only": list(accepts.task_only),
             "refused": {scenario: dict(values) for scenario, values in accepts.refused.items()},
+            "unfit": {
+                family: {hyper: list(values) for hyper, values in those.items()}
+                for family, those in accepts.unfit.items()
+            },
         },
         "footprint": asdict(method.footprint),
         "family": method.family,
@@ -83,6 +95,9 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "description": method.description,
         "neutral": neutral,
         "no_neutral": method.no_neutral or None,
+        "no_feature_cache": method.no_feature_cache or None,
+        "no_merge": method.no_merge or None,
+        "no_rebalance": None if method.remembers else method.no_rebalance,
     }
 
 

@@ -60,18 +60,18 @@ def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
 
 
 def knn_probe(
-    network: Network,
+    probe: Probe,
     older: Mapping[str, Network],
     parts: Mapping[int, Dataset],
     task: int,
     inputs: Inputs,
     report: Report,
 ) -> dict[str, Any]:
-    """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}.
+    """The k-NN probe of the new version: {"all", "tasks": {task: …}, "before": {name: …}}. `probe` has not
+    begun.
 
     Counts are [correct, total]. `before` has the older networks on the new task alone.
     """
-    probe = Probe(network, len(parts), inputs)
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
         correct, total = tasks[str(number)] = probe.task(number, data)

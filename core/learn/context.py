@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ class Batch:
     """One training batch.
 
     Attributes:
-        x: float [B, C, S, S] on the device, augmented and normalised.
+        x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D], which a network
+            takes in their place.
         y: int64 [B], rows of the head in use.
         index: int64 [B], rows of the training part.
         task: number of the head's task in the task scenario, else None.
@@ -51,11 +53,15 @@ class Context:
         first: whether no earlier task was learned on the way to this version.
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
+        log: tells a person a sentence.
+        folder: for scratch files, which nobody keeps.
         num_images: images in the training part.
+        num_steps: optimizer steps of the task, over all stages.
         examples: iterates over the training part once, shuffled and unaugmented.
         in_order: the same in the dataset's order.
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
+        cached: gives remembered images their features in a stage that learns from cached ones; else None.
     """
 
     network: Network
@@ -71,7 +77,10 @@ class Context:
     warn: Callable[[str], None]
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
     log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: None
+    log: Callable[[str], None] = lambda message: None
+    folder: Path = Path()
     num_images: int = 0
+    num_steps: int = 0
     examples: Callable[[], Iterable[Batch]] = tuple
     in_order: Callable[[], Iterable[Batch]] = tuple
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)
@@ -80,6 +89,7 @@ class Context:
     step: int = 0
     batch: int = 0
     batches: int = 0
+    cached: Callable[[Tensor], Tensor] | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)
 
@@ -94,6 +104,10 @@ class Context:
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
         return self.recipe.train_ce == "masked"
+
+    def inputs_of(self, images: Tensor) -> Tensor:
+        """What a network takes of remembered images uint8 [B, S, S, C]: [B, C, S, S], or cached features [B, D]."""
+        return self.inputs(images) if self.cached is None else self.cached(images)
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of the current task's data under the recipe's `train_ce`."""

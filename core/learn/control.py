@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Protocol
 
 from core.protocol.control_request import ControlRequest
 
 EXIT_ORPHANED = 3
 _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
+
+
+class Control(Protocol):
+    """Where the loop gets requests between steps. `pending` is cheap."""
+
+    pending: bool
+
+    def take(self) -> ControlRequest | None:
+        """One pending request, which is cleared; None when there is none."""
 
 
 class NoControl:

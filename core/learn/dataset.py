@@ -101,6 +101,10 @@ class BatchSource:
             x = self._inputs(self._rows(index))
         else:
             x = self._inputs(self._augment(self._images, index.to(self._images.device), table))
+        return self.around(index, x)
+
+    def around(self, index: Tensor, x: Tensor) -> Batch:
+        """The batch of the images `index` int64 [B] with inputs x [B, …] that were made of them."""
         y = self._y.index_select(0, index.to(self._y.device))
         return Batch(x, y, index, self._task, lambda rows: self._rows(index[rows.to(index.device)]))
 

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from core.learn.ancestors import Ancestors, Which
 from core.learn.anytime import Accuracy
+from core.learn.baselines import Baselines, baselines
 from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
 from core.learn.dataset import Dataset
 from core.learn.evaluate import Predict, can_answer, correct_on_task, count_correct, mean_loss
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
+from core.learn.probe import Probe
 from core.protocol.figures import Change, Figures, Forecast, KnnProbe, LossRise
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent
 from core.protocol.job_result import MeasuredCell
@@ -75,12 +77,27 @@ class Evaluator:
         base = dict(older.get("base", older["parent"]).named_parameters())
         predict = self._ancestors.answers_of("parent")
         changes = changed_predictions(older["parent"], predict, parts, right, self._inputs, self._metric)
-        probe = knn_probe(network, older, parts, self._number, self._inputs, self._metric)
+        probe = Probe(network, len(parts), self._inputs)
+        neighbours = knn_probe(probe, older, parts, self._number, self._inputs, self._metric)
+        beside = self._baselines(network, probe, right)
         return Figures(
             drift=drift(network, base),
             changes={task: Change(**counts) for task, counts in changes.items()},
-            knn_probe=KnnProbe.from_json(probe),
+            knn_probe=KnnProbe.from_json(neighbours),
+            baseline_ncm=beside.ncm,
+            baseline_lda=beside.lda,
         )
+
+    def _baselines(self, network: Network, probe: Probe, right: Mapping[int, Tensor]) -> Baselines:
+        """What the features could do; nothing where held-out images do not stay."""
+        if not self._spec.held_out_stays:
+            return Baselines()
+        found = baselines(network, probe.samples, right)
+        for name, baseline in found._asdict().items():
+            if baseline is not None:
+                correct, total = baseline.all
+                self._metric(f"baseline_{name}", {"correct": correct, "total": total}, correct / total)
+        return found
 
     def rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]

@@ -27,21 +27,22 @@ from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.comparison import update_norm
 from core.learn.context import Context
-from core.learn.control import EXIT_ORPHANED, NoControl, PipeControl
+from core.learn.control import EXIT_ORPHANED, Control, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
 from core.learn.inherited_state import inherit_state
-from core.learn.loop import Control, Loop, NonFinite, Snapshot, Stopped
+from core.learn.loop import Loop, NonFinite, Stopped
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import Network
 from core.learn.networks.network import part_type
-from core.learn.optim.olor import anchored
+from core.learn.optim import rollback
 from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
+from core.learn.snapshot import Snapshot
 from core.learn.state import TYPES, State
 from core.learn.validation import Best
 from core.protocol.architecture import Head, NetworkDescription
@@ -147,6 +148,8 @@ class Job:
         found = {**figures.given(), "update_norm": moved, "adp": run.loop.validation.adp()}
         if predicted is not None:
             found["forecast"] = self._evaluator.rise(run.network, run.method, predicted, by_task)
+        if (pulled := rollback.rollback(run.ctx, run.loop.olor, run.loop.stage_steps)) is not None:
+            found["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         self._emit(DoneEvent(path=self._write_result(run, Figures(**found))))
@@ -163,12 +166,8 @@ class Job:
         run = self._built(network, method, data)
         self._inherit(method)
         method.begin_task(run.ctx)
-        olor = self._recipe.optimizer.olor
-        if olor is not None and not anchored(run.ctx, olor):
-            self._warn(
-                f"OLOR rolls nothing back in this task: nothing that moves at depth {self._recipe.depth} has a share "
-                "above 0; see depth, iota1, iota2 and anchor_old_head_rows"
-            )
+        if run.loop.olor is not None:
+            rollback.announce(run.ctx, run.loop.olor, run.loop.stage_steps)
         if len(run.network.classes_of(run.ctx.head_task)) == 1:
             self._warn(
                 "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
@@ -276,6 +275,8 @@ class Job:
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
+            log=self._log,
+            folder=self._spec.out,
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import replace
 
 import torch
-from pydantic import JsonValue
-from torch import Tensor, nn
+from torch import Tensor
 
+from core.learn import features, rebalance
 from core.learn.anytime import Accuracy
-from core.learn.augment import epoch_seed, epoch_table
+from core.learn.augment import epoch_table
 from core.learn.context import Batch, Context
+from core.learn.control import Control
 from core.learn.dataset import BatchSource, Dataset, split_validation
+from core.learn.feed import Feed
+from core.learn.merge import merge
 from core.learn.method import Method
+from core.learn.networks.norms import set_modes
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
-from core.learn.sampler import batches_per_epoch, shuffled, stratified
+from core.learn.optim.rollback import StageSteps, settled
+from core.learn.sampler import batches_per_epoch
+from core.learn.snapshot import Position, Snapshot
+from core.learn.state import by_type
 from core.learn.validation import Best, Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
@@ -45,34 +51,6 @@ class NonFinite(ArithmeticError):
 
 class Stopped(Exception):
     """The run stopped as asked, after a snapshot."""
-
-
-class Control(Protocol):
-    """Where the loop gets requests between steps. `pending` is cheap."""
-
-    pending: bool
-
-    def take(self) -> ControlRequest | None:
-        """One pending request, which is cleared; None when there is none."""
-
-
-@dataclass
-class Position:
-    """Where a run is. `batch`: batches done in this epoch. `step`: optimizer steps done in this task."""
-
-    stage: int = 0
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    images: int = 0
-
-
-@dataclass
-class Snapshot:
-    """All that a run needs to continue: tensors by name and the rest."""
-
-    tensors: dict[str, Tensor]
-    state: LoopState
 
 
 class Loop:
@@ -110,12 +88,21 @@ class Loop:
         self._rows, held_back = self._split()
         ctx.num_images = self._rows.numel()
         self._per_epoch = batches_per_epoch(recipe.sampler, self._rows.numel(), recipe.batch_size)
-        self._stages = method.stages(ctx)
+        training = method.stages(ctx)
+        self._training = len(training)  # stages; those after them do not train the backbone
+        self._stages = [*training, *rebalance.stages(ctx)]
+        self._feed = self._feed_of_images()
         self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
         self.epochs = sum(self._epochs)
-        self.total_steps = self._per_epoch * self.epochs
+        self.total_steps = ctx.num_steps = self._per_epoch * self.epochs
+        self.stage_steps = [
+            StageSteps(stage.depth or recipe.depth, self._per_epoch * epochs)
+            for stage, epochs in zip(training, self._epochs, strict=False)
+        ]
+        self.olor = settled(recipe, self.stage_steps)
         images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
-        self.validation = Validation(ctx, method, images, targets, self.total_steps, emit, test)
+        steps = self._per_epoch * sum(self._epochs[: self._training])
+        self.validation = Validation(ctx, method, images, targets, steps, emit, test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
@@ -151,7 +138,8 @@ class Loop:
         self.ctx.network.take_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         self._pending_optimizer = groups["optimizer"]
-        _load_state(self.method, groups["state"], state.state, self.ctx.device)
+        kept = self.method.frozen_until_end_task
+        self.method.state.load(by_type(groups["state"]), state.state, self.ctx.device, keep=kept)
         self.validation.resume(state.validation, groups["best"])
         torch.set_rng_state(groups["rng"]["cpu"])
         if "cuda" in groups["rng"]:
@@ -174,24 +162,54 @@ class Loop:
             validation.announce()  # again: this process was started to resume the run
         else:
             validation.begin()
-        for stage in range(position.stage, len(self._epochs)):
+        for stage in range(position.stage, len(self._stages)):
             if stage != position.stage:
                 position.stage, position.epoch, position.batch = stage, 0, 0
-            self.ctx.stage = self._stages[stage].name
-            self._select(self._stages[stage].depth or self.ctx.recipe.depth)
-            if position.epoch == 0 and position.batch == 0:
-                self._modes(False)
-                self.method.begin_stage(self.ctx)
-            self._optimizer = self._make_optimizer(stage)
-            while position.epoch < self._epochs[stage]:
-                self._epoch(stage)
-                position.epoch += 1
-                position.batch = 0
+            begins = position.epoch == 0 and position.batch == 0
+            if stage == self._training and begins:
+                self._settle()
+            self._stage(stage, begins)
+        if len(self._stages) == self._training:
+            self._settle()
         self._select(self.ctx.recipe.depth)
+        self.ctx.cached = None
+
+    def _stage(self, stage: int, begins: bool) -> None:
+        """The epochs of a stage from the present position on."""
+        ctx, position, asked = self.ctx, self.position, self._stages[stage]
+        ctx.stage = asked.name
+        self._select(asked.depth or ctx.recipe.depth)
+        if stage < self._training:
+            if begins:
+                self._modes(False)
+                self.method.begin_stage(ctx)
+            self._modes(True)
+            self._feed = self._feed_of_images()
+            if source := features.cached_source(ctx, self.method, self._source, self._rows):
+                self._feed = replace(self._feed, source=source, augmented=False)
+        else:
+            pool = rebalance.pool(ctx, self.method, self._source, self._rows)
+            if pool is None:
+                return
+            rows = torch.arange(len(pool.labels))
+            tuning = rebalance.Rebalance(self.method)
+            self._feed = Feed(tuning, pool, rows, self._per_epoch, "stratified", augmented=False)
+        self._optimizer = self._make_optimizer(stage)
+        while position.epoch < self._epochs[stage]:
+            self._epoch(stage)
+            position.epoch += 1
+            position.batch = 0
+
+    def _settle(self) -> None:
+        """After training: deploy the best validated state, then merge as the recipe says."""
+        validation, step = self.validation, self.position.step
+        self._select(self.ctx.recipe.depth)
+        self._modes(False)
         if validation.best.tensors:
             validation.deploy()
             for name, value in (("step", validation.best.step), ("epoch", validation.best.epoch + 1)):
-                self._emit(MetricEvent(name=f"deployed_{name}", step=position.step, value=value))
+                self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
+        merge(self.ctx, self.method, validation.correct, validation.total)
 
     def consolidate(self) -> None:
         """Run the method's `end_task` on the final weights. Raises NonFinite when they are not finite."""
@@ -225,29 +243,33 @@ class Loop:
         ctx, position = self.ctx, self.position
         number = self.epoch - 1
         ctx.epoch, ctx.step = number, position.step
-        n = self._source.labels.numel()
+        feed = self._feed
+        n = feed.source.labels.numel()
         table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
-        order = self._batches(number, table[:, 0])
+        order = feed.batches(ctx, number, table[:, 0])
         ctx.batches = len(order)
-        augmenting = table[:, 1:] if ctx.augment.active else None
+        augmenting = table[:, 1:] if feed.augmented else None
+        validated = stage < self._training
         first_step = self._per_epoch * sum(self._epochs[:stage])
         report_every = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
         self._modes(True)
         while position.batch < len(order):
             index = order[position.batch]
-            batch = self._source.batch(index, None if augmenting is None else augmenting[index])
+            batch = feed.source.batch(index, None if augmenting is None else augmenting[index])
             due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(order)
             self._step(batch, position.step - first_step, report=due)
             if due:
                 self._report()
-            self.validation.after_step(position.step, number)
+            if validated:
+                self.validation.after_step(position.step, number)
             if self._control.pending:
                 self._grant_request()
-        self.validation.after_epoch(position.step, number)
+        if validated:
+            self.validation.after_epoch(position.step, number)
 
     def _step(self, batch: Batch, step: int, *, report: bool) -> None:
         """The method's hooks and one optimizer step. step: of the stage. report: the forecast."""
-        ctx, method, position, optimizer = self.ctx, self.method, self.position, self._optimizer
+        ctx, method, position, optimizer = self.ctx, self._feed.method, self.position, self._optimizer
         assert optimizer is not None
         ctx.batch = position.batch
         optimizer.set_rate(step)
@@ -272,13 +294,6 @@ class Loop:
         position.step += 1
         position.images += batch.index.numel()
         ctx.step = position.step
-
-    def _batches(self, epoch: int, order: Tensor) -> list[Tensor]:
-        recipe = self.ctx.recipe
-        if recipe.sampler == "shuffled":
-            return shuffled(order, self._rows, recipe.batch_size)
-        seed = epoch_seed(recipe.seed, self.ctx.task)
-        return stratified(seed, epoch, self._rows, self._source.labels, recipe.batch_size)
 
     def _report(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
@@ -345,6 +360,11 @@ class Loop:
         order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, labels.numel())[:, 0]
         return split_validation(labels, recipe.validation, order)
 
+    def _feed_of_images(self) -> Feed:
+        """The training part, as the recipe orders and augments it."""
+        augmented, sampler = self.ctx.augment.active, self.ctx.recipe.sampler
+        return Feed(self.method, self._source, self._rows, self._per_epoch, sampler, augmented)
+
     def _select(self, depth: int) -> None:
         """Only the set S requires gradients; the context names it in the network's order."""
         ctx = self.ctx
@@ -359,12 +379,14 @@ class Loop:
     def _modes(self, training: bool) -> None:
         """Frozen modules in eval; after the first update all BatchNorm in eval."""
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
-        _set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
+        set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         steps = self._per_epoch * self._epochs[stage]
-        recipe = self.ctx.recipe.optimizer
-        pulls = anchored(self.ctx, recipe.olor) if recipe.olor else []
+        training = stage < self._training
+        given = self.ctx.recipe.optimizer
+        recipe = self._stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
+        pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)
@@ -380,25 +402,3 @@ def _sum(terms: Mapping[str, Tensor]) -> Tensor:
     for value in values:
         total = total + value
     return total
-
-
-def _set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
-    parameters = list(module.parameters())
-    if parameters:
-        on = on and any(p.requires_grad for p in parameters)
-    module.training = on and not (fixed_norm and isinstance(module, nn.modules.batchnorm._BatchNorm))
-    for child in module.children():
-        _set_modes(child, on, fixed_norm=fixed_norm)
-
-
-def _load_state(
-    method: Method,
-    tensors: Mapping[str, Tensor],
-    json: Mapping[str, dict[str, JsonValue]],
-    device: torch.device,
-) -> None:
-    parts: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        kind, _, name = key.partition("/")
-        parts.setdefault(kind, {})[name] = tensor
-    method.state.load(parts, json, device, keep=method.frozen_until_end_task)

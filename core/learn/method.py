@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from core.learn.context import Batch, Context
 from core.learn.networks import Network
-from core.learn.recipe import Strict
+from core.learn.recipe import OptimizerRecipe, Strict
 from core.learn.state import State
 
 SCENARIOS = ("data", "task", "class")
@@ -43,6 +44,7 @@ class Accepts:
     architectures: tuple[str, ...] | None = None
     task_only: tuple[str, ...] = ()
     refused: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unfit: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Footprint:
         growing: further copies for each earlier task, up to 20 tasks.
         batches: batches whose activations are held.
         images: images whose activations are held at once, after or beside the steps.
+        columns: hyper-parameter that says of how many columns second moments are kept of each task, all of
+            which a job loads; 0 of it: the features and one. "": none are kept.
     """
 
     copies: float = 7.0
@@ -68,15 +72,28 @@ class Footprint:
     growing: float = 0.0
     batches: float = 1.0
     images: int = 0
+    columns: str = ""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass of training with an optimizer of its own. None: as the recipe says."""
+    """One pass of training with an optimizer of its own. None: as the recipe says.
+
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads'; None: as the recipe
+    says.
+    """
 
     name: str = "all"
     epochs: int | None = None
     depth: int | None = None
+    backbone_rate: float | None = None
+
+    def optimizer(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+        """The recipe's optimizer with the stage's rates."""
+        if self.backbone_rate is None:
+            return recipe
+        head = recipe.head_lr or recipe.lr
+        return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
 
 class Hyper(Strict):
@@ -92,6 +109,8 @@ class Method:
         neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None: `no_neutral`
             says why not.
         regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
+        scenario_defaults: scenario → hyper-parameters whose default is another there. A stored recipe that
+            lacks one keeps the default of `Hyper`, which means what was before.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
         inherited_state: types of state that it can continue when another method learned the parent.
         family: of networks, which `build` makes. A model keeps its family for life.
@@ -99,6 +118,11 @@ class Method:
         frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them out: the
             parent has them.
         predicts_with: types of state that `predict_logits` reads.
+        remembers: type of state with images of earlier tasks, from which a recipe's `rebalance` draws; None:
+            `no_rebalance` says why it does not work.
+        no_merge: why a recipe's `merge` does not work; "" where it does.
+        no_feature_cache: why features are computed in each step even if the recipe says that they are cached;
+            "" where the method can learn from cached ones.
         inference: file in core/export/loading/networks that predicts with them; None: the network alone
             predicts.
     """
@@ -114,6 +138,7 @@ class Method:
     no_neutral: ClassVar[str] = ""
     footprint: ClassVar[Footprint] = Footprint()
     regularisers: ClassVar[tuple[str, ...]] = ()
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     recipe_defaults: ClassVar[Mapping[str, Any]] = {}
     inherited_state: ClassVar[tuple[str, ...]] = ()
     family: ClassVar[str] = "plain"
@@ -121,6 +146,12 @@ class Method:
     frozen_until_end_task: ClassVar[tuple[str, ...]] = ()
     predicts_with: ClassVar[tuple[str, ...]] = ()
     inference: ClassVar[str | None] = None
+    remembers: ClassVar[str | None] = None
+    no_rebalance: ClassVar[str] = (
+        "it keeps no images, and from new ones alone a head learns nothing of earlier classes"
+    )
+    no_merge: ClassVar[str] = ""
+    no_feature_cache: ClassVar[str] = ""
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper
@@ -189,6 +220,15 @@ class Method:
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Runs after the last step. `batches`: the training part once, shuffled and unaugmented."""
+
+    # What a recipe may ask for after training.
+
+    def after_merge(self, ctx: Context) -> None:
+        """Runs after weights were merged: state that was taken from the trained weights is taken anew."""
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y: int64 [B]."""
+        return functional.cross_entropy(logits, y)
 
     # What the method knows of earlier tasks without their data.
 

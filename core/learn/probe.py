@@ -8,6 +8,8 @@ tied vote goes to the first class.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -23,11 +25,28 @@ ALL_IMAGES = 8000  # of all tasks together: the comparison is quadratic
 _ROWS = 1024  # compared at once
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Some images of a task's held-out part.
+
+    Attributes:
+        rows: int64 [n] of the held-out part, on the CPU.
+        features: float32 [n, width].
+        labels: int64 [n] on the CPU. Equal numbers are the same class, over all tasks of one probe.
+    """
+
+    rows: Tensor
+    features: Tensor
+    labels: Tensor
+
+
 class Probe:
     """The probe of one version, task by task.
 
     Args:
         tasks: how many tasks will be measured. With more tasks, `all` takes fewer images of each.
+
+    `samples`: task → the images that `all` takes of it.
     """
 
     def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
@@ -35,7 +54,7 @@ class Probe:
         self._inputs = inputs
         self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
         self._classes: dict[tuple[int | None, str], int] = {}
-        self._pooled: list[tuple[Tensor, Tensor]] = []
+        self.samples: dict[int, Sample] = {}
 
     def task(self, task: int, data: Dataset) -> list[int]:
         """[correct, total] of a task's held-out part among its own images."""
@@ -44,7 +63,8 @@ class Probe:
         found, labels = features(self._network, data.images[at], self._inputs, head), data.labels[at]
         known = [self._classes.setdefault((head, name), len(self._classes)) for name in data.names]
         some = evenly_spaced(len(at), self._share)
-        self._pooled.append((found[some.to(found.device)], torch.tensor(known)[labels[some]]))
+        classes = torch.tensor(known)[labels[some]]
+        self.samples[task] = Sample(at[some], found[some.to(found.device)], classes)
         return _count(found, labels)
 
     def all(self) -> list[int]:
@@ -52,9 +72,10 @@ class Probe:
 
         A class that two tasks share is one class, except with a head per task.
         """
-        if not self._pooled:
+        if not self.samples:
             return [0, 0]
-        return _count(torch.cat([f for f, _ in self._pooled]), torch.cat([y for _, y in self._pooled]))
+        samples = self.samples.values()
+        return _count(torch.cat([s.features for s in samples]), torch.cat([s.labels for s in samples]))
 
 
 def features(network: Network, images: Tensor, inputs: Inputs, head: int | None = None) -> Tensor:

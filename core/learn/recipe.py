@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.learn.augment import Augment
 
@@ -36,7 +36,8 @@ class OlorRecipe(Strict):
     """After each step, weights move back towards an anchor by a share of their distance to it.
 
     The share is `iota1` in the backbone's first layer, `iota2` in the last, and between them a power law with
-    exponent `gamma`; all are scaled by the current rate over the peak rate. `granularity`: a layer is a
+    exponent `gamma`; all are scaled by the current rate over the peak rate. `iota_total` is the sum of the
+    first layer's shares over all steps of the task, which then decides `iota1`. `granularity`: a layer is a
     block, or a single tensor as in the authors' code. `anchor`: the version that the task starts from, or
     version 0. `anchor_old_head_rows`: head rows of earlier classes move back by `iota1` too.
     """
@@ -44,6 +45,7 @@ class OlorRecipe(Strict):
     iota1: Share = 0.01
     iota2: Share = 0.0
     gamma: NotNegative = 2.0
+    iota_total: NotNegative | None = None
     granularity: Literal["block", "tensor"] = "block"
     anchor: StartingPoint = "update_start"
     anchor_old_head_rows: bool = False
@@ -79,13 +81,40 @@ class HeadRecipe(Strict):
     init: Literal["zero", "default"] = "zero"
 
 
+class RebalanceRecipe(Strict):
+    """After training, the head alone learns from as many images of each class.
+
+    `epochs`: passes, each of as many steps as an epoch of the task. `lr`: the peak rate; null: the head's.
+    """
+
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
+    lr: Positive | None = None
+
+
+class MergeRecipe(Strict):
+    """After training, weights go back on the straight line to the version that the task starts from.
+
+    `weight`: a of θ = (1 - a) θ_start + a θ_trained. `within`: the smallest a of 0, 0.1, … 1 whose validation
+    accuracy is at most so far below the best. Exactly one of the two is given.
+    """
+
+    weight: Share | None = None
+    within: Share | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> MergeRecipe:
+        if (self.weight is None) == (self.within is None):
+            raise ValueError("merge needs weight or within, not both")
+        return self
+
+
 class Recipe(Strict):
     """A complete recipe. `method` is {"name": …, its hyper-parameters …}.
 
     Fields that a patch leaves open get the method's defaults, and `depth` the greatest that the method
     accepts. `validation` is the share of the training part that is held back to choose the state to deploy,
     after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
-    Performance.
+    Performance. `features` "cached": where the backbone does not move, its features are computed once.
     """
 
     preset: str | None = None
@@ -100,4 +129,7 @@ class Recipe(Strict):
     validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     anytime: bool = False
     train_ce: Literal["auto", "masked", "global"] = "auto"
+    features: Literal["computed", "cached"] = "computed"
+    merge: MergeRecipe | None = None
+    rebalance: RebalanceRecipe | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -26,8 +26,10 @@ def shuffled(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     return parts
 
 
-def stratified(seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int) -> list[Tensor]:
-    """Index batches of epoch 0, 1, …: ceil(n / M) batches of `size` M, over the N classes that are present.
+def stratified(
+    seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int, batches: int | None = None
+) -> list[Tensor]:
+    """Index batches of epoch 0, 1, …: `batches` of `size` M, over the N classes that are present; None: ceil(n / M).
 
     Every batch has floor(M / N) examples of each class. The M mod N further places go to the classes in
     rotation. rows: int64 [n], the training rows. labels: int64, of all rows.
@@ -36,19 +38,19 @@ def stratified(seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int) -
     present, sizes = labels.unique(sorted=True, return_counts=True)  # type: ignore[no-untyped-call]
     members = rows[labels.argsort(stable=True)].split(sizes.tolist())  # type: ignore[no-untyped-call]
     share, extra = divmod(size, len(present))
-    per_epoch = batches_per_epoch("stratified", rows.numel(), size)
+    per_epoch = batches or batches_per_epoch("stratified", rows.numel(), size)
     first = epoch * per_epoch
     # How often each class was picked before each batch: its share, and its turns in the rotation.
     before = torch.arange(first, first + per_epoch + 1)
     chosen: list[Tensor] = []
-    batches: list[Tensor] = []
+    places: list[Tensor] = []
     for place, c in enumerate(present.tolist()):
         picks = before * share + (before * extra - place + len(present) - 1).div(
             len(present), rounding_mode="floor"
         )
         chosen.append(_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1])))
-        batches.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
-    in_order = torch.cat(batches).argsort(stable=True)
+        places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
+    in_order = torch.cat(places).argsort(stable=True)
     return list(torch.cat(chosen)[in_order].split(size))  # type: ignore[no-untyped-call]
 
 

@@ -107,6 +107,15 @@ class State:
             self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
 
 
+def by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Tensors named `<type>/<name>`, as snapshots hold them, as type → tensors by name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition("/")
+        parts.setdefault(kind, {})[name] = tensor
+    return parts
+
+
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a safetensors file without `__metadata__` and wait until it is on disk.
 

@@ -152,12 +152,16 @@ class Validation:
 
     # Measuring.
 
-    def _validate(self, step: int, epoch: int) -> None:
-        ctx, network = self._ctx, self._ctx.network
+    def correct(self) -> int:
+        """How many images of the validation part the network as it is answers rightly."""
+        ctx = self._ctx
         right = correct_predictions(
-            network, self._images, self._wanted, ctx.head_task, self._method.predict_logits, ctx.inputs
+            ctx.network, self._images, self._wanted, ctx.head_task, self._method.predict_logits, ctx.inputs
         )
-        correct = int(right.sum())
+        return int(right.sum())
+
+    def _validate(self, step: int, epoch: int) -> None:
+        correct, network = self.correct(), self._ctx.network
         self._metric("validation_accuracy", step, correct / self.total)
         if correct > self.best.correct and self._affordable():
             held = {name: t.detach().clone() for name, t in network.state_dict().items()}

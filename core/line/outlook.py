@@ -21,9 +21,10 @@ class Outlook:
 
 def outlook(session: Session, model: Model) -> Outlook:
     """For the next task of a model."""
-    tasks = taught(line.head_of(session, model).manifest)
+    waits = model.base_job is not None
+    tasks = [] if waits else taught(line.head_of(session, model).manifest)
     missing = [words.missing(model, task, standing) for task, standing in lacked(session, model, tasks)]
-    others = []
+    others = [words.waits_for_base()] if waits else []
     stop = stopping(session, model)
     if stop is not None:
         again = stop.number in open_tasks(session, model.id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from core.db import measurements
@@ -11,16 +11,15 @@ from core.db.tables import Result, Version
 from core.line.coverage import taught
 from core.matrix_row import Cell, row_figures
 
+_ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
+    Result.model_id == bindparam("model"), Result.version == bindparam("version")
+)
+
 
 def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
     """The cells of a version, by task."""
-    query = select(Result.task, Result.correct, Result.total, Result.best).where(
-        Result.model_id == model_id, Result.version == version
-    )
-    return {
-        task: Cell(correct, total, best)
-        for task, correct, total, best in session.connection().execute(query).all()
-    }
+    found = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
+    return {task: Cell(correct, total, best) for task, correct, total, best in found}
 
 
 def best_before(session: Session, version: Version, tasks: Iterable[int]) -> dict[int, float | None]:

@@ -159,6 +159,16 @@ def waits(task: Task, version: Version | None, again: bool) -> str:
     return f"This batch waits for {called(task)}. {held(version.number, version.gate)} {settled_by}"
 
 
+def waits_for_base(ended: bool = False) -> str:
+    """Why a batch waits whose model has no version 0 yet. ended: the job that brings its weights failed or
+    was cancelled."""
+    if ended:
+        return (
+            f"This batch waits for the weights of its model's base, which could not be brought. {SETTLED_BY}"
+        )
+    return "This batch waits for the weights of its model's base: the model's `job` brings them."
+
+
 def went_on(model: Model, task: Task, known: bool) -> str:
     """What a held version means where the line does not stop for it. `known`: the line head was taught the task."""
     if known:

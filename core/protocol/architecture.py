@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from core.protocol.answers.architecture import Interpolation
 from core.protocol.document import Document, Number
 
 Scenario = Literal["data", "task", "class"]
@@ -21,10 +22,16 @@ class Architecture(Document):
 
 
 class Image(Document):
-    """Square images: `size` pixels a side, `channels` 1 or 3."""
+    """Square images: `size` pixels a side, `channels` 1 or 3.
+
+    crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; None: all of it up to 96
+    pixels, 224/256 above. interpolation: how images are resized; None: bilinear.
+    """
 
     size: int
     channels: int
+    crop: Number | None = None
+    interpolation: Interpolation | None = None
 
 
 class Normalisation(Document):

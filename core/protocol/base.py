@@ -4,7 +4,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut, NormalisationOut
 
 
 class BaseVersion(TypedDict):
@@ -15,13 +15,19 @@ class BaseVersion(TypedDict):
 
 
 ModelBase = str | BaseVersion
-"""`random`, the id of an uploaded base, or a version."""
+"""`random`, `pretrained`, the id of an uploaded base, or a version."""
+PRETRAINED = "pretrained"
+"""The weights that the architecture is named by, as their publisher offers them."""
 
 
 class UploadedFor(ArchitectureChoice):
-    """The architecture that a base was uploaded for, as it is stored: with the images beside its hyper-parameters."""
+    """The architecture that a base was uploaded for, as it is stored: with the images beside its hyper-parameters.
+
+    `normalise`: statistics of the images that it was learned on, where they were told.
+    """
 
     image: NotRequired[ImageOut]
+    normalise: NotRequired[NormalisationOut]
 
 
 class ExpectedTensor(TypedDict):

@@ -1,5 +1,6 @@
 """What all documents share: they are frozen, and what an older or newer version wrote beside the known fields is kept."""
 
+from collections.abc import Collection
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -30,6 +31,10 @@ class Document(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The document as it is stored: exactly the fields that were given, those that have no name here too."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+    def fields_to_json(self, names: Collection[str]) -> JsonObject:
+        """Those of the named fields that were given, as they are stored."""
+        return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 
     def given(self) -> dict[str, Any]:
         """The named fields that were given, each as an object: to make another document of them."""

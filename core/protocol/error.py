@@ -11,7 +11,8 @@ from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 class JobError(TypedDict):
     """Why a job ended without its work done.
 
-    `kind`: data, code, memory, disk, time, non-finite or lost; `code`: that of a problem, or `job-<kind>`.
+    `kind`: data, code, memory, disk, time, non-finite, weights or lost; `code`: that of a problem, or
+    `job-<kind>`.
     """
 
     kind: str

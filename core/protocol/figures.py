@@ -32,6 +32,16 @@ class KnnProbe(Document):
     tasks: dict[str, Counts]
 
 
+class Baseline(Document):
+    """Right answers of a classifier made of the version's features: on all images, by task, and of the
+    version itself on the same images.
+    """
+
+    all: Counts
+    own: Counts
+    tasks: dict[str, Counts]
+
+
 class Checkpoint(Document):
     """A point of the ADP curve: the state that was the best validated by `step`, and its accuracy by task."""
 
@@ -64,6 +74,13 @@ class Forecast(Document):
     tasks: dict[str, LossRise] = Field(default_factory=dict)
 
 
+class Rollback(Document):
+    """Sum of OLOR's shares over a task's steps, ≥ 0: of the first layer that moves, and the mean over layers."""
+
+    first: Number
+    mean: Number
+
+
 class Figures(Document):
     """All of them; null or absent where one is not known."""
 
@@ -73,3 +90,6 @@ class Figures(Document):
     knn_probe: KnnProbe | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
+    rollback: Rollback | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None

@@ -52,7 +52,8 @@ class JobSpec(_Strict):
 
     normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
     history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
-    snapshot: folder to go on from. out: folder for results. device: auto, cpu, cuda or cuda:N.
+    held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
+    out: folder for results. device: auto, cpu, cuda or cuda:N.
     """
 
     architecture: Architecture
@@ -64,6 +65,7 @@ class JobSpec(_Strict):
     task: SpecTask
     history: list[EarlierTask] = Field(default_factory=list)
     erased_tasks: list[int] = Field(default_factory=list)
+    held_out_stays: bool = True
     parent: SpecVersion
     base: SpecVersion
     snapshot: Path | None = None

@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from core.protocol.architecture import Architecture, Head, Image, NetworkDescription, Normalisation, Scenario
 from core.protocol.document import Document, Number
-from core.protocol.figures import Adp, Change, Forecast, KnnProbe, UpdateNorm
+from core.protocol.figures import Adp, Baseline, Change, Forecast, KnnProbe, Rollback, UpdateNorm
 from core.protocol.recipe import Recipe
 
 
@@ -56,12 +56,21 @@ class RandomStart(Document):
 
 
 class BaseOrigin(Document):
-    """What a model began from: an uploaded base (`id`, `sha256`), or another model's version (`model`, `version`)."""
+    """What a model began from: an uploaded base (`id`, `sha256`), another model's version (`model`,
+    `version`), or pretrained weights: their `name`, where they are from (`repository`, and its commit
+    `revision`, null where they were brought by hand), `licence` as their publisher names it, `sha256` and
+    `bytes` of the file.
+    """
 
     id: str | None = None
     sha256: str | None = None
     model: str | None = None
     version: int | None = None
+    name: str | None = None
+    repository: str | None = None
+    revision: str | None = None
+    licence: str | None = None
+    bytes: int | None = None
 
 
 class Validated(Document):
@@ -116,6 +125,9 @@ class Manifest(Document):
     knn_probe: KnnProbe | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
+    rollback: Rollback | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None

@@ -1,8 +1,13 @@
-"""Pretrained weights by name, as their publisher describes them."""
+"""Pretrained weights by name, as their publisher describes them, and the table in which they are kept."""
 
 from typing import Literal
 
+from typing_extensions import TypedDict
+
+from core.protocol.answers.architecture import Interpolation
 from core.protocol.document import Document, Number
+
+ResizedBy = Literal["", "dynamic_img_size", "img_size"]
 
 
 class Pretrained(Document):
@@ -10,13 +15,16 @@ class Pretrained(Document):
 
     Attributes:
         name: architecture and weights as timm names them, such as `resnet18.a1_in1k`.
-        repository: on the Hub, such as `timm/resnet18.a1_in1k`.
+        repository: on the Hub, such as `timm/resnet18.a1_in1k`; empty where there is none.
         licence: as the publisher names it, such as `apache-2.0`; empty where none is named.
         size: pixels a side of the images that they were learned on; channels: of those images.
         mean, std: of each channel's values in [0, 1].
         interpolation: how images are resized.
         crop: the share of the resized image's shorter side that the centre crop keeps, in (0, 1].
         parameters: of the backbone without its classifier.
+        activations: float32 values that a backward pass needs of one image of `size`; widest: of one layer.
+        step: other sizes are multiples of it; 0: there are none. smallest: of the other sizes.
+        resized_by: timm's argument for another size; empty: it needs none.
     """
 
     name: str
@@ -26,6 +34,60 @@ class Pretrained(Document):
     channels: int
     mean: list[Number]
     std: list[Number]
-    interpolation: Literal["bilinear", "bicubic", "nearest"]
+    interpolation: Interpolation
     crop: Number
     parameters: int
+    activations: int
+    widest: int
+    step: int
+    smallest: int
+    resized_by: ResizedBy
+
+    def takes(self, size: int) -> bool:
+        """Whether the network takes images of `size` pixels a side."""
+        other = bool(self.step) and size >= self.smallest and size % self.step == 0
+        return size == self.size or other
+
+    def arguments(self, size: int) -> dict[str, bool | int]:
+        """What timm's `create_model` is told for images of `size` pixels a side."""
+        if size == self.size or not self.resized_by:
+            return {}
+        return {self.resized_by: True if self.resized_by == "dynamic_img_size" else size}
+
+    def sizes(self) -> str:
+        """In words, the sizes that it takes."""
+        if not self.step:
+            return f"{self.size} pixels alone"
+        multiples = "" if self.step == 1 else f" in multiples of {self.step}"
+        return f"{self.size} pixels, or {self.smallest} and more{multiples}"
+
+
+class PretrainedRow(TypedDict):
+    """The same without its name, as the catalogue and the table hold it."""
+
+    repository: str
+    licence: str
+    size: int
+    channels: int
+    mean: list[float]
+    std: list[float]
+    interpolation: Interpolation
+    crop: float
+    parameters: int
+    activations: int
+    widest: int
+    step: int
+    smallest: int
+    resized_by: ResizedBy
+
+
+class PretrainedTable(TypedDict):
+    """All weights by name, and those that cannot be used by name, with the reason."""
+
+    weights: dict[str, PretrainedRow]
+    refused: dict[str, str]
+
+
+def pretrained_of(name: str, row: PretrainedRow) -> Pretrained:
+    """A row with its name."""
+    return Pretrained(name=name, **row)

@@ -38,6 +38,20 @@ class HeadRecipe(Document):
     init: str
 
 
+class RebalanceRecipe(Document):
+    """See `core.learn.recipe.RebalanceRecipe`."""
+
+    epochs: int
+    lr: Number | None = None
+
+
+class MergeRecipe(Document):
+    """See `core.learn.recipe.MergeRecipe`: one of the two is null."""
+
+    weight: Number | None = None
+    within: Number | None = None
+
+
 class Recipe(Document):
     """How a task is learned. A recipe of before lacks what was not there yet; `resolve` completes it."""
 
@@ -46,10 +60,13 @@ class Recipe(Document):
     batch_size: int | None = None
     depth: int | None = None
     epochs: int | None = None
+    features: str = "computed"
     head: HeadRecipe | None = None
+    merge: MergeRecipe | None = None
     method: MethodRecipe | None = None
     optimizer: OptimizerRecipe | None = None
     preset: str | None = None
+    rebalance: RebalanceRecipe | None = None
     sampler: str | None = None
     seed: int | None = None
     train_ce: str | None = None

@@ -8,18 +8,20 @@ from core.nearest import paths_of
 from core.plain import one_of
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.catalogue import Catalogue
+from core.recipe.pretrained import ARCHITECTURE, SHORT, image_errors, weights_of
 from core.recipe.schema import FieldError, as_fields, errors_of, sentence
 
 
 def architecture(
     catalogue: Catalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
-    """The complete architecture `{"name": …, its hyper-parameters …}`.
+    """The complete architecture `{"name": …, its hyper-parameters …}`; `timm/NAME` is short for one of timm's.
 
     Raises:
         Invalid: an unknown one, bad hyper-parameters, or one that does not fit scenario or image.
     """
-    wanted = {"name": asked} if isinstance(asked, str) else dict(asked)
+    weights = weights_of(catalogue, asked)
+    wanted = _long(asked) if isinstance(asked, str) else dict(asked)
     name = wanted.pop("name", None)
     known = catalogue["architectures"]
     if not isinstance(name, str) or name not in known:
@@ -34,9 +36,17 @@ def architecture(
     smallest = entry.get("min_size") or 1
     if image["size"] < smallest:
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
+    if weights is not None:
+        errors += image_errors(weights, image)
     if errors:
         raise _invalid(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})
+
+
+def _long(asked: str) -> dict[str, Any]:
+    if asked.startswith(SHORT):
+        return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
+    return {"name": asked}
 
 
 def _invalid(errors: list[FieldError], what: str) -> Invalid:

@@ -10,6 +10,12 @@ from core.protocol.catalogue import Catalogue
 from core.recipe.schema import FieldError
 
 _ANYTIME_NEEDS = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
+_MERGE_NEEDS = (
+    'needs one of weight and within, and the other null: {"weight": 0.5, "within": null} is half of the way'
+)
+_WITHIN_NEEDS = "must be above 0 with merge.within, which measures accuracy on that part: 0.1, for example"
+_NO_SHARED_HEAD = "does not work in the task scenario: every task has a head of its own, which no other task biases; send null"
+_CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
 
 def refused(
@@ -24,7 +30,7 @@ def refused(
     accepts = catalogue["methods"][name].get("accepts", {})
     yield from _in_scenario(catalogue["methods"][name], name, scenario)
     if architecture is not None:
-        yield from _on_architecture(catalogue["architectures"], accepts, name, architecture["name"])
+        yield from _on_architecture(catalogue["architectures"], accepts, recipe, architecture["name"])
     yield from _hyper_parameters(accepts, scenario, recipe["method"])
     checks = (
         ("recipe.optimizer.name", recipe.get("optimizer", {}).get("name"), accepts.get("optimizers")),
@@ -38,6 +44,33 @@ def refused(
         yield "recipe.validation", _ANYTIME_NEEDS
     if recipe.get("optimizer", {}).get("olor") is not None and not accepts.get("olor", False):
         yield "recipe.optimizer.olor", f"{name} does not accept OLOR"
+    yield from _merge(catalogue["methods"][name], name, recipe)
+    yield from _rebalance(catalogue["methods"][name], name, scenario, recipe)
+
+
+def _merge(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
+    """What excludes `merge`, if it is asked for."""
+    merge = recipe.get("merge")
+    if merge is None:
+        return
+    if reason := method.get("no_merge"):
+        yield "recipe.merge", f"does not work with {name}: {reason}; send null"
+    if (merge.get("weight") is None) == (merge.get("within") is None):
+        yield "recipe.merge", _MERGE_NEEDS
+    if merge.get("within") is not None and not recipe.get("validation"):
+        yield "recipe.validation", _WITHIN_NEEDS
+
+
+def _rebalance(method: MethodEntry, name: str, scenario: str, recipe: RecipeOut) -> Iterator[FieldError]:
+    """What excludes `rebalance`, if it is asked for."""
+    if recipe.get("rebalance") is None:
+        return
+    if reason := method.get("no_rebalance"):
+        yield "recipe.rebalance", f"does not work with {name}: {reason}; send null, or take another method"
+    if scenario == "task":
+        yield "recipe.rebalance", _NO_SHARED_HEAD
+    if recipe.get("optimizer", {}).get("carry_state"):
+        yield "recipe.optimizer.carry_state", _CARRIED
 
 
 def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[FieldError]:
@@ -50,8 +83,20 @@ def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[Fiel
 
 
 def _on_architecture(
-    known: Mapping[str, ArchitectureEntry], accepts: Accepts, name: str, architecture: str
+    known: Mapping[str, ArchitectureEntry], accepts: Accepts, recipe: RecipeOut, architecture: str
 ) -> Iterator[FieldError]:
+    name: str = recipe["method"]["name"]
+    family = known[architecture]["family"] if architecture in known else ""
+    unfit = accepts.get("unfit", {}).get(family)
+    if unfit is not None and not unfit:
+        yield (
+            "recipe.method.name",
+            f"{name} measures each layer by its kind and does not know all of those of {architecture}; "
+            "take another method, or an architecture of torchvision",
+        )
+    for hyper, values in (unfit or {}).items():
+        if recipe["method"].get(hyper) in values:
+            yield f"recipe.method.{hyper}", f"{', '.join(values)} do not work on {architecture}"
     families = accepts.get("architectures")
     if families is None:
         return

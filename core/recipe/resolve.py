@@ -35,6 +35,7 @@ def resolve(
     scenario: str,
     *patches: Mapping[str, Any],
     architecture: ArchitectureChoice | None = None,
+    stored: bool = False,
 ) -> Resolved:
     """The complete recipe for these patches, later ones over earlier ones.
 
@@ -42,6 +43,8 @@ def resolve(
         catalogue: see `core.catalogue`.
         scenario: `data`, `task` or `class`.
         architecture: the model's; None leaves open whether the method works on it.
+        stored: the recipe was complete when it was stored. What it lacks was added since, and gets the value
+            that means what was before, whatever the scenario's default is now.
 
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
@@ -49,7 +52,7 @@ def resolve(
     patch: JsonObject = {}
     for each in patches:
         patch = merge_recipe(patch, each)
-    recipe, name, hyper = _complete(catalogue, patch)
+    recipe, name, hyper = _complete(catalogue, None if stored else scenario, patch)
     known = [f"recipe.{path}" for path in known_paths(catalogue, name)]
     errors = [
         *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known),
@@ -63,13 +66,13 @@ def resolve(
     return Resolved(complete, weaknesses(catalogue, scenario, complete))
 
 
-def completed(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipeOut:
+def completed(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:
     """A stored patch as people see it: with its defaults, but not checked again.
 
     A patch that this code version cannot complete (its method is gone) is shown as it is.
     """
     try:
-        return cast(RecipeOut, _complete(catalogue, merge_recipe({}, patch))[0])
+        return cast(RecipeOut, _complete(catalogue, scenario, merge_recipe({}, patch))[0])
     except InvalidRecipe:
         return cast(RecipeOut, dict(patch))
 
@@ -85,8 +88,13 @@ def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
     ]
 
 
-def _complete(catalogue: Catalogue, patch: Mapping[str, Any]) -> tuple[JsonObject, str, JsonObject]:
-    """The complete recipe, its method's name and hyper-parameters; names are checked, values are not."""
+def _complete(
+    catalogue: Catalogue, scenario: str | None, patch: Mapping[str, Any]
+) -> tuple[JsonObject, str, JsonObject]:
+    """The complete recipe, its method's name and hyper-parameters; names are checked, values are not.
+
+    scenario: None leaves out the defaults that a method has in a scenario alone.
+    """
     defaults = catalogue["recipe"]["defaults"]
     base: JsonObject = {"method": {"name": defaults["method"]["name"]}}
     preset = patch.get("preset")
@@ -96,7 +104,7 @@ def _complete(catalogue: Catalogue, patch: Mapping[str, Any]) -> tuple[JsonObjec
             raise _wrong([("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")])
         base = merge_recipe(base, presets[preset])
     wanted = merge_recipe(base, patch)
-    name, hyper = _method(catalogue, wanted.pop("method", None))
+    name, hyper = _method(catalogue, scenario, wanted.pop("method", None))
     wanted = merge_recipe(catalogue["methods"][name].get("advice", {}), wanted)
     recipe = _filled(cast(JsonObject, defaults), wanted)
     recipe["method"] = {"name": name, **hyper}
@@ -106,10 +114,13 @@ def _complete(catalogue: Catalogue, patch: Mapping[str, Any]) -> tuple[JsonObjec
     optimizer = recipe.get("optimizer")
     if isinstance(optimizer, dict) and isinstance(given := optimizer.get("olor"), dict):
         optimizer["olor"] = {**cast(JsonObject, catalogue["recipe"]["olor"]), **given}
+    for block in ("merge", "rebalance"):
+        if isinstance(given := recipe.get(block), dict):
+            recipe[block] = {**cast(JsonObject, catalogue["recipe"].get(block, {})), **given}
     return recipe, name, hyper
 
 
-def _method(catalogue: Catalogue, method: Any) -> tuple[str, JsonObject]:
+def _method(catalogue: Catalogue, scenario: str | None, method: Any) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _wrong([("recipe.method", "must be a method's name or an object with its name")])
     name = method.get("name")
@@ -117,7 +128,8 @@ def _method(catalogue: Catalogue, method: Any) -> tuple[str, JsonObject]:
     if not isinstance(name, str) or name not in methods:
         raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
     given = {k: v for k, v in method.items() if k != "name"}
-    return name, {**copy.deepcopy(methods[name]["defaults"]), **given}
+    of_scenario = methods[name].get("scenario_defaults", {}).get(scenario or "", {})
+    return name, copy.deepcopy({**methods[name]["defaults"], **of_scenario, **given})
 
 
 def _filled(defaults: JsonObject, wanted: JsonObject) -> JsonObject:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ColumnElement, select, true
+from sqlalchemy import ColumnElement, bindparam, literal_column, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core import damage
@@ -29,6 +29,13 @@ COVERS: dict[str, frozenset[str]] = {
 
 MOST = 20
 """Models of one name that a refusal lists."""
+_OWNERS = (
+    select(Model.owner_id)
+    .where(Model.name == bindparam("name"), Model.deleted_at.is_(None))
+    .order_by(Model.owner_id != bindparam("own"), Model.id)
+    .limit(literal_column("2"))
+)
+"""Owners of models of a name, the caller first. Put together once: most requests begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class Actor:
 
     @property
     def is_admin(self) -> bool:
+        """Whether the caller sees the objects of all owners."""
         return self.scope == "admin"
 
     def may(self, scope: str) -> bool:
@@ -84,9 +92,7 @@ def _owner_meant(session: Session, actor: Actor, name: str) -> str:
     """Whose model of that name a caller means."""
     if not actor.is_admin:
         return actor.owner_id
-    query = select(Model.owner_id).where(Model.name == name, Model.deleted_at.is_(None))
-    query = query.order_by(Model.owner_id != actor.owner_id, Model.id).limit(2)
-    owners = session.scalars(query).all()
+    owners = session.connection().execute(_OWNERS, {"name": name, "own": actor.owner_id}).scalars().all()
     if len(owners) > 1 and owners[0] != actor.owner_id:
         raise _ambiguous(session, name)
     return owners[0] if owners else actor.owner_id

@@ -20,11 +20,13 @@ from core.protocol.catalogue import Catalogue
 from core.requests.network_size import Size, size_of
 from core.settings import Settings
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, DOUBLE_BYTES = 4, 8
 EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
 """Images of one pass without gradients, and their pixels, as `core.learn.evaluate` has them."""
 PASSING = 3
 """Of the widest layer, what a pass holds beside what it keeps: its input, its output and the work space of the operation."""
+SOLVING = 6
+"""Square matrices of a solve: second moments of all tasks and of one, eigenvectors, and the work space of both."""
 FIXED_BYTES = 640 << 20
 """What every job takes: work space of the operations, and images scaled in advance."""
 MOST_EARLIER = 20
@@ -37,6 +39,7 @@ _UNSAID: Footprint = {
     "growing": 0.0,
     "batches": 1.0,
     "images": 0,
+    "columns": "",
 }
 """Of a method that does not say what it holds."""
 _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
@@ -65,9 +68,9 @@ class Admission:
         """Those of the settings."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
-    def check_network(self, architecture: ArchitectureChoice, image: ImageOut) -> None:
+    def check_network(self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut) -> None:
         """Raises JobTooLarge for a network with more parameters than one may have."""
-        size = size_of(architecture, image)
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
             self._check_parameters(architecture, size.parameters)
 
@@ -84,7 +87,7 @@ class Admission:
         Args:
             recipe: resolved.
         """
-        size = size_of(architecture, image)
+        size = size_of(architecture, image, catalogue.get("pretrained", {}))
         if size is None:
             return  # an architecture of somebody's own: its jobs have their bound all the same
         entry = catalogue["methods"][recipe["method"]["name"]]
@@ -94,7 +97,7 @@ class Admission:
         if self.job_bytes and estimate.bytes > self.job_bytes:
             raise JobTooLarge(
                 f"{estimate.said()} One job may take {_gb(self.job_bytes)} here (PERENNIAL_JOB_MEMORY_BYTES). "
-                "Take a smaller architecture, image.size or recipe.batch_size, or another method.",
+                f"{_smaller(estimate)}",
                 fields=[{"field": "architecture", "message": f"a job would take {_gb(estimate.bytes)}"}],
                 extra={"needed": estimate.bytes, "limit": self.job_bytes},
             )
@@ -123,25 +126,52 @@ class Estimate:
     images: int  # whose activations are held
     activations: int  # float32 values of one image
     kept: int  # bytes of images that the method keeps
+    columns: int = 0  # of the second moments that the method keeps of each task
+    tasks: int = 0  # whose second moments are loaded
 
     @property
     def weight_bytes(self) -> int:
+        """Of all copies of the weights."""
         return int(self.parameters * FLOAT_BYTES * self.copies)
 
     @property
     def activation_bytes(self) -> int:
+        """Of the activations of a batch."""
         return self.images * self.activations * FLOAT_BYTES
 
     @property
+    def task_bytes(self) -> int:
+        """Of one task's second moments: a triangle."""
+        return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
+
+    @property
+    def solve_bytes(self) -> int:
+        """Of the matrices that a solution holds at once."""
+        return SOLVING * self.columns**2 * DOUBLE_BYTES
+
+    @property
+    def sums_bytes(self) -> int:
+        """Of the sums of all tasks, and of what is solved with them."""
+        return self.tasks * self.task_bytes + self.solve_bytes
+
+    @property
     def bytes(self) -> int:
-        return self.weight_bytes + self.activation_bytes + self.kept + FIXED_BYTES
+        """All memory of the job in bytes."""
+        return self.weight_bytes + self.activation_bytes + self.sums_bytes + self.kept + FIXED_BYTES
 
     def said(self) -> str:
+        """The estimate as a sentence, with its arithmetic."""
+        sums = (
+            f"sums of {self.tasks:,} tasks × {_mb(self.task_bytes)} ({self.columns:,} columns) and their solution "
+            f"{_mb(self.solve_bytes)} = {_gb(self.sums_bytes)}; "
+            if self.columns
+            else ""
+        )
         return (
             f"A job of this model would take about {_gb(self.bytes)}: {self.parameters:,} parameters × {FLOAT_BYTES} "
             f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "
             f"{self.method} keeps) = {_gb(self.weight_bytes)}; activations of {self.images} images × "
-            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; kept images and the rest "
+            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; {sums}kept images and the rest "
             f"{_gb(self.kept + FIXED_BYTES)}."
         )
 
@@ -179,7 +209,21 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
     if "memory" in hypers:
         kept = min(int(hypers["memory"] or 0) * work.tasks, work.images)
     pixels = int(image["channels"]) * int(image["size"]) ** 2
-    return Estimate(method["name"], size.parameters, copies, images, activations, 2 * kept * pixels)
+    weights = (size.parameters, copies, images, activations, 2 * kept * pixels)
+    if not (chosen := footprint.get("columns", "")):
+        return Estimate(method["name"], *weights)
+    columns = int(hypers.get(chosen) or 0) or size.features + 1
+    return Estimate(method["name"], *weights, columns, work.tasks)
+
+
+def _smaller(estimate: Estimate) -> str:
+    """What to change."""
+    if 2 * estimate.sums_bytes > estimate.bytes:
+        return (
+            "Take fewer columns in a new model (recipe.method.projection, or an architecture with fewer features), or "
+            "another method."
+        )
+    return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 
 
 def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
@@ -190,3 +234,7 @@ def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
 
 def _gb(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"

@@ -25,7 +25,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.pages import Page, page
 from core.requests.times import rfc3339
-from core.requests.versions import LATEST
+from core.requests.versions import LATEST, find_version
 
 MAX_ALIASES = 1000
 _TARGETS = 20
@@ -119,6 +119,7 @@ def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut
             if session.get(Alias, (row.id, alias)) is None:
                 raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
             raise Invalid(f"Only 'production' can follow the line; {alias!r} is moved by hand.")
+        find_version(session, row, PRODUCTION)  # says where it is while the model has no version yet
         before = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
             mover = Mover("follow", actor.key_id)

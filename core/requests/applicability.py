@@ -101,6 +101,8 @@ def _start(session: Session, catalogue: Catalogue, model: Model) -> _Start | Non
             entry.get("family", _PLAIN) if entry else _PLAIN,
         )
         return _Start(name, f"cancel job {last.id}", method, family, memory)
+    if model.base_job is not None:  # version 0 is not there yet
+        return None
     version = line.head_of(session, model)
     if version.number == 0:
         return None

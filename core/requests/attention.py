@@ -6,11 +6,13 @@ from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from core.db.jobs import is_unfinished
+from core.db.states import State
 from core.db.tables import Job, Model, Task, Version
 from core.line import words
 from core.line.line import PRODUCTION
 from core.line.standing import Standing
 from core.protocol.answers.attention import ActionBody, ActionOut, AttentionOut
+from core.requests import pretrained
 from core.requests.times import rfc3339
 
 S = Standing
@@ -22,12 +24,12 @@ _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
     """Model id → its entries, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
+    shown = {model: [_base(by_id[model], job)] for model, job in pretrained.failed(session, models).items()}
     found = _tasks(session, list(by_id))
     if not found:
-        return {}
+        return shown
     versions, jobs = _versions(session, found), _jobs(session, found)
     answering = _answering(session, found)
-    shown: dict[str, list[AttentionOut]] = {}
     for task in found:
         model, key = by_id[task.model_id], (task.model_id, task.number)
         version = versions.get(key)
@@ -107,6 +109,24 @@ def _entry(
         "training_data_until": rfc3339(words.kept_until(model, task)),
         "detail": detail,
         "actions": actions,
+    }
+
+
+def _base(model: Model, job: Job) -> AttentionOut:
+    """The weights that the model begins with could not be brought."""
+    ended = "failed" if job.state == State.FAILED else "was cancelled"
+    why = "" if job.error is None else f"{_why(job)} "
+    return {
+        "kind": "base",
+        "version": None,
+        "task": None,
+        "since": rfc3339(job.finished_at),
+        "training_data_until": None,
+        "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait for them.",
+        "actions": [
+            _action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            _action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
+        ],
     }
 
 
@@ -197,5 +217,5 @@ def _path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def _action(title: str, path: str, body: ActionBody, *, method: str = "POST") -> ActionOut:
+def _action(title: str, path: str, body: ActionBody | None, *, method: str = "POST") -> ActionOut:
     return {"title": title, "method": method, "path": path, "body": body}

@@ -92,7 +92,8 @@ def query(architecture: ArchitectureChoice, image: ImageOut) -> str:
 
 def body(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """The fields of `POST /v1/models` for an architecture and image, as JSON."""
-    return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(image)}'
+    pixels = {"size": image["size"], "channels": image["channels"]}
+    return f'"architecture": {json.dumps(architecture)}, "image": {json.dumps(pixels)}'
 
 
 def words(architecture: ArchitectureChoice, image: ImageOut) -> str:
@@ -122,7 +123,13 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
 
 def architecture_of(base: UploadedFor) -> ArchitectureChoice:
     """What a base was uploaded for, without the images."""
-    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key != "image"})
+    beside = ("image", "normalise")
+    return cast(ArchitectureChoice, {key: value for key, value in base.items() if key not in beside})
+
+
+def same_pixels(image: ImageOut, other: ImageOut) -> bool:
+    """Whether two networks read images of one shape, however these are cropped and resized."""
+    return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 
 def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> None:

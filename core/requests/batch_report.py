@@ -1,6 +1,6 @@
 """What a batch's report says at the submit, when only names and sizes were looked at.
 
-Which classes are new, known, or look like a slip of the pen is told against the classes that the model has: in the
+Which classes are new, known, or look like a slip of the pen is decided by the classes that the model has: in the
 class scenario those of all its tasks that are learned or will be; in the data scenario its fixed list, once it has
 one. In the task scenario every task has names of its own, so that a batch is only compared with itself. A batch that
 is accepted at the same moment is not seen.

@@ -1,4 +1,4 @@
-"""Version 0 of a model: what its first task starts from, and what `latest` and `production` name at first.
+"""Version 0 of a new model from what is there: random weights, an uploaded base, or another model's version.
 
 Random weights are a pure function of architecture, image and seed and need no bytes; an uploaded base or the
 backbone of another model's version is named by its blobs.
@@ -8,21 +8,29 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import references
-from core.db.tables import Alias, AliasMove, Base, Model, Part, Version
+from core.db.tables import Base, Model, Part, Version
 from core.errors import Invalid
-from core.ids import new_id
-from core.protocol.architecture import Architecture, Image, Normalisation
-from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
+from core.line import version_zero
+from core.line.line import Mover
+from core.line.version_zero import Origin
+from core.protocol.answers.architecture import NormalisationOut
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
+from core.recipe.images import Images
 from core.requests.actor import Actor, find_model
-from core.requests.base_advice import body, other_model, words
+from core.requests.base_advice import architecture_of, body, other_model, same_pixels, words
 from core.store import Blobs
 
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from; heads, prompts, buffers and the like stay behind."""
 
 
-def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float) -> None:
+def make(
+    session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, now: float, images: Images
+) -> None:
     """Add version 0 of a new model, with its parts and aliases.
+
+    images: of the architecture. How they are cropped, resized and normalised is the base's affair where there is one.
 
     A base that was named by its model's name is named by id from here on.
 
@@ -30,75 +38,37 @@ def make(session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int, 
         Invalid: the base does not exist, does not fit the model, or its bytes are gone.
         NotFound: the caller sees no model of the base's name.
     """
-    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed)
-    manifest = Manifest(
-        format=1,
-        model=model.id,
-        name=model.name,
-        version=0,
-        parent=None,
-        task=None,
-        tasks=[],
-        scenario=model.scenario,
-        architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
-        normalise=normalise,
-        classes=model.classes or [],
-        heads=[],
-        seed=seed,
-        parts=parts,
-        **origin,
-    )
-    size = sum(part.bytes for part in parts)
-    version = Version(
-        id=new_id("ver"),
-        model_id=model.id,
-        number=0,
-        parent=None,
-        task_number=None,
-        job_id=None,
-        status="published",
-        gate={"passed": True, "checks": []},
-        manifest=manifest,
-        bytes=size,
-        bytes_new=0,
-        created_at=now,
-    )
-    session.add(version)
-    session.flush()
-    for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.given()))
-    for alias in ("latest", "production"):
-        session.add(Alias(model_id=model.id, name=alias, version=0, updated_at=now))
-        session.add(
-            AliasMove(
-                model_id=model.id,
-                alias=alias,
-                version=0,
-                previous=None,
-                cause="create",
-                actor=actor.key_id,
-                reason=None,
-                at=now,
-            )
-        )
+    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
+    mover = Mover("create", actor.key_id)
+    version_zero.write(session, model, parts, origin, normalise, mover, seed=seed, now=now)
 
 
 def _base_parts(
-    session: Session, blobs: Blobs, actor: Actor, model: Model, seed: int
-) -> tuple[list[StoredPart], dict[str, RandomStart | BaseOrigin | None], Normalisation | None]:
-    """Parts of version 0, how the manifest names its origin, and the base's pixel statistics."""
+    session: Session,
+    blobs: Blobs,
+    actor: Actor,
+    model: Model,
+    seed: int,
+    usual: NormalisationOut | None,
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """Parts of version 0, how the manifest names its origin, and the base's pixel statistics.
+
+    usual: the statistics where the base has none of its own.
+    """
     if model.base == "random":
-        return [], {"init": RandomStart(kind="random", seed=seed)}, None
+        return [], {"init": RandomStart(kind="random", seed=seed)}, _normalisation(usual)
     references.share(session)
     normalise: Normalisation | None = None
-    origin: dict[str, RandomStart | BaseOrigin | None]
+    origin: Origin
     if isinstance(model.base, str):
         row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
         if row is None:
             raise _bad_base(f"There is no base {model.base!r}.")
-        if row.architecture != {**model.architecture, "image": model.image}:
+        own = architecture_of(row.architecture)
+        if own != model.architecture or not same_pixels(row.architecture["image"], model.image):
             raise _bad_base(other_model(row.architecture, model.architecture, model.image))
+        model.image = row.architecture["image"]
+        normalise = _normalisation(row.architecture.get("normalise") or usual)
         parts = [StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)]
         origin = {"base": BaseOrigin(id=row.id, sha256=row.sha256)}
     else:
@@ -107,7 +77,7 @@ def _base_parts(
         found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
         if found is None:
             raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
-        if source.architecture != model.architecture or source.image != model.image:
+        if source.architecture != model.architecture or not same_pixels(source.image, model.image):
             raise _bad_base(
                 f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
                 f"{words(model.architecture, model.image)}. Create the model with "
@@ -128,11 +98,16 @@ def _base_parts(
         if not parts:  # a version 0 of random weights: the same function gives them again
             origin["init"] = found.manifest.init
         normalise = found.manifest.normalise
+        model.image = source.image
         model.base = {"model": source.id, "version": number}
     for part in parts:
         if not blobs.has(part.sha256):
             raise _bad_base("The base's bytes are gone from the store; upload it again.")
     return parts, origin, normalise
+
+
+def _normalisation(told: NormalisationOut | None) -> Normalisation | None:
+    return None if told is None else Normalisation.from_json(told)
 
 
 def _bad_base(message: str) -> Invalid:

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from core.db.jobs import is_unfinished
 from core.db.states import TERMINAL, State
-from core.db.tables import Job, Task, Version
+from core.db.tables import Job, Model, Task, Version
 from core.line.standing import Standing
-from core.line.words import SETTLED_BY
+from core.line.words import SETTLED_BY, waits_for_base
 from core.protocol.answers.job import JobOut, Progress, WaitingFor
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck
@@ -80,10 +80,12 @@ class Aside:
     Attributes:
         outcome: status of the version that it made.
         stop: what it waits for, while it is queued.
+        base: state of the job that brings the weights of its model's base, while it waits for them.
     """
 
     outcome: str | None = None
     stop: Stop | None = None
+    base: str | None = None
 
 
 def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
@@ -100,7 +102,7 @@ def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
-        "waiting_for": None if aside.stop is None else _waiting_for(aside.stop),
+        "waiting_for": _waiting_for(aside),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -115,7 +117,8 @@ def etag(job: JobLike, aside: Aside) -> str:
     """The strong ETag of a job's answer: it changes with every change of the job, and of what is said beside it."""
     stop = aside.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
-    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{waits}"'
+    base = f"-base-{aside.base}" if aside.base else ""
+    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}"'
 
 
 def encoded(job: JobLike, aside: Aside) -> bytes:
@@ -150,31 +153,54 @@ def asides(session: Session, found: Sequence[Job]) -> dict[str, Aside]:
         )
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
+    bases = _bases(session, {job.model_id for job in found if _has_place(job)})
     return {
         job.id: Aside(
             outcomes.get(job.id),
             stops.get(job.model_id) if _waits_in_line(job) else None,
+            bases.get(job.model_id) if _has_place(job) else None,
         )
         for job in found
     }
 
 
-def _progress(told: Mapping[str, Any]) -> Progress:
+def _bases(session: Session, models: set[str]) -> dict[str, str]:
+    """Model id → state of the job that brings the weights of its base."""
+    if not models:
+        return {}
+    query = (
+        select(Model.id, Job.state).join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
+    )
+    return {model: state for model, state in session.execute(query)}
+
+
+def _progress(stored: Mapping[str, Any]) -> Progress:
     return {
-        "phase": told.get("phase"),
-        "epoch": told.get("epoch"),
-        "step": told.get("step"),
-        "total_steps": told.get("total_steps"),
-        "images_per_s": told.get("images_per_s"),
-        "eta_s": told.get("eta_s"),
+        "phase": stored.get("phase"),
+        "epoch": stored.get("epoch"),
+        "step": stored.get("step"),
+        "total_steps": stored.get("total_steps"),
+        "images_per_s": stored.get("images_per_s"),
+        "eta_s": stored.get("eta_s"),
     }
 
 
+def _has_place(job: Job) -> bool:
+    return job.state == State.QUEUED and job.place is not None
+
+
 def _waits_in_line(job: Job) -> bool:
-    return job.state == State.QUEUED and job.place is not None and not job.again
+    return _has_place(job) and not job.again
 
 
-def _waiting_for(stop: Stop) -> WaitingFor:
+def _waiting_for(aside: Aside) -> WaitingFor | None:
+    if aside.base is not None:
+        detail = waits_for_base(ended=aside.base in _TERMINAL)
+        return {"kind": "base", "version": None, "task": None, "detail": detail}
+    return None if aside.stop is None else _waiting_for_task(aside.stop)
+
+
+def _waiting_for_task(stop: Stop) -> WaitingFor:
     what = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != Standing.HELD:
         what = (

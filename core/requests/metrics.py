@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import product
+from operator import truediv
 
-from sqlalchemy import select
+from sqlalchemy import BindParameter, bindparam, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -18,6 +20,23 @@ from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cel
 from core.requests.versions import find_version
 
 _LAST = 2**31 - 1
+_MODEL: BindParameter[str] = bindparam("model")
+# Statements are put together once: that takes longer than to run most of them.
+_VERSIONS = (
+    select(
+        *(Version.number, Version.task_number, Version.parent, Version.status, Version.bytes),
+        *(Job.started_at, Job.finished_at),
+    )
+    .outerjoin(Job, Job.id == Version.job_id)
+    .where(Version.model_id == _MODEL)
+    .order_by(Version.number)
+)
+_TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
+_CLASSES = select(*listed(Task.number, Task.classes)).where(Task.model_id == _MODEL)
+_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+    *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
+    *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+)
 
 
 @dataclass(frozen=True)
@@ -80,25 +99,18 @@ def model_metrics(
 
 def _versions(session: Session, model: Model) -> dict[int, Published]:
     """By rising number."""
-    columns = (Version.number, Version.task_number, Version.parent, Version.status, Version.bytes)
-    query = (
-        select(*columns, Job.started_at, Job.finished_at)
-        .outerjoin(Job, Job.id == Version.job_id)
-        .where(Version.model_id == model.id)
-        .order_by(Version.number)
-    )
     return {
         number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
-        for number, task, parent, status, size, start, end in session.connection().execute(query).all()
+        for number, task, parent, status, size, start, end in session.connection()
+        .execute(_VERSIONS, {"model": model.id})
+        .all()
     }
 
 
 def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
-    of_model = Task.model_id == model.id
-    labels = lists(session.execute(select(*listed(Task.number, Task.classes)).where(of_model)).one())
-    classes = dict(zip(*labels, strict=True))
-    query = select(Task.number, Task.name, Task.n_held_out).where(of_model)
-    found = {number: (name, n) for number, name, n in session.connection().execute(query).all()}
+    connection, of_model = session.connection(), {"model": model.id}
+    classes = dict(zip(*lists(connection.execute(_CLASSES, of_model).one()), strict=True))
+    found = {number: (name, n) for number, name, n in connection.execute(_TASKS, of_model).all()}
     return {n: Learned(found[n][0], classes[n], found[n][1]) for n in numbers if n in found}
 
 
@@ -106,19 +118,13 @@ def _matrix(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
     """One list per version, one accuracy in [0, 1] or None per task."""
-    rows: dict[int, list[float | None]] = {version: [None] * len(tasks) for version in versions}
-    if not tasks:
-        return list(rows.values())
-    place = {task: at for at, task in enumerate(tasks)}
-    query = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
-        Result.model_id == model.id, Result.task.between(tasks[0], tasks[-1]), Result.total > 0
-    )
+    cells: dict[tuple[int, int], float] = {}
+    window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
     for start in range(0, len(versions), AT_ONCE):
-        part = query.where(Result.version.in_(versions[start : start + AT_ONCE]))
-        for version, task, correct, total in zip(*lists(session.execute(part).one()), strict=True):
-            if task in place:
-                rows[version][place[task]] = correct / total
-    return list(rows.values())
+        part = {**window, "versions": versions[start : start + AT_ONCE]}
+        of, on, correct, total = lists(session.connection().execute(_CELLS, part).one())
+        cells |= zip(zip(of, on, strict=True), map(truediv, correct, total), strict=True)
+    return [list(map(cells.get, product([version], tasks))) for version in versions]
 
 
 def _row(version: Published) -> MatrixRow:

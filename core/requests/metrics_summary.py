@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import literal_column, select
+from sqlalchemy import BindParameter, bindparam, literal_column, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -26,8 +26,8 @@ from core.protocol.answers.metrics import (
 )
 
 _NUMBERS = ("drift", "adp")
-_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe")
-"""Figures that are told of every version of a line. Of `adp` the row of all tasks has no number, and says that there are others."""
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
+"""Figures of every version of a line. Of `adp` the row of all tasks has no number: it says that there are others."""
 
 
 class Learned(NamedTuple):
@@ -47,17 +47,53 @@ class Published(NamedTuple):
     seconds: float | None
 
 
-_Told = Mapping[str, Mapping[int, Any]]
+_Recorded = Mapping[str, Mapping[int, Any]]
 """Name of a figure → version → its number or document."""
 AT_ONCE = 500
 """Versions of one statement: SQLite bounds the number of bound values."""
+# Statements are put together once: that takes longer than to run most of them.
+_MODEL: BindParameter[str] = bindparam("model")
+_VERSION: BindParameter[int] = bindparam("version")
+_FIRST_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
+    Result.model_id == _MODEL, Result.best.is_(None)
+)
+_COUNTS = select(*listed(Result.task, Result.per_class)).where(
+    Result.model_id == _MODEL, Result.version == _VERSION
+)
+_OF_ALL_TASKS = (
+    Measurement.model_id == _MODEL,
+    Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
+)
+_RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
+    *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
+)
+_RECORDED_DOCUMENTS = (
+    select(Measurement.name, *listed(Measurement.version, Measurement.detail))
+    .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
+    .group_by(Measurement.name)
+)
+_BY_TASK = (
+    select(Measurement.name, *listed(Measurement.task, Measurement.detail))
+    .where(
+        *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+        *(Measurement.name.in_(("changes", "knn_probe")), Measurement.task > ALL_TASKS),
+    )
+    .group_by(Measurement.name)
+)
+_ANYTIME = (
+    select(Measurement.version, Measurement.task, Measurement.value)
+    .where(
+        *(Measurement.model_id == _MODEL, Measurement.name == "adp", Measurement.task > ALL_TASKS),
+        Measurement.version.in_(bindparam("versions", expanding=True)),
+    )
+    .order_by(Measurement.task)
+)
 
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
     """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was ever measured."""
-    query = select(*listed(Result.version, Result.task, Result.correct, Result.total))
-    query = query.where(Result.model_id == model.id, Result.best.is_(None))
-    versions, tasks, correct, totals = lists(session.execute(query).one())
+    found = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
+    versions, tasks, correct, totals = lists(found)
     return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))
 
 
@@ -84,17 +120,17 @@ def summary(
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _row(session, model, version)
-    told = _told(session, model)
-    stored = {n: (of["last"], of["forgetting"]) for n, of in told[ROW].items()}
+    recorded = _recorded(session, model)
+    stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
     line = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.figures(stages, per_class),
-        **_of_the_line(told, line[1:]),
-        **_of_the_last(session, model, version, told["knn_probe"].get(version)),
-        "adp_mean": _anytime(session, model, told["adp"], line[1:]),
+        **_of_the_line(recorded, line[1:]),
+        **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
+        "adp_mean": _anytime(session, model, recorded["adp"], line[1:]),
         "seconds": [published[number].seconds for number in line[1:]],
         "bytes": [published[number].bytes for number in line[1:]],
         "degenerate": matrix.degenerate(stages, classes),
@@ -106,44 +142,40 @@ def _row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """The version's cells by task, and their counts by class."""
-    query = select(*listed(Result.task, Result.per_class)).where(
-        Result.model_id == model.id, Result.version == version
-    )
-    tasks, per_class = lists(session.execute(query).one())
+    of_version = {"model": model.id, "version": version}
+    tasks, per_class = lists(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return row_of(session, model.id, version), counts
 
 
-def _told(session: Session, model: Model) -> _Told:
+def _recorded(session: Session, model: Model) -> _Recorded:
     """What the rows of all tasks together say."""
-    of_all = (
-        Measurement.model_id == model.id,
-        Measurement.task == literal_column(str(ALL_TASKS)),  # in the words of the index
-    )
     found: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
-    numbers = select(Measurement.name, Measurement.version, Measurement.value)
-    numbers = numbers.where(*of_all, Measurement.name.in_(_NUMBERS))
-    for name, version, value in session.connection().execute(numbers).all():
+    connection, of_model = session.connection(), {"model": model.id}
+    for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         found[name][version] = value
-    documents = select(Measurement.name, *listed(Measurement.version, Measurement.detail))
-    documents = documents.where(*of_all, Measurement.name.in_(_DOCUMENTS)).group_by(Measurement.name)
-    for name, *texts in session.execute(documents):
+    for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
         found[name] = dict(zip(*lists(texts), strict=True))
     return found
 
 
-def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
+def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Figures that the jobs of these versions measured themselves."""
 
     def each(name: str, key: str) -> list[float | None]:
-        return [_number(told[name].get(version, {}).get(key)) for version in line]
+        return [_number(recorded[name].get(version, {}).get(key)) for version in line]
+
+    def shares(name: str) -> list[float | None]:
+        return [_share(recorded[name].get(version, {}).get("all")) for version in line]
 
     return {
-        "fwt_probe": matrix.mean(_forward(told["knn_probe"].get(version, {})) for version in line),
+        "fwt_probe": matrix.mean(_forward(recorded["knn_probe"].get(version, {})) for version in line),
         "update_norm": each("update_norm", "backbone"),
         "update_norm_head": each("update_norm", "head"),
         "update_norm_relative": each("update_norm", "relative"),
-        "drift": [told["drift"].get(version) for version in line],
+        "drift": [recorded["drift"].get(version) for version in line],
+        "baseline_ncm": shares("baseline_ncm"),
+        "baseline_lda": shares("baseline_lda"),
         "predicted_loss_rise": each("forecast", "predicted"),
         "measured_loss_rise": each("forecast", "measured"),
     }
@@ -152,14 +184,9 @@ def _of_the_line(told: _Told, line: Sequence[int]) -> StageFigures:
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Figures that are told of the asked version alone, by task."""
-    query = select(Measurement.name, *listed(Measurement.task, Measurement.detail)).where(
-        Measurement.model_id == model.id,
-        Measurement.version == version,
-        Measurement.name.in_(("changes", "knn_probe")),
-        Measurement.task > ALL_TASKS,
-    )
-    found = {name: lists(texts) for name, *texts in session.execute(query.group_by(Measurement.name))}
+    """Figures that are recorded for the asked version alone, by task."""
+    of_version = {"model": model.id, "version": version}
+    found = {name: lists(texts) for name, *texts in session.connection().execute(_BY_TASK, of_version)}
     by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
     changes = (counts for _, counts in by_task.get("changes", []))
     lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
@@ -185,14 +212,10 @@ def _anytime(
     known: versions whose jobs did.
     """
     found: dict[int, list[TaskAccuracy]] = {version: [] for version in line if version in known}
-    query = select(Measurement.version, Measurement.task, Measurement.value).order_by(Measurement.task)
-    query = query.where(
-        Measurement.model_id == model.id, Measurement.name == "adp", Measurement.task > ALL_TASKS
-    )
     versions = list(found)
     for start in range(0, len(versions), AT_ONCE):
-        part = query.where(Measurement.version.in_(versions[start : start + AT_ONCE]))
-        for version, task, mean in session.connection().execute(part).all():
+        part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}
+        for version, task, mean in session.connection().execute(_ANYTIME, part).all():
             found[version].append({"task": task, "accuracy": mean})
     return [found.get(version) for version in line]
 

@@ -1,7 +1,8 @@
-"""Models: create, list, change and delete.
+"""Models: create, list and change.
 
-A model is born with version 0, its base (`first_version`). Its recipe is stored as it was given, a patch over the
-defaults, and shown resolved; changing it concerns later tasks only.
+A model is born with version 0, its base (`first_version`), or with a job that brings it (`pretrained`). Its
+recipe is stored as it was given, a patch over the defaults, and shown resolved; changing it concerns later
+tasks only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,33 +12,31 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.db.jobs import move
 from core.db.session import Database
-from core.db.states import TERMINAL, UNFINISHED, Action
-from core.db.tables import Alias, Export, Job, Model, Part, Task, Version
-from core.errors import Invalid, NameTaken, NotFound
+from core.db.tables import Alias, Model, Version
+from core.errors import Invalid, NameTaken
 from core.ids import is_name, new_id
 from core.ingest.names import label_of
 from core.line import line, words
-from core.protocol.answers.architecture import ImageOut
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.model import ModelOut, ModelPage, Scenario
 from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
+from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
 from core.recipe.architecture import architecture
+from core.recipe.images import Images, images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
-from core.requests import attention, first_version, idempotency
+from core.requests import attention, first_version, idempotency, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import Page, page
 from core.requests.times import rfc3339
-from core.requests.unused import delete_unused
-from core.store import Blobs, Store
+from core.store import Blobs
 
 
 class Line(TypedDict):
@@ -58,7 +57,6 @@ LINE: Line = {
     "allow_lost_classes": False,
 }
 """The defaults."""
-IMAGE: ImageOut = {"size": 32, "channels": 3}
 MIN_SIZE, MAX_SIZE = 8, 1024
 
 
@@ -70,18 +68,21 @@ def create(
     given: NewModel,
     repeat: idempotency.Request | None = None,
     admission: Admission = ANY,
+    terms: pretrained.Terms = pretrained.ANY,
 ) -> tuple[ModelOut, bool]:
     """Create a model; returns its JSON form, and whether it is a replay of an earlier answer.
 
     Args:
         given: the fields of the request, already of the right types.
         repeat: the idempotency key and fingerprint of the request.
+        terms: of pretrained weights, which a job brings where they are not stored yet.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
         JobTooLarge: its network, or a job that learns a batch, is beyond what `admission` takes.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
+        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     name, scenario = given["name"], given["scenario"]
@@ -91,16 +92,19 @@ def create(
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     asked = given.get("image") or {}
-    image: ImageOut = {
-        "size": asked.get("size") or IMAGE["size"],
-        "channels": asked.get("channels") or IMAGE["channels"],
-    }
-    resolved_architecture = architecture(catalogue, scenario, given.get("architecture") or "small-cnn", image)
+    asked_architecture = given.get("architecture") or "small-cnn"
+    images = images_of(catalogue, asked_architecture, asked)
+    image = images.image
+    resolved_architecture = architecture(catalogue, scenario, asked_architecture, image)
     recipe = stored(given.get("recipe") or {})
     resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
     admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
     gate = _gate({}, given.get("gate") or {})
     classes = _classes(scenario, given.get("classes"))
+    weights = None
+    if given.get("base") == PRETRAINED:
+        weights = pretrained.wanted(catalogue, resolved_architecture)
+        pretrained.require_room(db, actor, weights, terms)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -123,7 +127,7 @@ def create(
                 keep_training_data=bool(given.get("keep_training_data", False)),
                 held_out=given.get("held_out") or "keep",
                 **_line(given),
-                warnings=[*_default_size(asked), *_kept_data(given), *resolved.warnings],
+                warnings=[*_default_size(asked, images), *_kept_data(given), *resolved.warnings],
                 fence=0,
                 next_task=1,
                 next_place=1,
@@ -133,8 +137,12 @@ def create(
             )
             session.add(model)
             session.flush()
-            first_version.make(session, blobs, actor, model, int(resolved.recipe.get("seed", 0)), now)
             record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
+            if weights is None:
+                seed = int(resolved.recipe.get("seed", 0))
+                first_version.make(session, blobs, actor, model, seed, now, images)
+            else:
+                pretrained.begin(session, blobs, actor, model, weights, resolved.recipe, terms, now)
             answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
@@ -216,64 +224,6 @@ def change(
         return answer
 
 
-def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
-    """Cancel the model's jobs, hide it, and remove its images and parts.
-
-    A running job ends within its grace; what it still writes is swept.
-
-    Raises:
-        NotFound: the caller sees no such model.
-    """
-    done = None
-    while done is None:
-        with db.write() as session:
-            done = _hidden(db, session, actor, model)
-    archives, digests = done
-    for key in archives:
-        store.delete(key)
-    delete_unused(db, blobs, digests)
-
-
-def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
-    """Hide a model; returns keys of archives and digests that it needs no more, or None: do it again.
-
-    Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
-    """
-    found = find_model(session, actor, model)
-    unfinished = (Job.model_id == found.id, Job.state.in_(sorted(UNFINISHED)))
-    held = list(session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update()))
-    row = session.get_one(Model, found.id, with_for_update=True, populate_existing=True)
-    if row.deleted_at is not None:
-        raise NotFound(f"There is no model {model!r}.")
-    if set(session.scalars(select(Job.id).where(*unfinished))) - {job.id for job in held}:
-        return None  # submitted since: hold it too
-    now = db.now(session)
-    row.deleted_at = now
-    stopped: set[str | None] = set()
-    archives, digests = [], set()
-    for job in held:
-        if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
-            stopped.add(job.task_id)
-            if job.archive_key is not None:
-                archives.append(job.archive_key)
-                job.archive_key = None
-    for task in session.scalars(select(Task).where(Task.model_id == row.id)):
-        digests |= {d for d in (task.train_sha256, task.held_out_sha256) if d}
-        task.train_deleted_at = task.train_deleted_at or now
-        task.held_out_deleted_at = task.held_out_deleted_at or now
-        if task.archive_key is not None and task.id in stopped:
-            archives.append(task.archive_key)
-            task.archive_key = None
-    versions = select(Version.id).where(Version.model_id == row.id)
-    parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
-    exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
-    for made in (*parts, *exports):
-        digests.add(made.sha256)
-        session.delete(made)
-    record(session, actor, "model.delete", row.id, {"name": row.name}, now=now)
-    return archives, sorted(digests)
-
-
 def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
     """Model id → alias → version; `latest` is the newest published version."""
     named: dict[str, dict[str, int]] = {}
@@ -306,15 +256,18 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
     warnings = list(model.warnings)
     if not model.production_follows:
         warnings.append(words.pinned(model, named[line.PRODUCTION]))
+    fetching = model.base_job is not None
     return {
         "id": model.id,
         "name": model.name,
+        "state": "fetching" if fetching else "ready",
+        "job": model.base_job,
         "scenario": cast(Scenario, model.scenario),
         "architecture": model.architecture,
         "image": model.image,
         "base": model.base,
         "classes": model.classes,
-        "recipe": completed(catalogue, model.recipe),
+        "recipe": completed(catalogue, model.scenario, model.recipe),
         "gate": _gate(model.gate, {}),
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
@@ -323,8 +276,8 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "on_failed": model.on_failed,
         "training_data_days": model.training_data_days,
         "allow_lost_classes": model.allow_lost_classes,
-        "aliases": named,
-        "line_head": model.head,
+        "aliases": {line.LATEST: None, line.PRODUCTION: None} if fetching else {**named},
+        "line_head": None if fetching else model.head,
         "production_follows": model.production_follows,
         "attention": waits,
         "created_at": rfc3339(model.created_at),
@@ -359,11 +312,11 @@ def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
     }
 
 
-def _default_size(asked: AskedImage) -> list[str]:
+def _default_size(asked: AskedImage, images: Images) -> list[str]:
     """Said at creation, where nothing is learned yet that another size would throw away."""
-    if asked.get("size") is not None:
+    if asked.get("size") is not None or images.normalise is not None:
         return []
-    size = IMAGE["size"]
+    size = images.image["size"]
     return [
         f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where more"
         ' pixels matter, create the model with "image": {"size": 64}, or another size from'

@@ -5,11 +5,13 @@ The activations are those that a backward pass needs, a little rounded up. `test
 compares both with networks that are built.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.pretrained import PretrainedRow
 from core.requests.base_advice import SMALL_IMAGE
 
 Hyper = Mapping[str, Any]
@@ -46,6 +48,7 @@ class Size:
         parameters: that may be learned.
         activations: of one image, kept for the backward pass.
         widest: of one image, in the largest layer.
+        features: of one image, what a head reads.
         shared: whether layers act at several places of an image, so that the gradient of one image has the size of the
             weights.
     """
@@ -53,6 +56,7 @@ class Size:
     parameters: int = 0
     activations: int = 0
     widest: int = 0
+    features: int = 0
     shared: bool = True
 
     def hold(self, values: int, times: int = 1) -> None:
@@ -61,8 +65,13 @@ class Size:
         self.widest = max(self.widest, values)
 
 
-def size_of(chosen: ArchitectureChoice, image: ImageOut) -> Size | None:
-    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here."""
+def size_of(
+    chosen: ArchitectureChoice, image: ImageOut, pretrained: Mapping[str, PretrainedRow] | None = None
+) -> Size | None:
+    """Of a complete architecture (`core.recipe.architecture`); None for one that is not known here.
+
+    pretrained: timm's weights by name, where those may be asked for.
+    """
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
     size = Size()
@@ -85,9 +94,19 @@ def size_of(chosen: ArchitectureChoice, image: ImageOut) -> Size | None:
         _vit(size, *sizes, _patch(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
         _dne(size, architecture, _patch(architecture, pixels, 16), pixels, channels)
+    elif name == "timm" and pretrained is not None:
+        _timm(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
+
+
+def _timm(size: Size, known: PretrainedRow, pixels: int) -> None:
+    """As measured at the weights' own image size; activations grow with the number of pixels."""
+    size.parameters = known["parameters"]
+    share = (pixels / known["size"]) ** 2
+    size.activations += math.ceil(known["activations"] * share)
+    size.widest = max(size.widest, math.ceil(known["widest"] * share))
 
 
 def _mlp(size: Size, hidden: list[int]) -> None:
@@ -96,6 +115,7 @@ def _mlp(size: Size, hidden: list[int]) -> None:
         size.parameters += inputs * outputs + outputs
         size.hold(outputs, 2)
         inputs = outputs
+    size.features = inputs
 
 
 def _small_cnn(size: Size, pixels: int, channels: int) -> None:
@@ -107,6 +127,7 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
         )  # the pooled one and its int64 places are three quarters of it
     size.parameters += 1152 * 128 + 128
     size.hold(1152)
+    size.features = 128
 
 
 def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int) -> None:
@@ -123,6 +144,7 @@ def _small_resnet(size: Size, width: int, blocks: tuple[int, ...], pixels: int, 
                 size.parameters += source * outputs + 2 * outputs
                 size.hold(outputs * area)
         inputs = outputs
+    size.features = inputs
 
 
 def _resnet(
@@ -152,6 +174,7 @@ def _resnet(
                 size.parameters += inputs * outputs + 2 * outputs
                 size.hold(outputs * area)
             inputs = outputs
+    size.features = inputs
 
 
 def _convnext(
@@ -169,6 +192,7 @@ def _convnext(
         size.hold(width * side**2, 6 * count)
         size.hold(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
+    size.features = width
 
 
 def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int, channels: int) -> None:
@@ -177,6 +201,7 @@ def _vit(size: Size, layers: int, width: int, mlp: int, patch: int, pixels: int,
     size.parameters += layers * (4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width)
     size.hold(tokens * width, 2 + 12 * layers)
     size.hold(tokens * mlp, 2 * layers)
+    size.features = width
 
 
 def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
@@ -190,6 +215,7 @@ def _dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int
     size.hold(tokens * width, 12 * layers)
     size.hold(tokens * mlp, 2 * layers)
     size.hold(heads * tokens**2, 2 * layers)
+    size.features = width
 
 
 def _small(architecture: Hyper, pixels: int) -> bool:

@@ -62,9 +62,13 @@ def queue_metrics(db: Database) -> QueueMetrics:
             past = _past[db.url] = _counted(session)
         counted = {**past.jobs, **_by_state(session, _UNDER_WAY)}
         stopped = exists().where(Task.model_id == Job.model_id, Task.stops)
+        base_is_missing = exists().where(Model.id == Job.model_id, Model.base_job.is_not(None))
+        awaits_its_base = base_is_missing & Job.place.is_not(None)
         waits_for_a_person = stopped & ~Job.again & Job.place.is_not(None)
         oldest = session.execute(
-            select(func.min(Job.created_at)).where(Job.state == str(State.QUEUED), ~waits_for_a_person)
+            select(func.min(Job.created_at)).where(
+                Job.state == str(State.QUEUED), ~waits_for_a_person, ~awaits_its_base
+            )
         ).scalar_one()
         expired = session.execute(
             select(func.count())

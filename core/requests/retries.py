@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.db import job_log
 from core.db.jobs import is_unfinished, move
+from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State, after
 from core.db.tables import Event, Job, Model, Task, Version
@@ -20,7 +21,7 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.resolve import resolve
 from core.recipe.stored import stored_override
-from core.requests import quota
+from core.requests import pretrained, quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
@@ -40,7 +41,8 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate.
+    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate. Or bring
+    weights again.
 
     It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
     version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
@@ -65,6 +67,10 @@ def retry(
         model = line.locked(session, job.model_id)
         if model.deleted_at is not None:
             raise missing(job_id)
+        if job.kind == Kind.FETCH:
+            now = db.now(session)
+            fresh_fetch = pretrained.retry(session, actor, model, job, max_open_jobs, now)
+            return shown(session, job), fresh_fetch
         if job.task_id is None:
             raise WrongState(
                 f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "

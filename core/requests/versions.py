@@ -18,7 +18,7 @@ from core.db import measurements
 from core.db.references import by_model
 from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
-from core.errors import Invalid, NotFound
+from core.errors import Invalid, NotFound, WrongState
 from core.line.coverage import taught
 from core.protocol.answers.manifest import ManifestOut
 from core.protocol.answers.version import FileList, FileOut, VersionOut, VersionPage
@@ -56,7 +56,13 @@ def find_version(session: Session, model: Model, version: str) -> Version:
 
     Raises:
         NotFound: no such number or alias.
+        WrongState: the model has no version yet, since the weights of its base are not there.
     """
+    if model.base_job is not None:
+        raise WrongState(
+            f"Model {model.name!r} has no version yet: job {model.base_job} brings the weights of its base.",
+            extra={"state": "fetching"},
+        )
     number: int | None
     if _NUMBER.fullmatch(version):
         number = int(version)

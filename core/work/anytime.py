@@ -74,8 +74,8 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
                 step=step,
                 correct=validation.correct,
             )
-            told = {"name": "anytime", "step": step, "value": validation.correct / validation.total}
-            session.add(Event(job_id=job.id, type="metric", data=told, at=db.now(session)))
+            metric = {"name": "anytime", "step": step, "value": validation.correct / validation.total}
+            session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     except LeaseLost:
         for name in files:  # ours alone, and never registered
             store.delete(key + name)

@@ -2,9 +2,9 @@
 
 The jobs table is the queue (one short transaction per claim). A job is eligible when it is queued, not put off, and
 it is its turn in its model: jobs run in the order of their tasks, and wait while a task stops the line (`Task.stops`).
-Tasks that are learned again (`Job.again`) come before all others and wait for no settling. A job without a place in the
-line waits for none of that. Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the
-database's clock.
+Tasks that are learned again (`Job.again`) come before all others and wait for no settling. All of them wait
+for the base of their model (`Model.base_job`). A job without a place in the line waits for none of that.
+Whose job is claimed, and which of his, `core.work.turns` decides. All times come from the database's clock.
 """
 
 from typing import Any, cast
@@ -30,12 +30,14 @@ from core.work.kinds import KINDS, Done
 
 __all__ = [
     "Claim",
+    "awaits_base",
     "claim",
     "eligible",
     "fail",
     "finish",
     "heartbeat",
     "line_stopped",
+    "put_off",
     "reap",
     "reject",
     "requeue",
@@ -61,6 +63,7 @@ def eligible(now: float) -> ColumnElement[bool]:
     )
     its_turn = and_(
         or_(Job.again, ~line_stopped(Job.model_id)),  # first: SQLite asks in this order, and it costs less
+        ~awaits_base(Job.model_id),
         ~exists().where(
             other.model_id == Job.model_id,
             other.id != Job.id,
@@ -79,6 +82,12 @@ def eligible(now: float) -> ColumnElement[bool]:
 def line_stopped(model_id: Any) -> ColumnElement[bool]:
     """Whether a task of a model waits for a person, and later ones for it. `model_id`: a column."""
     return exists().where(Task.model_id == model_id, Task.stops)
+
+
+def awaits_base(model_id: Any) -> ColumnElement[bool]:
+    """Whether a model has no version 0 yet. `model_id`: a column."""
+    own = aliased(Model)
+    return exists().where(own.id == model_id, own.base_job.is_not(None))
 
 
 def _held_sqlite(query: Select[Job]) -> Select[Job]:
@@ -239,6 +248,20 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         return state
 
 
+def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
+    """Give a job back whose turn it is not, for so many seconds at least; no strike.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+    """
+    with db.write() as session:
+        job = hold(session, claim)
+        now = db.now(session)
+        state = _move(session, job, Action.RELEASE, now, {"reason": reason})
+        job.not_before = now + seconds
+        return state
+
+
 def finish(db: Database, claim: Claim, done: Done) -> State:
     """End a job that makes no version, and keep what it found.
 
@@ -256,7 +279,8 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
-    """End a job as failed: `kind` is data, code, memory, time, non-finite or lost. It may be retried.
+    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights or lost. It may be
+    retried.
 
     Raises:
         LeaseLost: another worker owns the job by now.

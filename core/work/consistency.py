@@ -2,7 +2,7 @@
 
 Rows that name an object which is missing, has another size, or (on request) another digest; objects that nothing
 names, and whatever else a sweep should have removed a day ago; leases that ran out and nobody took back. Beside a
-running service: what looks wrong is looked at again, row and object, before it is told, and objects may vanish
+running service: what looks wrong is looked at again, row and object, before a report, and objects may vanish
 meanwhile. A part of a version, a data set or an upload is never touched unless this machine has a sound copy:
 it is named, for a restore from a backup.
 """
@@ -115,7 +115,7 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
     """Everything in which database and store differ; nothing is changed.
 
     Args:
-        verify: also read every named object and compare its digest. Without it, those are told that the scrub or a
+        verify: also read every named object and compare its digest. Without it, those are reported that the scrub or a
             request found damaged, and that nobody has seen sound since.
     """
     return [
@@ -127,7 +127,7 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
 
 
 def repair(db: Database, store: Store, blobs: Blobs, settings: Settings, found: list[Drift]) -> None:
-    """Repair what is safe to repair: afterwards `check` tells what is left.
+    """Repair what is safe to repair: afterwards `check` reports what is left.
 
     A missing or damaged blob comes back from this machine's cache, if its copy is sound; a download that nothing
     else names is forgotten (the next request makes it again); a damaged snapshot or best state is forgotten (its
@@ -156,10 +156,10 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
         marked = {row.key for row in damage.marked(session, _MARKED)}
-    told: set[str] = set()
+    reported: set[str] = set()
     sound: set[str] = set()
     for wanted in list(named(db)):  # no transaction stays open while objects are read
-        if wanted.key in told:
+        if wanted.key in reported:
             continue
         kind: Kind | None = None
         if wanted.key not in stored:
@@ -170,7 +170,7 @@ def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[
             kind = None if _is_sound(store, wanted) else "digest"
             sound.add(wanted.key)
         if kind is not None and _still(db, store, wanted, kind):
-            told.add(wanted.key)
+            reported.add(wanted.key)
             yield Drift(kind, wanted.key, wanted.by, wanted.size or stored.get(wanted.key, 0))
 
 

@@ -8,7 +8,8 @@ from core.protocol.manifest import Datasets, Manifest, StoredPart
 from core.protocol.recipe import Recipe
 
 _MEASURED = (
-    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast"),
+    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
+    *("baseline_ncm", "baseline_lda"),
     *("trainable", "parameters", "steps", "images"),
 )
 
@@ -31,7 +32,7 @@ def manifest(
         number: of the version; None for a state that is none.
         tasks: that it was taught, in order.
     """
-    recipe, told = Recipe.from_json(job.recipe), made.given()
+    recipe, given = Recipe.from_json(job.recipe), made.given()
     optional = {"network": made.network, "init": base.manifest.init, "base": base.manifest.base}
     return Manifest(
         format=1,
@@ -55,6 +56,6 @@ def manifest(
         code_version=code_version(),
         environment=made.environment,
         parts=parts,
-        **{name: told.get(name) for name in _MEASURED},
+        **{name: given.get(name) for name in _MEASURED},
         **{name: value for name, value in optional.items() if value is not None},
     )

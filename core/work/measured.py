@@ -25,7 +25,7 @@ def write_measured(
     """Write what was measured of a new version, and on its task of those before it; a cell that is there stays.
 
     Args:
-        deleted: tasks whose data was deleted, perhaps while the job ran: nothing new is told of them.
+        deleted: tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them.
     """
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"

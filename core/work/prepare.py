@@ -27,7 +27,7 @@ from core.protocol.recipe import Recipe
 from core.recipe.resolve import resolve
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import snapshots
+from core.work import retention, snapshots
 from core.work.fence import Claim, hold
 
 
@@ -60,7 +60,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         erased_tasks = sorted(session.execute(erased).scalars())
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
-    recipe = resolve(load_catalogue(settings), model.scenario, asked, architecture=model.architecture).recipe
+    catalogue = load_catalogue(settings)
+    recipe = resolve(catalogue, model.scenario, asked, architecture=model.architecture, stored=True).recipe
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
 
@@ -84,6 +85,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
                 if t.number != task.number
             ],
             erased_tasks=erased_tasks,
+            held_out_stays=model.held_out != retention.COUNTS,
             parent=_local(blobs, parent, parts[parent.id]),
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,

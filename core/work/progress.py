@@ -86,8 +86,8 @@ def _after(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
     """The progress after an event; a new phase starts its counts anew."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         progress = Progress()
-    told = {name: value for name, value in event.given().items() if name in _FIELDS}
-    return progress.model_copy(update=told)
+    changed = {name: value for name, value in event.given().items() if name in _FIELDS}
+    return progress.model_copy(update=changed)
 
 
 def _timed(before: Progress, newest: Progress, now: float) -> Progress:

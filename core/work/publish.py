@@ -29,7 +29,7 @@ from core.protocol.answers.event import StateData
 from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
-from core.work import anytime, retention, snapshots
+from core.work import anytime, biased_head, retention, snapshots
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.measured import write_measured
@@ -104,12 +104,15 @@ def _transaction(
         version = _version(session, model, task, job, number, found, stored, now)
         write_measured(session, model, version, found.results, found, _deleted(session, model))
         version.gate = judge(session, model, version)
-        version.warnings = _lacks(session, model, version)
+        biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
+        told = [] if biased is None else [biased]
+        version.warnings = [*_lacks(session, model, version), *told]
+        job.warnings = [*(job.warnings or []), *told]
         if version.gate["passed"]:
             line.publish(session, model, task, version, now)
         else:
             line.hold(session, model, task, now)
-        _end(session, model, job, task, version, found.warnings, now)
+        _end(session, model, job, task, version, [*found.warnings, *told], now)
         session.flush()
         line.judge_again(session, model, now)
         retention.mark(model, task, published=version.status == "published", now=now)
@@ -123,7 +126,7 @@ def _end(
     session: Session, model: Model, job: Job, task: Task, version: Version, warnings: list[str], now: float
 ) -> None:
     """The job's end: its state, what its log says, and the audit row."""
-    for text in version.warnings:  # the job process has told its own
+    for text in version.warnings:  # the job process has logged its own
         job_log.add(session, job.id, ("warning", text), now)
     job_log.add(session, job.id, _outcome(model, task, version), now)
     session.flush()  # event streams end with the event of the state
@@ -155,7 +158,7 @@ def _lacks(session: Session, model: Model, version: Version) -> list[str]:
 
 
 def _deleted(session: Session, model: Model) -> set[int]:
-    """Tasks whose data was deleted, perhaps while the job ran: nothing new is told of them."""
+    """Tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them."""
     query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
     return set(session.execute(query).scalars())
 

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork, ResultPart
-from core.work.progress import finite
 
 _PART = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{0,99}")
 _Said = TypeVar("_Said", bound=LearnedNetwork)
@@ -59,13 +58,18 @@ def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
 
 def _read(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
-        document = kind.from_json(finite(json.loads((folder / "result.json").read_text())))
+        text = (folder / "result.json").read_text()
+        document = kind.from_json(json.loads(text, parse_constant=_not_finite))
     except (FileNotFoundError, ValidationError) as error:
         raise ValueError(f"The job left no complete result: {type(error).__name__} {error}.") from error
     parts = [_part(folder, part) for part in document.parts]
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
     return ResultFolder(document, parts)
+
+
+def _not_finite(_name: str) -> None:
+    """What stands for NaN and infinities, which JSON does not have."""
 
 
 def _part(folder: Path, part: ResultPart) -> PartFile:

@@ -22,6 +22,7 @@ from core.settings import Settings
 from core.store import Blobs, Store
 from core.work import retention, uploads
 from core.work.claim import eligible
+from core.work.hub import unfinished
 from core.work.snapshots import order_of
 from core.work.validate import forget_archive
 
@@ -95,13 +96,16 @@ def sweep(
     grace_days: float = BLOB_DAYS,
     whole: bool = False,
 ) -> None:
-    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files.
+    """Do all of it once, and what is to be done on this machine: spool, copies, half-written files,
+    downloads.
 
     Raises what database and store raise in an outage; the next round goes on. Arguments as of `steps`.
     """
     for step in steps(db, store, blobs, settings, grace_days=grace_days, whole=whole).values():
         step()
     spool.remove_abandoned(settings.folder("spool"))
+    downloads = settings.folder(unfinished.FOLDER)
+    unfinished.remove_old(downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes)
     _sweep_copies(db, blobs)
     store.remove_strays()
 

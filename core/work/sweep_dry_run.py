@@ -1,7 +1,7 @@
 """What a sweep would remove, without removing anything: the sweep itself, on a copy of the database.
 
 The copy is a SQLite file that is thrown away; the store is the real one, but deletions and writes are only
-noted, and what is noted as deleted is not there any more. So what is told is what a sweep does, and a running
+noted, and what is noted as deleted is not there any more. So what is reported is what a sweep does, and a running
 service is neither changed nor held up.
 """
 
@@ -54,11 +54,11 @@ def dry_run(
 ) -> list[Removal]:
     """Tell what a sweep would remove from database and store.
 
-    A machine's own spool and cache are not told of: they are other machines' too.
+    A machine's own spool and cache are not reported: they are other machines' too.
 
     Args:
         grace_days: as of `sweep.steps`.
-        late_s: seconds by which the sweep is set back: what is told should have been removed so long ago.
+        late_s: seconds by which the sweep is set back: what is reported should have been removed so long ago.
     """
     found = []
     with tempfile.TemporaryDirectory(prefix="perennial-dry-run-") as name:

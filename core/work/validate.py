@@ -31,6 +31,7 @@ from core.failpoints import hit
 from core.ingest.first_report import after_decoding
 from core.ingest.ingest import Ingested, ingest
 from core.ingest.limits import Limits
+from core.ingest.resizing import Resizing
 from core.protocol.report import BatchReport
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -132,6 +133,7 @@ def decode(
             int(model.image["size"]),
             int(model.image["channels"]),
             Limits.of(settings),
+            resizing=Resizing.of(model.image),
             allowed_classes=model.classes if model.scenario == "data" else None,
             duplicates=archive.report.get("duplicates_policy", "keep"),
             processes=settings.threads,

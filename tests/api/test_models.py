@@ -5,6 +5,9 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
+from core.db.tables import Model
+from core.work.biased_head import successor
+
 
 def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: TestClient) -> None:
     answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
@@ -29,6 +32,14 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
     assert answer.json()["warnings"]
 
 
+def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(client: TestClient) -> None:
+    wanted = {"method": "er", "merge": {"weight": 0.5}, "rebalance": {}, "features": "cached"}
+    made = client.post("/v1/models", json={"name": "fair", "scenario": "class", "recipe": wanted}).json()
+    assert made["recipe"]["merge"] == {"weight": 0.5, "within": None}
+    assert made["recipe"]["rebalance"] == {"epochs": 5, "lr": None}
+    assert made["recipe"]["features"] == "cached"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -46,6 +57,9 @@ def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestCli
         ({"recipe": {"method": "nothing"}}, "recipe.method.name"),
         ({"recipe": {"preset": "nothing"}}, "recipe.preset"),
         ({"recipe": {"depth": 6}}, "recipe.depth"),
+        ({"recipe": {"features": "kept"}}, "recipe.features"),
+        ({"recipe": {"merge": {"within": 0.01}}}, "recipe.validation"),
+        ({"recipe": {"method": "ewc", "rebalance": {}}}, "recipe.rebalance"),
         ({"architecture": "nothing"}, "architecture.name"),
         ({"architecture": {"name": "mlp", "hidden": [0]}}, "architecture.hidden.0"),
         ({"image": {"size": 4}}, "image.size"),
@@ -200,6 +214,16 @@ def test_pages_are_stable_while_models_are_added(client: TestClient) -> None:
 )
 def test_a_wrong_page_is_422(client: TestClient, query: str) -> None:
     assert client.get(f"/v1/models?{query}").status_code == 422
+
+
+def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(client: TestClient) -> None:
+    made = client.post(
+        "/v1/models", json={"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
+    ).json()
+    chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}
+    answer = client.post("/v1/models", json=successor(Model(**chosen), 0))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["recipe"]["method"]["name"] == "analytic"
 
 
 def test_a_model_may_start_from_another_ones_random_base(client: TestClient) -> None:

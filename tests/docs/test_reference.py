@@ -102,6 +102,8 @@ def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
         *tables.rows_of(parts["HeadRecipe"], defaults["head"], "head."),
         *tables.rows_of(parts["OptimizerRecipe"], defaults["optimizer"], "optimizer."),
         *tables.rows_of(parts["OlorRecipe"], entry["olor"], "optimizer.olor."),
+        *tables.rows_of(parts["MergeRecipe"], entry["merge"], "merge."),
+        *tables.rows_of(parts["RebalanceRecipe"], entry["rebalance"], "rebalance."),
     ]
 
 
@@ -127,6 +129,15 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
     rows = re.findall(r"^\| `([A-Z]+ /\S*)` \| (\w+) \|", (REFERENCE / "api.md").read_text(), re.MULTILINE)
     assert dict(rows) == needed
     assert len(rows) == len(needed)
+
+
+def test_every_architecture_is_listed_and_those_of_timm_that_are_recommended() -> None:
+    page = (ROOT / "docs" / "reference" / "architectures.md").read_text()
+    entries = catalogue()["architectures"]
+    before, _, recommended = page.partition("## timm's")
+    assert [name for name in entries if f"`{name}`" not in before] == []
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", recommended, re.MULTILINE))
+    assert rows == entries["timm"]["recommended"]
 
 
 def test_every_program_of_bench_and_every_plan_is_listed() -> None:

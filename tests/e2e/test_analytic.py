@@ -1,5 +1,7 @@
 """A stream learned in closed form, through HTTP: nothing is lost, sums are stored once, another method may follow."""
 
+import json
+
 import pytest
 
 from tools import digits
@@ -55,6 +57,25 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
 
     assert job["version"] == 3
     assert classifier(3) == classifier(2)
+
+
+def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(client, stream):
+    client.create_model("biased", architecture=ARCHITECTURE, recipe={"method": {"name": "finetune"}})
+    ended = [learn(client, "biased", task) for task in (1, 2, 3)]
+    assert ended[0]["warnings"] == []
+    (told,) = ended[2]["warnings"]
+    assert told.startswith("The features of version 3 tell the classes apart better than its head does: ")
+    version = client.get("/v1/models/biased/versions/3")
+    assert version["warnings"] == [told]
+    last = client.wait(version["job"])
+    events = client.get(f"/v1/jobs/{last['id']}/events?limit=1000")["items"]
+    assert any(e["type"] == "log" and e["data"]["message"] == told for e in events)
+    counts, summary = version["manifest"]["baseline_ncm"], client.get("/v1/models/biased/metrics")["summary"]
+    assert summary["baseline_ncm"][-1] == counts["all"][0] / counts["all"][1] > summary["pooled"] + 0.05
+    body = json.loads(told[told.index("POST /v1/models ") + len("POST /v1/models ") : -1])
+    made = client.call("POST", "/v1/models", json=body).json()
+    learn(client, made["name"], 1)
+    assert client.get(f"/v1/models/{stream}/versions/3")["warnings"] == []
 
 
 def test_another_method_starts_without_the_sums_and_says_so(client, stream):

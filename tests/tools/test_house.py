@@ -106,6 +106,13 @@ def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(che
     assert house.undocumented(module(checkout, "api")) == []  # it is empty
 
 
+def test_the_signatures_of_an_overloaded_function_need_no_docstring(checkout: Path) -> None:
+    (checkout / "core" / "three.py").write_text(
+        '"""Three."""\n\n@overload\ndef f(a: int) -> int: ...\n@other\ndef g(): ...\n'
+    )
+    assert house.undocumented(module(checkout, "core.three")) == ["core/three.py: g"]
+
+
 def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Path) -> None:
     (checkout / "core" / "long.py").write_text(LONG_FILE)
     (checkout / "core" / "longer.py").write_text(LONG_FILE + "x = 1\n")

@@ -42,6 +42,7 @@ class NpzReader(Reader):
     special_of = "zip"
 
     def sniff(self, first: bytes) -> bool:
+        """A zip whose first file is an array, and in no folder."""
         if len(first) < 30:
             return False
         (name_bytes,) = struct.unpack_from("<H", first, 26)
@@ -49,6 +50,7 @@ class NpzReader(Reader):
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
     def list(self, fd: int, limits: Limits) -> Contents:
+        """By the headers of the arrays; equal pixels may be packed to any ratio."""
         return _contents(fd, scan(fd, limits, check_ratio=False), limits)
 
 

@@ -27,27 +27,36 @@ _GZIP = b"\x1f\x8b\x08"
 
 
 class TarReader(Reader):
+    """A plain tar."""
+
     name = "tar"
     media_types = ("application/x-tar",)
 
     def sniff(self, first: bytes) -> bool:
+        """By the checksum of the first header: a tar has no bytes that all of them begin with."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list(self, fd: int, limits: Limits) -> Contents:
+        """By the headers, which are spread over the whole file."""
         return _contents(FileSource(fd), limits)
 
 
 class GzipReader(Reader):
+    """A tar that is packed by gzip."""
+
     name = "gzip"
     media_types = ("application/gzip", "application/x-gzip")
 
     def sniff(self, first: bytes) -> bool:
+        """By the mark that begins a gzip file, and the method deflate (RFC 1952, 2.3.1)."""
         return first.startswith(_GZIP)
 
     def list(self, fd: int, limits: Limits) -> Contents:
+        """Unpacks it all once, and keeps nothing."""
         return _contents(GzipSource(fd, limits), limits)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
+        """Unpack it into `scratch`: images are read in any order, and gzip goes front to back."""
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -61,9 +70,13 @@ class Source(Protocol):
 
     position: int
 
-    def read(self, count: int) -> bytes: ...
+    def read(self, count: int) -> bytes:
+        """The next `count` bytes; fewer at the end."""
+        ...
 
-    def skip(self, count: int) -> None: ...
+    def skip(self, count: int) -> None:
+        """Move `count` bytes ahead; to the end where there are fewer."""
+        ...
 
 
 class FileSource:
@@ -75,11 +88,13 @@ class FileSource:
         self._bytes = os.fstat(fd).st_size
 
     def read(self, count: int) -> bytes:
+        """The next `count` bytes; fewer at the end."""
         data = os.pread(self._fd, count, self.position)
         self.position += len(data)
         return data
 
     def skip(self, count: int) -> None:
+        """Move `count` bytes ahead; to the end where there are fewer."""
         self.position = min(self._bytes, self.position + count)
 
 
@@ -101,6 +116,7 @@ class GzipSource:
         self._ready = b""
 
     def read(self, count: int) -> bytes:
+        """The next `count` unpacked bytes; fewer at the end."""
         pieces, wanted = [], count
         while wanted:
             if not self._ready:
@@ -114,6 +130,7 @@ class GzipSource:
         return b"".join(pieces)
 
     def skip(self, count: int) -> None:
+        """Unpack and drop the next `count` bytes; to the end where there are fewer."""
         while count:
             got = len(self.read(min(count, _READ)))
             if not got:

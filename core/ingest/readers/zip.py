@@ -43,13 +43,17 @@ _READ_BLOCK = 1 << 20
 
 
 class ZipReader(Reader):
+    """A zip of images in folders, or beside a table of labels."""
+
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
 
     def sniff(self, first: bytes) -> bool:
+        """By the header of the first file, or, of an empty archive, of the end of the directory."""
         return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
     def list(self, fd: int, limits: Limits) -> Contents:
+        """By the directory at the end of the file."""
         return arranged(fd, scan(fd, limits), limits)
 
 

@@ -7,7 +7,7 @@ rounding. Adding goes in the order of tasks, so that the same stream gives the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,18 +78,20 @@ class Sums:
         return Sums(gram, cross, tensors["counts"])
 
 
-def total(parts: Sequence[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
+def total(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
     """The sums of several tasks.
 
     Args:
         parts: sums of a task, and for each of its classes the column in the result; in the order of tasks.
+            One or more.
         classes: columns of the result.
     """
-    first = parts[0][0]
-    result = Sums.zero(len(first.gram), classes, first.gram.device)
+    result: Sums | None = None
     for sums, columns in parts:
-        index = torch.tensor(list(columns), device=first.gram.device)
+        result = result or Sums.zero(len(sums.gram), classes, sums.gram.device)
+        index = torch.tensor(list(columns), device=sums.gram.device)
         result.gram.add_(sums.gram)
         result.cross.index_add_(1, index, sums.cross)
         result.counts.index_add_(0, index, sums.counts)
+    assert result is not None, "there is a task"
     return result

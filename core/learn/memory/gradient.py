@@ -35,7 +35,7 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
     with ctx.evaluation():
         for rows in torch.arange(n, device=items.labels.device).split(size):  # type: ignore[no-untyped-call]
             with ctx.autocast():
-                x = ctx.inputs(items.images.index_select(0, rows))
+                x = ctx.inputs_of(items.images.index_select(0, rows))
                 groups = item_logits(method, ctx, x, items.tasks.index_select(0, rows))
                 loss = items_cross_entropy(groups, items.labels.index_select(0, rows)) * (len(rows) / n)
             part = _flat(torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters)

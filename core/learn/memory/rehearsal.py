@@ -67,7 +67,7 @@ def _inputs(ctx: Context, exemplars: Exemplars, places: Tensor) -> tuple[Tensor,
     rows: Tensor = ctx.cache["order"][places]
     held = rows.to(exemplars.images.device)
     images = ctx.augment(exemplars.images, held, ctx.cache["table"][rows, 1:])
-    return ctx.inputs(images), exemplars.labels[held]
+    return ctx.inputs_of(images), exemplars.labels[held]
 
 
 def _seen(network: Network, batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:

@@ -21,9 +21,9 @@ Groups = list[tuple[Tensor | None, Tensor]]
 
 
 def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
-    """Augmented, normalised inputs [B, C, S, S] of the items. table: [B, columns], for augmentation."""
+    """Augmented, normalised inputs of the items, or their cached features. table: [B, columns], for augmentation."""
     rows = torch.arange(items.labels.shape[0], device=items.images.device)
-    return ctx.inputs(ctx.augment(items.images, rows, table))
+    return ctx.inputs_of(ctx.augment(items.images, rows, table))
 
 
 def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:

@@ -47,6 +47,7 @@ class AGem(Method):
     Hyper = AGemHyper
     neutral = AGemHyper(reference_batch=0)
     inherited_state = ("buffer",)
+    remembers = "buffer"
     hyper: AGemHyper
 
     def begin_task(self, ctx: Context) -> None:

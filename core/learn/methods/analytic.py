@@ -12,7 +12,7 @@ by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 import torch
@@ -35,6 +35,13 @@ COSINE_TEMPERATURE = 1 / 16
 """Cosines lie between -1 and 1: divided by this, their softmax tells classes apart."""
 SPARED = 2000
 """Images at most by which the temperature of a ridge is chosen, each by the solution without it."""
+
+
+UNTRAINED = (
+    "analytic reads the features of a network with random weights, which tell classes apart badly. Give the model a "
+    'base, or let its first batch train the network: {"method": {"name": "analytic", "adapt": {"epochs": 10, '
+    '"depth": 5}}}'
+)
 
 
 class Adapt(Strict):
@@ -76,7 +83,9 @@ class Analytic(Method):
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
-    footprint = Footprint(copies=5.0)
+    no_merge = "it solves for its classifier, and no weight moves after the first task"
+    no_feature_cache = "it takes no steps: each image passes through the network once"
+    footprint = Footprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
     predicts_with = ("own", "projection")
     inference = "analytic"
@@ -101,6 +110,9 @@ class Analytic(Method):
         return functional.linear(h, own[WEIGHT][rows], own[BIAS][rows])
 
     def begin_task(self, ctx: Context) -> None:
+        """Draw the projection of a new model, and warn of features that know nothing."""
+        if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
+            ctx.warn(UNTRAINED)
         self.state["own"].clear()  # trained or not, this task's logits are the network's until the end
         if self.hyper.projection and PROJECTION not in self.state["projection"].tensors:
             drawn = matrix(self.hyper.projection, ctx.network.backbone.width, ctx.recipe.seed)
@@ -152,11 +164,14 @@ class Analytic(Method):
 
     def _sums(self, classes: int) -> Sums:
         """The sums of all tasks, added in their order."""
-        tensors, parts = self.state["statistics"].tensors, []
+        return total(self._each(), classes)
+
+    def _each(self) -> Iterator[tuple[Sums, list[int]]]:
+        """The sums of one task after the other, with its classes; unpacked one at a time."""
+        tensors = self.state["statistics"].tensors
         for task in self._tasks():
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
-            parts.append((Sums.unpacked(stored), stored["rows"].tolist()))
-        return total(parts, classes)
+            yield Sums.unpacked(stored), stored["rows"].tolist()
 
     def _solve(self, ctx: Context, examples: Tensor, labels: Tensor) -> Linear:
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())

@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 
 from core.learn.augment import epoch_seed
 from core.learn.context import Batch, Context
@@ -69,6 +70,7 @@ class Der(Method):
     neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
     inherited_state = ("buffer",)
+    remembers = "buffer"
     hyper: DerHyper
 
     def replayed(self) -> dict[str, tuple[float, ItemsLoss]]:
@@ -80,7 +82,19 @@ class Der(Method):
         reservoir = self._reservoir(ctx)
         reservoir.begin(offers=ctx.recipe.epochs, logits=True)
         if reservoir.size and "logits" not in self.state["buffer"].tensors:
-            self._fill_logits(ctx)
+            held = self.state["buffer"].tensors
+            held["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
+            held["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
+            # Without logits nothing would preserve them. Outputs beyond the highest stored label may have been added
+            # for this task.
+            everything = torch.arange(reservoir.size, device=ctx.device)
+            self._fill_logits(ctx, everything, int(held["labels"].max()) + 1)
+
+    def after_merge(self, ctx: Context) -> None:
+        """Images of this task get the logits of the merged weights; those of earlier tasks keep theirs."""
+        tasks = self.state["buffer"].tensors.get("tasks")
+        if tasks is not None:
+            self._fill_logits(ctx, (tasks == ctx.task).nonzero().squeeze(1))
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy of the new batch, and the weighted loss of each replayed term."""
@@ -118,23 +132,21 @@ class Der(Method):
     def _reservoir(self, ctx: Context) -> Reservoir:
         return Reservoir(self.state["buffer"], self.hyper.buffer, epoch_seed(ctx.recipe.seed, 1))
 
-    def _fill_logits(self, ctx: Context) -> None:
-        """Store the network's present logits for items of a method that keeps none.
+    def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
+        """Store the network's present logits of the items `index`, int64 [n].
 
-        Without logits nothing would preserve them. In the class scenario only outputs up to the highest
-        stored label count: later ones may have been added for this task.
+        known: how many outputs count, of those of a single head; None: all.
         """
-        held = self.state["buffer"].tensors
-        n, known = held["labels"].shape[0], int(held["labels"].max()) + 1
         found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.evaluation():
-            for index in torch.arange(n, device=ctx.device).split(CHUNK):  # type: ignore[no-untyped-call]
-                items = Items.of(self.state["buffer"], index)
+            for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
+                items = Items.of(self.state["buffer"], part)
                 for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
-                    found.append((index if rows is None else index[rows], logits))
-        held["logits"] = torch.zeros(n, max(logits.shape[1] for _, logits in found), device=ctx.device)
-        held["widths"] = torch.zeros(n, dtype=torch.int64, device=ctx.device)
+                    found.append((part if rows is None else part[rows], logits))
+        held = self.state["buffer"].tensors
+        wider = max((logits.shape[1] for _, logits in found), default=0) - held["logits"].shape[1]
+        held["logits"] = functional.pad(held["logits"], (0, max(0, wider)))
         for rows, logits in found:
-            held["logits"][rows, : logits.shape[1]] = logits
+            held["logits"][rows] = functional.pad(logits, (0, held["logits"].shape[1] - logits.shape[1]))
             held["widths"][rows] = logits.shape[1]

@@ -27,10 +27,12 @@ from core.learn.method import Accepts, Footprint, Method
 from core.learn.methods.dlcft_memory import CurvatureMemory, match_shape, measure_task
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.networks.norms import BatchNorm, estimate_statistics
 from core.learn.recipe import NotNegative, Positive, Share, Strict
 from core.learn.squared_loss import ridge_head, squared_errors
 
 EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
+FEW_STEPS = 10  # optimizer steps of a task, below which an update ends far from its minimum
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in all, and at most so many per image
 
 
@@ -47,7 +49,8 @@ class DlcftHyper(Strict):
     `slope`: of the LeakyReLUs that replace ReLU.
     `head_mode` "linear": the displacement is read by rows that are fitted once and stay, so that the
         whole model is linear (not in the class scenario).
-    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded.
+    `norms` "adapt": the base's batch norms take the first task's statistics before they are folded, as in
+        the paper; the default in the scenarios data and task.
     `decay`: weight decay towards the base, counted once over all tasks; the optimizer's own is counted in
         every task.
     `gradient`: whether the remaining gradient of earlier tasks is kept: not, for forecasts, or also as a
@@ -60,7 +63,7 @@ class DlcftHyper(Strict):
     model_config = ConfigDict(populate_by_name=True)
 
     alpha: Positive = 15.0
-    curvature: Literal["diagonal", "kfac", "tkfac"] = "tkfac"
+    curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
     lambda_: Share = Field(default=0.5, alias="lambda")
     buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     weighting: Literal["task", "samples"] = "task"
@@ -87,12 +90,21 @@ class Dlcft(Method):
     )
     source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
     Hyper = DlcftHyper
-    accepts = Accepts(olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}})
+    accepts = Accepts(
+        olor=False, head_inits=("zero",), refused={"class": {"head_mode": "linear"}}, unfit={"timm": {}}
+    )
     no_neutral = "the network is linearised and its loss is a squared error, whatever the strength"
     regularisers = ("penalty",)
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "data": {"norms": "adapt"},
+        "task": {"norms": "adapt"},
+    }
     recipe_defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
     }
+    no_rebalance = "its head is part of the objective by which it keeps earlier tasks"
+    no_merge = "its penalty weighs old weights against new ones by what they mean to earlier tasks"
+    no_feature_cache = "its features are a sum with a derivative, which is computed together with the logits"
     family = LinearisedNetwork.family
     frozen_until_end_task = ("curvature",)
     immutable_hyperparameters = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
@@ -183,6 +195,12 @@ class Dlcft(Method):
         if self.hyper.max_predicted_loss_rise is not None and not ctx.recipe.validation:
             ctx.warn(
                 "max_predicted_loss_rise chooses among validated states, of which validation 0 makes none"
+            )
+        if ctx.num_steps < FEW_STEPS:
+            ctx.warn(
+                f"the task has {ctx.num_steps} optimizer steps; with fewer than about {FEW_STEPS} an update "
+                "ends far from its minimum, and many such updates lose accuracy: take more epochs or a smaller "
+                "batch_size"
             )
         if ctx.masked:
             ctx.warn(
@@ -361,15 +379,7 @@ def _linearised(ctx: Context) -> LinearisedNetwork:
 
 def _adapt_norms(ctx: Context) -> None:
     """BatchNorm layers take the mean statistics of one pass over the task."""
-    norms = [m for m in ctx.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    with torch.no_grad(), ctx.evaluation():
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a mean over batches
-            norm.train()
-        for batch in ctx.examples():
-            if batch.y.shape[0] > 1:
-                ctx.network.features(batch.x)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
+    if not norms:
+        return
+    estimate_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))

@@ -37,6 +37,7 @@ class Er(Method):
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     inherited_state = ("buffer",)
+    remembers = "buffer"
     hyper: ErHyper
 
     def begin_task(self, ctx: Context) -> None:

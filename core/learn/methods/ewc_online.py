@@ -15,7 +15,7 @@ from core.learn.curvature.curvature import Curvature
 from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.curvature.fisher import log_p_gradients
 from core.learn.curvature.layers import find_layer, layers_of
-from core.learn.method import Footprint
+from core.learn.method import Accepts, Footprint
 from core.learn.methods.ewc import Ewc, EwcHyper
 from core.learn.methods.factored import FactoredImportance
 from core.learn.methods.quadratic import chunks, weights_now
@@ -38,6 +38,7 @@ class EwcOnline(Ewc):
     """A Gaussian around the last solution: diagonal, or Kronecker-factored by layer."""
 
     name = "ewc-online"
+    accepts = Accepts(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
     footprint = Footprint(
         copies=10.0, copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}}, examples=45.0, images=64
     )

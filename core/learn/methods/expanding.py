@@ -44,6 +44,9 @@ class Expanding(Method):
     scenarios = ("class",)
     no_neutral = "every task after the first adds an expert, whatever the weights of the losses are"
     inherited_state = ("exemplars",)
+    remembers = "exemplars"
+    no_merge = "a task adds an expert, which the version before does not have"
+    no_feature_cache = "an expert moves in every task, and its features with it"
     network: ClassVar[type[GrowingNetwork]]
     hyper: ExpandingHyper
 
@@ -57,7 +60,7 @@ class Expanding(Method):
         raise NotImplementedError
 
     def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The scalar loss of stage 2. logits: [B, classes]. y: int64 [B]."""
+        """The scalar loss of stage 2, and of `rebalance`. logits: [B, classes]. y: int64 [B]."""
         raise NotImplementedError
 
     def build(self, network: Network) -> Network:

@@ -49,6 +49,7 @@ class Gem(Method):
     Hyper = GemHyper
     neutral = GemHyper(memory=0)
     inherited_state = ("buffer",)
+    remembers = "buffer"
     hyper: GemHyper
 
     def begin_task(self, ctx: Context) -> None:

@@ -62,6 +62,7 @@ class Icarl(Method):
     no_neutral = "its loss is binary cross-entropy and its answers are class means, whatever K is"
     regularisers = ("distillation",)
     inherited_state = ("exemplars",)
+    remembers = "exemplars"
     predicts_with = ("own",)
     inference = "nearest-mean"
     hyper: IcarlHyper
@@ -101,6 +102,11 @@ class Icarl(Method):
             name: weight * functional.binary_cross_entropy_with_logits(logits[:, rows], target[:, rows])
             for name, (rows, target, weight) in terms.items()
         }
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Mean binary cross-entropy over all classes."""
+        targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
+        return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Shorten the lists of old classes, choose exemplars of new ones, and compute the class means."""

@@ -3,12 +3,18 @@
 L = CE + lambda_o · mean over x of -Σ_i p'_i log q'_i, with p' = softmax(z_old / T) of the network as it was
 when the task began and q' = softmax(z / T), Li and Hoiem 2016; no factor T². With a head per task there is
 one such term per old head, else one over the outputs that existed before. Old data is neither kept nor seen.
+
+With `weight` "by-classes" the two losses are weighted by what they speak for, L = n/(o + n) · CE +
+o/(o + n) · lambda_o · (…), o old classes and n classes of the task: 1/t and 1 - 1/t where every task brings as
+many new ones, as in van de Ven and Tolias 2019 (arXiv 1904.07734). As there, q' is then taken over all
+classes, and p' is 0 for new ones; they also multiply by T², which `lambda_o` can do here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,12 +32,15 @@ WARM_UP = "warm-up"
 class LwfHyper(Strict):
     """`lambda_o` weighs the distillation. `temperature` divides the logits of both networks.
 
+    `weight` "by-classes": the new loss and the distillation weigh by the task's classes and the old ones, and
+    the distillation speaks for all classes; "constant": 1 and 1. Without effect with a head per task.
     `warmup_epochs`: epochs before the recipe's, with their own optimizer, in which only new rows of the head
     learn; the whole head where a task brings no new class.
     """
 
     lambda_o: NotNegative = 1.0
     temperature: Annotated[float, Field(ge=1e-3)] = 2.0
+    weight: Literal["constant", "by-classes"] = "constant"
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
@@ -47,6 +56,7 @@ class Lwf(Method):
     scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "new images say little about old classes, so the new ones crowd them out"
     }
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"class": {"weight": "by-classes"}}
     Hyper = LwfHyper
     neutral = LwfHyper(lambda_o=0.0)
     regularisers = ("distillation",)
@@ -75,10 +85,24 @@ class Lwf(Method):
         else:
             rows = num_old_rows(ctx, "head.weight")
             target = old.logits(old_features)
+            if self.hyper.weight == "by-classes":
+                return self._by_classes(ctx, batch, logits, target, rows)
             distances.append(self._distance(logits[:, :rows], target[:, :rows]))
         return {
             "task": ctx.cross_entropy(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
+        }
+
+    def _by_classes(
+        self, ctx: Context, batch: Batch, logits: Tensor, target: Tensor, rows: int
+    ) -> dict[str, Tensor]:
+        """Both losses with the weights of their classes; the teacher gives rows from `rows` on nothing."""
+        share = len(ctx.classes) / (rows + len(ctx.classes))
+        target = target.clone()
+        target[:, rows:] = -math.inf
+        return {
+            "task": share * ctx.cross_entropy(logits, batch.y),
+            "distillation": (1 - share) * self.hyper.lambda_o * self._distance(logits, target),
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:

@@ -21,6 +21,7 @@ from core.learn.methods.l2_sp import L2Sp
 from core.learn.methods.lwf import Lwf
 from core.learn.methods.mas import Mas
 from core.learn.methods.si import Si
+from core.learn.methods.slca import Slca
 from core.learn.methods.vpt import Vpt
 
 METHODS: dict[str, type[Method]] = {}
@@ -51,6 +52,7 @@ register(Mas)
 register(Si)
 register(Er)
 register(ErAce)
+register(Slca)
 register(Der)
 register(DerPlusPlus)
 register(Gem)

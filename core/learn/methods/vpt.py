@@ -45,6 +45,7 @@ class Vpt(Method):
     Hyper = VptHyper
     accepts = Accepts(olor=False, depths=(1,), architectures=("vit",), task_only=("per_task",))
     no_neutral = "without prompts it is a linear probe, not plain fine-tuning"
+    no_feature_cache = "its prompts move, and features with them"
     family = PromptedNetwork.family
     immutable_hyperparameters = ("prompts", "deep", "per_task")
     hyper: VptHyper

@@ -64,7 +64,10 @@ def build_backbone(architecture: Mapping[str, Any], image: ImageSpec, generator:
     """
     info, _ = parse(architecture)
     backbone = _empty_backbone(architecture, image)
-    fill(backbone, info.rule, generator)
+    if info.rule is None:
+        backbone.draw(generator)
+    else:
+        fill(backbone, info.rule, generator)
     return backbone
 
 

@@ -60,8 +60,9 @@ class Backbone(nn.Module):
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
         """
-        self.layers = [list(layer) for stage in stages for layer in stage]
-        self.stages = [[prefix for layer in stage for prefix in layer] for stage in stages]
+        # In place: a network of timm may have children of these names.
+        self.layers[:] = [list(layer) for stage in stages for layer in stage]
+        self.stages[:] = [[prefix for layer in stage for prefix in layer] for stage in stages]
         for name in self.state_dict():
             homes = sum(has_prefix(name, stage) for stage in self.stages)
             if homes != 1:
@@ -70,6 +71,10 @@ class Backbone(nn.Module):
     def stage_names(self, stage: int) -> list[str]:
         """The state-dict names of one stage, in state-dict order."""
         return [name for name in self.state_dict() if has_prefix(name, self.stages[stage])]
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Fill with first weights, in families that have no rule for each module (`networks.init`)."""
+        raise NotImplementedError
 
     def load_base(self, tensors: dict[str, Tensor]) -> None:
         """Copy an uploaded base (a backbone's state dict by the reference's names) into this backbone.

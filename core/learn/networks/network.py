@@ -86,8 +86,12 @@ class Network(nn.Module):
         """Take the shape of a state dict with these names, in families that change shape during a task."""
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """[B, channels, size, size] to [B, width]. `task` matters in families with features per task."""
-        return self.backbone(x)  # type: ignore[no-any-return]
+        """[B, channels, size, size] to [B, width]. `task` matters in families with features per task.
+
+        Features [B, width] in place of images are returned as they are: those of a backbone that does not move
+        are computed once (`core/learn/features.py`).
+        """
+        return x if x.dim() == 2 else self.backbone(x)
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
         """[B, width] to logits in the order of `classes_of(task)`. Raises ValueError for a missing head."""

@@ -12,6 +12,7 @@ from core.learn.networks import (
     mlp,
     resnet,
     small_cnn,
+    timm_backbone,
     torchvision_convnext,
     torchvision_resnet,
     torchvision_vit,
@@ -27,7 +28,7 @@ class ArchitectureInfo:
     """One architecture.
 
     `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta device; `rule`
-    fills it. `min_size`: of the smallest image, in pixels a side. `family` groups variants: the loading code
+    fills it; None: the backbone draws its first weights itself. `min_size`: of the smallest image, in pixels a side. `family` groups variants: the loading code
     of a download is the file of that name in core/export/loading/backbones.
     """
 
@@ -37,7 +38,7 @@ class ArchitectureInfo:
     description: str
     source: str
     build: Callable[[Any, ImageSpec], Backbone]
-    rule: Rule
+    rule: Rule | None
     min_size: int
     scenarios: tuple[str, ...] = ("data", "task", "class")
 
@@ -147,5 +148,15 @@ _ALL = [
         )
         for size in ("tiny", "small", "base", "large")
     ],
+    ArchitectureInfo(
+        "timm",
+        "timm",
+        timm_backbone.TimmHyper,
+        "Any network of timm that there are pretrained weights for, by the weights' name; in short `timm/NAME`.",
+        "Wightman 2019, PyTorch Image Models; each network's own paper",
+        timm_backbone.timm_backbone,
+        None,
+        1,
+    ),
 ]
 ARCHITECTURES = {info.name: info for info in _ALL}

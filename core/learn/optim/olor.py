@@ -9,7 +9,7 @@ BatchNorm's statistics are not pulled back. Weight decay acts before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -107,16 +107,28 @@ def layer_iotas(
     `names`: all that may move, in the network's order. `layers`: name prefixes of the backbone's blocks. With
     granularity "tensor" each tensor that moves is a layer.
     """
+    return {name: layer_iota(i, n, recipe) for i, n, name in _layers(names, layers, recipe)}
+
+
+def iotas_by_layer(names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe) -> list[float]:
+    """iota of each layer of the backbone that moves, from the first on; arguments as for `layer_iotas`."""
+    return [
+        layer_iota(i, n, recipe) for i, n in sorted({(i, n) for i, n, _ in _layers(names, layers, recipe)})
+    ]
+
+
+def _layers(
+    names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
+) -> Iterator[tuple[int, int, str]]:
+    """(i, n, parameter): the parameter is in layer i of 0 … n."""
     body = [name for name in names if name.startswith("backbone.")]
     if recipe.granularity == "tensor":
-        return {name: layer_iota(i, len(body) - 1, recipe) for i, name in enumerate(body)}
-    n = len(layers) - 1
-    return {
-        name: layer_iota(i, n, recipe)
-        for i, prefixes in enumerate(layers)
-        for name in body
-        if has_prefix(name.removeprefix("backbone."), prefixes)
-    }
+        yield from ((i, len(body) - 1, name) for i, name in enumerate(body))
+        return
+    for i, prefixes in enumerate(layers):
+        for name in body:
+            if has_prefix(name.removeprefix("backbone."), prefixes):
+                yield i, len(layers) - 1, name
 
 
 def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:

@@ -1,7 +1,12 @@
 """What network is built: an architecture with its hyper-parameters, and the images that it reads."""
 
+from typing import Literal, NotRequired
+
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
+
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+"""How images are resized."""
 
 
 @with_config(
@@ -20,10 +25,16 @@ class ArchitectureChoice(TypedDict):
 
 
 class ImageOut(TypedDict):
-    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels."""
+    """Images of `size` × `size` pixels with 1 (grey) or 3 (RGB) channels.
+
+    `crop`: share of the resized image's shorter side that the centre crop keeps, in (0, 1]; absent: all of it up to 96
+    pixels, 224/256 above. `interpolation`: how images are resized; absent: bilinear.
+    """
 
     size: int
     channels: int
+    crop: NotRequired[float]
+    interpolation: NotRequired[Interpolation]
 
 
 class NormalisationOut(TypedDict):

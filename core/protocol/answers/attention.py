@@ -22,7 +22,8 @@ class ActionOut(TypedDict):
 class AttentionOut(TypedDict):
     """What in a model waits for a person, in a sentence (`detail`) and the requests that settle it (one of `actions`).
 
-    `kind`: held, rolled_back, rejected or failed.
+    `kind`: held, rolled_back, rejected or failed, of a task; base: the weights of the model's base could not
+    be brought.
 
     `version` is the held one, or of a task that was rolled back the one that knew it; `training_data_until`: the day on
     which it can no longer be learned again.
@@ -30,7 +31,7 @@ class AttentionOut(TypedDict):
 
     kind: str
     version: int | None
-    task: int
+    task: int | None
     since: str | None
     training_data_until: str | None
     detail: str

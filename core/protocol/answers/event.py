@@ -58,9 +58,10 @@ class Measured(TypedDict, total=False):
     """What was counted beside the number of a measurement; which of it is there depends on its name.
 
     `result`: right answers of a version (base, parent, new) on a task, by class [correct, total]; `accuracy_change`:
-    images that the parent answered right and the new version does not, and the other way round; `knn_probe`: right answers
-    of the features; `loss_rise`: what a task was forecast to lose, and its mean loss before and after;
-    `predicted_loss_rise`: the rise that was measured; `adp`: the state that was the best validated by this step.
+    images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
+    `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
+    lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
+    state that was the best validated by this step.
     """
 
     version: str

@@ -19,20 +19,23 @@ class Progress(TypedDict):
 
 
 class WaitingFor(TypedDict):
-    """A task that stops the line of the job's model. `kind`: held, failed or rejected."""
+    """What keeps the job: a task that stops the line of its model (`kind`: held, failed or rejected), or the
+    model's base, whose weights are not there yet (base; without version and task)."""
 
     kind: str
     version: int | None
-    task: int
+    task: int | None
     detail: str
 
 
 class JobOut(TypedDict):
-    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only checked.
+    """A piece of long work. Of the kind `learn`: of learning one task; `validate`: a batch that is only
+    checked; `fetch`: weights that a model begins with.
 
     `task`: null where no task is learned; `report`: what a check found, once the job is over;
     `outcome`: whether its version was published or is held; `waiting_for`: what keeps a queued job from its turn;
-    `warnings`: tasks that its version will lack, and what to do.
+    `warnings`: tasks that its version will lack, a head that answers worse than its features could, and what
+    to do.
     """
 
     id: str

@@ -78,12 +78,22 @@ class RandomInit(TypedDict):
 
 
 class BaseOrigin(TypedDict, total=False):
-    """The base that version 0 holds: an upload's id and digest, or a model's id and version."""
+    """The base that version 0 holds: an upload's id and digest, a model's id and version, or pretrained
+    weights.
+
+    Of these: `name`, `repository` and its commit `revision` (null: brought by hand), `licence` as the
+    publisher names it (empty: none is named), digest and bytes.
+    """
 
     id: str
     sha256: str
     model: str
     version: int
+    name: str
+    repository: str
+    revision: str | None
+    licence: str
+    bytes: int
 
 
 class UpdateNorm(TypedDict):
@@ -110,6 +120,16 @@ class KnnProbe(TypedDict):
     before: dict[str, list[int]]
 
 
+class Baseline(TypedDict):
+    """Right answers, [correct, total], of a classifier made of the version's features, five-fold over
+    held-out images: on all of them, by task, and `own`: of the version itself on the same images.
+    """
+
+    all: list[int]
+    own: list[int]
+    tasks: dict[str, list[int]]
+
+
 class AdpPoint(TypedDict):
     """The state that was the best validated by `step`: its step, validation accuracy, and accuracy by task."""
 
@@ -124,6 +144,13 @@ class Adp(TypedDict):
 
     mean: dict[str, float]
     curve: list[AdpPoint]
+
+
+class Rollback(TypedDict):
+    """Sum of OLOR's shares over the run's steps: of the first layer that moves, and the mean over layers."""
+
+    first: float
+    mean: float
 
 
 class TaskForecast(TypedDict):
@@ -154,7 +181,8 @@ class ManifestOut(Origin, total=False):
 
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
     `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
-    `changes`: by task.
+    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and
+    by linear discriminants, null where held-out images are too few or do not stay.
     """
 
     format: int
@@ -185,6 +213,9 @@ class ManifestOut(Origin, total=False):
     knn_probe: KnnProbe | None
     adp: Adp | None
     forecast: Forecast | None
+    rollback: Rollback | None
+    baseline_ncm: Baseline | None
+    baseline_lda: Baseline | None
     trainable: int | None
     parameters: int | None
     steps: int | None

@@ -78,6 +78,8 @@ class StageFigures(TypedDict):
     update_norm_head: list[float | None]
     update_norm_relative: list[float | None]
     drift: list[float | None]
+    baseline_ncm: list[float | None]
+    baseline_lda: list[float | None]
     predicted_loss_rise: list[float | None]
     measured_loss_rise: list[float | None]
 

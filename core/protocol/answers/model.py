@@ -11,6 +11,7 @@ from core.protocol.base import ModelBase
 from core.protocol.gate import GateOut
 
 Scenario = Literal["data", "task", "class"]
+ModelState = Literal["ready", "fetching"]
 
 
 class ModelOut(TypedDict):
@@ -18,11 +19,16 @@ class ModelOut(TypedDict):
 
     Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
     `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
-    versions by name. `base`: `random`, the id of an upload, or a version.
+    versions by name. `base`: `random`, `pretrained`, the id of an upload, or a version.
+
+    `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
+    and `production`, `latest` and `line_head` are null. `job` is null once they are there.
     """
 
     id: str
     name: str
+    state: ModelState
+    job: str | None
     scenario: Scenario
     architecture: ArchitectureChoice
     image: ImageOut
@@ -37,8 +43,8 @@ class ModelOut(TypedDict):
     on_failed: str
     training_data_days: float
     allow_lost_classes: bool
-    aliases: dict[str, int]
-    line_head: int
+    aliases: dict[str, int | None]
+    line_head: int | None
     production_follows: bool
     attention: list[AttentionOut]
     created_at: str

@@ -20,11 +20,15 @@ class MethodChoice(TypedDict):
 
 
 class OlorOut(TypedDict, total=False):
-    """After each step, a share of the way back to the weights that the run started from."""
+    """After each step, a share of the way back to the weights that the run started from.
+
+    `iota_total`: the sum of the first layer's shares over a task, in place of `iota1`; null: `iota1` counts.
+    """
 
     iota1: float
     iota2: float
     gamma: float
+    iota_total: float | None
     granularity: str
     anchor: str
     anchor_old_head_rows: bool
@@ -52,6 +56,20 @@ class HeadInit(TypedDict, total=False):
     init: str
 
 
+class RebalanceOut(TypedDict, total=False):
+    """After training, the head alone learns from as many images of each class; `lr` null: at the head's rate."""
+
+    epochs: int
+    lr: float | None
+
+
+class MergeOut(TypedDict, total=False):
+    """After training, a straight line back to the weights of the start: how far, or by which rule; the other is null."""
+
+    weight: float | None
+    within: float | None
+
+
 class RecipeOut(TypedDict, total=False):
     """How a task is learned; GET /v1/methods has the schema. A recipe from before a field lacks it."""
 
@@ -67,4 +85,7 @@ class RecipeOut(TypedDict, total=False):
     validation: float
     anytime: bool
     train_ce: str
+    features: str
+    merge: MergeOut | None
+    rebalance: RebalanceOut | None
     seed: int

@@ -4,6 +4,7 @@ The queue is the same for all: claim, lease, fence, strikes, events, pause, canc
 named here.
 """
 
+from core.work.kinds.fetch import FETCH
 from core.work.kinds.kind import Done, Kind, Work
 from core.work.kinds.learn import LEARN
 from core.work.kinds.validate import VALIDATE
@@ -15,5 +16,6 @@ KINDS: dict[str, Kind] = {
     for kind in (
         LEARN,
         VALIDATE,
+        FETCH,
     )
 }

@@ -37,7 +37,7 @@ class Work:
 class Done:
     """The work is done. report: what was found, as the job's answer shows it; lines: the last ones of its log."""
 
-    report: BatchCheck
+    report: BatchCheck | None
     lines: Sequence[Line] = ()
 
 
@@ -50,9 +50,10 @@ class Kind:
         priority: of an owner's jobs those with the lowest number come first (`core.work.turns`).
         longest_s: seconds that a job may run, over all its attempts; 0: no limit.
         run: does the work; None: the end of the job is written already.
-            May raise `Stopped` when `must_stop` says so, `Rejected` for what the client sent, and any other error:
-            an outage puts the job off, a damaged object or a lost process counts as a lost attempt, the rest fails it.
-            Another attempt begins it anew.
+            May raise `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOff` to
+            wait for its turn without a worker, and any other error: an outage puts the job off, a damaged
+            object or a lost process counts as a lost attempt, the rest fails it. Another attempt begins it
+            anew.
     """
 
     name: str

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.ingest.resizing import Resizing
 from core.messages import read_exactly, read_message, write_message
 
 if TYPE_CHECKING:
@@ -38,29 +39,29 @@ class Refused(Exception):
 
 
 def from_files(
-    files: Sequence[bytes], size: int, channels: int, limits: Limits
+    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
     """The pixels of each image file, or why it cannot be used."""
     for data in files:
         try:
-            image, _ = images.open_square(data, size, channels, limits.image_pixels)
+            image, _ = images.open_square(data, size, channels, limits.image_pixels, resizing)
             yield image.tobytes()
         except ImageInvalid as error:
             yield error
 
 
 def from_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: Limits
+    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
     """The same of nested arrays H×W or H×W×C of values 0 … 255."""
     for image in value:
         try:
-            yield _from_array(image, size, channels, limits)
+            yield _from_array(image, size, channels, limits, resizing)
         except ImageInvalid as error:
             yield error
 
 
-def _from_array(image: Any, size: int, channels: int, limits: Limits) -> bytes:
+def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: Resizing) -> bytes:
     """Raises ImageInvalid."""
     import numpy as np
 
@@ -77,7 +78,7 @@ def _from_array(image: Any, size: int, channels: int, limits: Limits) -> bytes:
             raise ImageInvalid(f"it has {array.shape[2]} channels; 1, 3 or 4 are possible")
         if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
             raise ImageInvalid("it must hold whole numbers from 0 to 255")
-        return images.square_array(array.astype(np.uint8), size, channels).tobytes()
+        return images.square_array(array.astype(np.uint8), size, channels, resizing).tobytes()
     except (ValueError, OverflowError) as error:
         raise ImageInvalid("it is not a rectangular array") from error
     except MemoryError as error:
@@ -143,7 +144,8 @@ def _answers(header: Mapping[str, Any], body: Sequence[bytes], limits: Limits) -
     begin, most, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = from_files if files else from_arrays
     chosen = wanted[begin : begin + most]
-    for done, found in enumerate(read(chosen, header["size"], header["channels"], limits), 1):
+    resizing = Resizing.of(header)
+    for done, found in enumerate(read(chosen, header["size"], header["channels"], limits, resizing), 1):
         if isinstance(found, bytes):
             yield b"P" + found
         else:

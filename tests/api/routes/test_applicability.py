@@ -270,7 +270,11 @@ WEAK = {
     "class": {"finetune", "vpt", "l2-sp", "ewc", "ewc-online", "mas", "si", "lwf", "a-gem"},
 }
 """Scenario → methods that are accepted there with a warning."""
-IMPOSSIBLE = {"data": {"icarl", "dne", "der-net"}, "task": {"dne", "der-net", "er-ace"}, "class": set[str]()}
+IMPOSSIBLE = {
+    "data": {"icarl", "dne", "der-net"},
+    "task": {"dne", "der-net", "er-ace", "slca"},
+    "class": set[str](),
+}
 """Scenario → methods that are refused there."""
 
 

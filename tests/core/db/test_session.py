@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from core.db.session import Database, is_outage
+from core.db.session import CACHE_KIB, Database, is_outage
 from core.db.tables import Model, Owner
 
 
@@ -124,4 +124,11 @@ def test_a_lock_that_is_not_given_is_an_outage(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
         other.close()
     assert is_outage(OperationalError("BEGIN", None, error.value))
+    db.close()
+
+
+def test_a_connection_keeps_the_pages_that_the_figures_of_many_versions_lie_on(tmp_path: Path) -> None:
+    db = Database(f"sqlite:///{tmp_path}/database")
+    with db.read() as session:
+        assert session.execute(text("PRAGMA cache_size")).scalar_one() == -CACHE_KIB
     db.close()

@@ -9,6 +9,7 @@ import pytest
 from core.export import card_code
 from core.learn.catalogue import catalogue
 from core.learn.networks.families import FAMILIES
+from core.protocol.architecture import Image
 from core.protocol.manifest import Manifest
 
 LOADING = Path(card_code.__file__).parent / "loading"
@@ -26,7 +27,7 @@ def test_every_architecture_and_network_family_has_its_code(name: str, family: s
     manifest = {"architecture": {"name": name}, "network": {"family": family}}
     code = card_code.loading_code(of(manifest), CATALOGUE)
     assert code is not None
-    ast.parse(code + card_code.image_code())
+    ast.parse(code + card_code.image_code(Image(size=8, channels=3)))
 
 
 @pytest.mark.parametrize("name", [n for n, entry in CATALOGUE["methods"].items() if entry["inference"]])

@@ -14,6 +14,8 @@ from PIL import Image
 
 from core.export.card_code import image_code
 from core.ingest.images import decode
+from core.ingest.resizing import Resizing
+from core.protocol.architecture import Image as ImageSpec
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
 """Side and channels of a model's images: up to 96 pixels without a margin, above with one."""
@@ -112,10 +114,11 @@ FILES: dict[str, Callable[[], bytes]] = {
 }
 
 
-def reader(size: int, channels: int) -> dict[str, Any]:
+def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     """The names that the card's second block defines, for a model with such images."""
-    scope: dict[str, Any] = {"torch": torch, "config": {"image": {"size": size, "channels": channels}}}
-    exec(compile(image_code(), "README.md", "exec"), scope)
+    image = {"size": size, "channels": channels, **resizing}
+    scope: dict[str, Any] = {"torch": torch, "config": {"image": image}}
+    exec(compile(image_code(ImageSpec.from_json(image)), "README.md", "exec"), scope)
     return scope
 
 
@@ -127,6 +130,30 @@ def test_a_file_becomes_the_same_pixels(tmp_path: Path, name: str) -> None:
         ours = decode(data, size, channels, 1 << 26)
         theirs = reader(size, channels)["read"](tmp_path / "file").numpy()
         assert theirs.dtype == np.uint8 and np.array_equal(theirs, ours), (size, channels)
+
+
+RESIZING = [
+    (32, 0.875, "bicubic"),
+    (64, 1.0, "bilinear"),
+    (97, 0.9, "bicubic"),
+    (160, 0.95, "nearest"),
+    (224, 0.96, "bicubic"),
+]
+"""Side, crop and interpolation that a base may bring."""
+OF_A_BASE = ("jpeg 3000x2000", "jpeg 1601x900", "jpeg 224x224", "jpeg 33x32", "jpeg turned 6", "png", "png turned",
+             "png RGBA", "strip of a jpeg")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_A_BASE)
+def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_base(
+    tmp_path: Path, name: str
+) -> None:
+    data = FILES[name]()
+    (tmp_path / "file").write_bytes(data)
+    for size, crop, interpolation in RESIZING:
+        ours = decode(data, size, 3, 1 << 26, Resizing(crop, interpolation))
+        read = reader(size, 3, crop=crop, interpolation=interpolation)["read"]
+        assert np.array_equal(read(tmp_path / "file").numpy(), ours), (size, crop, interpolation)
 
 
 def test_what_the_service_refuses_the_card_refuses_too(tmp_path: Path) -> None:

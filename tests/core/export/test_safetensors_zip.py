@@ -30,6 +30,7 @@ from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.precision import Inputs
 from core.learn.torchvision_import import torchvision_models
+from core.protocol.architecture import Image as ModelImage
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import Manifest
 
@@ -422,6 +423,17 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         assert torch.allclose(scope["network"](x), network.features(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [160, 96])
+def test_the_card_of_a_network_of_timm_gives_the_same_logits(tmp_path, monkeypatch, size):
+    torchvision_models()
+    architecture = {"name": "timm", "model": "test_vit.r160_in1k"}
+    network = built(architecture, size)
+    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    x = torch.randn(2, 3, size, size, generator=torch.manual_seed(0))
+    with torch.inference_mode():
+        assert torch.allclose(scope["network"](x), network(x), atol=1e-6)
+
+
 def test_a_label_cannot_break_out_of_the_card(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     network.classes[0] = "``` | <b>\n# title"
@@ -434,7 +446,9 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
-    assert image_code() in text and not re.search(r"\{(task|classes|small)\}", text)
+    assert image_code(ModelImage(size=32, channels=3)) in text and not re.search(
+        r"\{(task|classes|small)\}", text
+    )
 
 
 def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path):

@@ -36,8 +36,8 @@ def test_a_preset_sets_what_the_patch_does_not() -> None:
 def test_olor_is_completed_with_its_authors_numbers() -> None:
     olor = dump(resolve({"optimizer": {"olor": {"iota1": 0.05}}}))["optimizer"]["olor"]
     assert olor == {
-        "iota1": 0.05, "iota2": 0.0, "gamma": 2.0, "granularity": "block", "anchor": "update_start",
-        "anchor_old_head_rows": False,
+        "iota1": 0.05, "iota2": 0.0, "gamma": 2.0, "iota_total": None, "granularity": "block",
+        "anchor": "update_start", "anchor_old_head_rows": False,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from core.db.states import Action
 from core.db.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line
-from core.requests import aliases, jobs, models, retries, settling
+from core.requests import aliases, jobs, model_deletion, retries, settling
 from core.requests.actor import Actor
 from core.work import claim as claims
 from core.work.publish import Published, publish
@@ -130,7 +130,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     submit(desk, model)
     claim = desk.claim()
     result = desk.result({"head": "x"}, [("new", 2, GOOD, 10)])
-    models.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
+    model_deletion.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
         publish(desk.db, desk.store, claim, result)
     claims.stopped(desk.db, claim)
@@ -145,7 +145,7 @@ def test_a_held_version_of_a_deleted_model_is_not_judged_again(desk: Desk) -> No
     roll_back(desk, model)
     submit(desk, model)
     assert work(desk)[1].status == "held"
-    models.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
+    model_deletion.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
     with desk.db.write() as session:
         row = session.get_one(Model, model)
         row.allow_lost_classes = True

@@ -126,6 +126,10 @@ class History:
                 "tasks": {str(t): counts() for t in told},
                 "before": {"base": counts(), "parent": counts()},
             },
+            **{
+                name: {"all": counts(), "own": counts(), "tasks": {str(t): counts() for t in told}}
+                for name in ("baseline_ncm", "baseline_lda")
+            },
             "adp": {"mean": {str(t): draw.random() for t in told}, "curve": [point, point]},
             "forecast": {
                 "predicted": draw.choice((None, draw.random())),
@@ -214,6 +218,10 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "update_norm_head": each("update_norm", "head"),
         "update_norm_relative": each("update_norm", "relative"),
         "drift": [manifest.get("drift") for manifest in along[1:]],
+        **{
+            name: [share((manifest.get(name) or {}).get("all")) for manifest in along[1:]]
+            for name in ("baseline_ncm", "baseline_lda")
+        },
         "predicted_loss_rise": each("forecast", "predicted"),
         "measured_loss_rise": each("forecast", "measured"),
         "adp_mean": [

@@ -194,6 +194,27 @@ def test_a_value_that_does_not_work_in_a_scenario_is_refused_there_alone(catalog
     assert '"fixed" does not work in the class scenario' in str(caught.value)
 
 
+def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_stored_before(
+    catalogue: Json,
+) -> None:
+    er = catalogue["methods"]["er"]
+    er["schema"]["properties"]["mode"] = {"enum": ["free", "fixed"]}
+    er["defaults"]["mode"] = "free"
+    er["scenario_defaults"] = {"class": {"mode": "fixed"}}
+
+    def mode(scenario: str, *patches: Json, stored: bool = False) -> object:
+        return resolve(catalogue, scenario, *patches, stored=stored).recipe["method"]["mode"]
+
+    assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
+    assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
+    assert mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True) == "free"
+    assert completed(catalogue, "class", {"method": "er"})["method"] == {
+        **er["defaults"],
+        "name": "er",
+        "mode": "fixed",
+    }
+
+
 @pytest.mark.parametrize(
     ("scenario", "patch", "field"),
     [
@@ -238,7 +259,7 @@ def test_several_wrong_fields_are_all_named(catalogue: Json) -> None:
 
 
 def test_a_stored_recipe_of_a_method_that_is_gone_is_shown_as_it_is(catalogue: Json) -> None:
-    assert completed(catalogue, {"method": "gone"}) == {"method": "gone"}
+    assert completed(catalogue, "class", {"method": "gone"}) == {"method": "gone"}
 
 
 def test_an_architecture_is_completed(catalogue: Json) -> None:

@@ -71,6 +71,28 @@ def test_a_hyper_parameter_may_stand_for_more_copies() -> None:
     assert estimate(entry, method={"name": "er", "curvature": "diagonal"}).copies == 8
 
 
+ANALYTIC: dict[str, Any] = {"family": "plain", "footprint": {"copies": 5.0, "columns": "projection"}}
+
+
+@pytest.mark.parametrize(("projection", "columns"), [(1000, 1000), (0, 129)])
+def test_second_moments_of_all_tasks_that_a_job_loads_count(projection: int, columns: int) -> None:
+    method = {"name": "analytic", "projection": projection}
+    few, many = (estimate(ANALYTIC, work=Work(tasks), method=method) for tasks in (1, 1001))
+    assert many.bytes - few.bytes == 1000 * 8 * columns * (columns + 1) // 2
+    assert few.sums_bytes == 8 * (columns * (columns + 1) // 2 + 6 * columns**2)
+
+
+def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> None:
+    catalogue: Any = {"methods": {"analytic": ANALYTIC}}
+    recipe: Any = {**RECIPE, "method": {"name": "analytic", "projection": 1000}}
+    bound = Admission(job_bytes=2_000_000_000)
+    bound.check_job(catalogue, CNN, IMAGE, recipe, Work(200))
+    with pytest.raises(JobTooLarge) as caught:
+        bound.check_job(catalogue, CNN, IMAGE, recipe, Work(400))
+    said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 48.0 MB = 1.6 GB"
+    assert said in caught.value.detail and "recipe.method.projection" in caught.value.detail
+
+
 def test_large_images_are_measured_in_smaller_batches() -> None:
     small = estimate({}, {"size": 1024, "channels": 3}, batch_size=1)
     assert small.images == 4

@@ -17,7 +17,7 @@ from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
 from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
-from core.requests import bases, exports, models
+from core.requests import bases, exports, model_deletion
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.store import Blobs
@@ -92,7 +92,7 @@ class House:
     def deleter(self) -> threading.Thread:
         """A thread that deletes the model, and has begun."""
         arguments = (self.db, self.store, self.blobs(), self.actor, "m")
-        thread = threading.Thread(target=models.delete, args=arguments)
+        thread = threading.Thread(target=model_deletion.delete, args=arguments)
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()

@@ -15,7 +15,7 @@ from core.db.usage import per_model
 from core.errors import LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.line import line
 from core.line.standing import open_tasks
-from core.requests import memory, models, queue, tasks
+from core.requests import memory, model_deletion, queue, tasks
 from core.requests.actor import Actor
 from core.work import claim as claims
 from core.work import consistency, sweep, uploads
@@ -280,7 +280,7 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     running, waiting = desk.check(model), desk.check(model)
     claim = desk.claim()
     assert claim.job_id == running
-    models.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
+    model_deletion.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
     assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None

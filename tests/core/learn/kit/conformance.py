@@ -20,6 +20,7 @@ import torch
 from streams import Bench, Learned, Script
 from torch import nn
 
+from core.errors import InvalidRecipe
 from core.learn.method import Method
 from core.learn.methods import registry
 from core.learn.networks import HeadSpec, ImageSpec, build_network
@@ -218,8 +219,8 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         grads(self, ctx)
 
     def after_step(self: Any, ctx: Any, batch: Any) -> None:
-        parameter = next(iter(ctx.trainable.values()))
-        seen.append((parameter.grad is None, parameter.detach().clone()))
+        name, parameter = next(iter(ctx.trainable.items()))
+        seen.append((name, parameter.grad is None, parameter.detach().clone()))
         after(self, ctx, batch)
 
     first = bench.learn(bench.spec(1, None, method=case.name))
@@ -227,9 +228,9 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         bench.learn(bench.spec(2, first, method=case.name))
     if not seen:
         return  # it takes no steps
-    assert seen[-1][0] or method.project is not Method.project
-    for (_, before), (missing, now) in pairwise(seen):
-        assert torch.equal(now, before) or not missing
+    assert seen[-1][1] or method.project is not Method.project
+    for (name, _, before), (same, missing, now) in pairwise(seen):
+        assert torch.equal(now, before) or not missing or name != same  # of another stage
 
 
 def refuses_tensors_outside_its_state(case: Case) -> None:
@@ -247,6 +248,58 @@ def stores_only_safetensors_without_metadata(case: Case) -> None:
         assert header and "__metadata__" not in header
 
 
+def learns_from_cached_features_or_says_why_not(case: Case) -> None:
+    if 1 not in case.method.accepts.depths:
+        return
+    bench = case.bench(n=16)  # batches of 8: for those of a few images kernels round otherwise
+    recipe = {"method": case.name, "depth": 1, "augment": "none", "batch_size": 8}
+    cached = bench.stream(2, features="cached", **recipe)
+    said = [event["message"] for event in cached.events if event["event"] == "log"]
+    if case.method.no_feature_cache:
+        assert cached.result["steps"] == 0 or any(case.method.no_feature_cache in line for line in said)
+        return
+    assert any("are computed once and cached" in line for line in said)
+    computed = bench.stream(2, **recipe)
+    for part in computed.network_digests:
+        for name, tensor in computed.tensors(part).items():
+            torch.testing.assert_close(cached.tensors(part)[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def merges_or_says_why_not(case: Case) -> None:
+    bench = case.bench()
+    if reason := case.method.no_merge:
+        with pytest.raises(InvalidRecipe, match=reason):
+            bench.spec(1, None, method=case.name, merge={"weight": 0.5})
+        return
+    first = bench.learn(bench.spec(1, None, method=case.name))
+    plain, whole, half = (
+        bench.learn(bench.spec(2, first, method=case.name, merge=merge))
+        for merge in (None, {"weight": 1.0}, {"weight": 0.5})
+    )
+    assert whole.digests == plain.digests
+    assert half.network_digests != plain.network_digests
+    again = bench.killed(bench.spec(2, first, method=case.name, merge={"weight": 0.5}), Script([11], 12))
+    assert bench.learn(again).digests == half.digests
+
+
+def rebalances_or_says_why_not(case: Case) -> None:
+    """Killed within the stage and at its first step, it ends with the same bits."""
+    if case.scenario == "task":
+        return
+    bench, recipe = case.bench(), {"method": case.name, "rebalance": {"epochs": 1}}
+    if case.method.remembers is None:
+        with pytest.raises(InvalidRecipe, match=case.method.no_rebalance):
+            bench.spec(1, None, **recipe)
+        return
+    first = bench.learn(bench.spec(1, None, method=case.name))
+    undisturbed = bench.learn(bench.spec(2, first, **recipe))
+    steps = undisturbed.result["steps"]
+    for snapshot_at in (steps - 6, steps - 3):  # after the last step of training, and within the stage
+        again = bench.killed(bench.spec(2, first, **recipe), Script([snapshot_at], steps - 1))
+        torch.manual_seed(999)
+        assert bench.learn(again).digests == undisturbed.digests
+
+
 CHECKS = (
     equals_finetuning_at_strength_zero,
     differs_from_finetuning_at_its_defaults,
@@ -259,4 +312,7 @@ CHECKS = (
     manages_without_the_gradient_of_a_parameter,
     refuses_tensors_outside_its_state,
     stores_only_safetensors_without_metadata,
+    learns_from_cached_features_or_says_why_not,
+    merges_or_says_why_not,
+    rebalances_or_says_why_not,
 )

@@ -20,7 +20,7 @@ def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str,
     """The complete recipe as JSON. scenario: None for one that the method works in. Raises InvalidRecipe."""
     known = _catalogue(tuple(METHODS.values()))
     if scenario is None:
-        method = completed(known, patch).get("method", {})
+        method = completed(known, "class", patch).get("method", {})
         entry = known["methods"].get(method.get("name") if isinstance(method, dict) else method)
         scenario = entry["scenarios"][0] if entry else "class"
     return resolve_recipe(known, scenario, patch).recipe

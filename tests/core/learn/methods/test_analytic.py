@@ -1,9 +1,11 @@
 """The analytic method: what it answers, that nothing is forgotten, what it stores, and its first session."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from recipes import complete
 from streams import Bench, Learned, Script
 
 from core.learn import predicting
@@ -12,7 +14,7 @@ from core.learn.analytic.projection import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.dataset import Dataset
 from core.learn.evaluate import correct_predictions
-from core.learn.methods.analytic import Analytic
+from core.learn.methods.analytic import UNTRAINED, Analytic
 from core.learn.precision import Inputs
 from core.learn.probe import features
 from core.learn.state import load_tensors
@@ -128,6 +130,17 @@ def test_a_first_session_trains_the_backbone_once_and_resumes_to_the_same_bits(t
     second = bench.learn(bench.spec(2, first, method=method))
     assert second.digests["backbone.1"] == first.digests["backbone.1"]
     assert second.result["steps"] == 0
+
+
+def test_features_of_random_weights_are_warned_of_with_what_helps(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    first = bench.learn(bench.spec(1, None, method=analytic()))
+    assert first.result["warnings"] == [UNTRAINED]
+    assert bench.learn(bench.spec(2, first, method=analytic())).result["warnings"] == []
+    adapted = analytic(adapt={"epochs": 1, "depth": 5})
+    assert bench.learn(bench.spec(1, None, method=adapted)).result["warnings"] == []
+    patch = json.loads(UNTRAINED[UNTRAINED.index("{") :])
+    assert complete(patch, "class")["method"]["adapt"] == {"epochs": 10, "depth": 5}
 
 
 def test_a_class_that_comes_again_is_the_same_column(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from linear import CLASSES, Hand, Pretrained, displacement, flat, linearised, minimise, move, place, relative
-from recipes import resolve
+from recipes import complete, resolve
 from streams import Bench, Killed, Script
 from torch import nn
 
@@ -14,8 +14,8 @@ from core.learn.curvature.block import Gram
 from core.learn.curvature.estimate import CurvatureEstimator
 from core.learn.dataset import DataError
 from core.learn.loop import Loop, NonFinite
-from core.learn.methods import registry
-from core.learn.methods.dlcft import Dlcft
+from core.learn.methods import dlcft, registry
+from core.learn.methods.dlcft import Dlcft, _adapt_norms
 from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.backbone import Backbone
@@ -48,7 +48,7 @@ def examples(n=9, seed=1, classes=3):
 
 
 def hand(scenario="data", network=None, **hyper):
-    method = {"name": "dlcft", "slope": 0.1, **hyper}
+    method = {"name": "dlcft", "slope": 0.1, "curvature": "tkfac", **hyper}
     fixed = method.get("head_mode") == "linear"
     network = network or small(scenario, fixed)
     return Hand(network, {"method": method, "batch_size": 4, "augment": "none"}, scenario)
@@ -727,6 +727,44 @@ def test_a_pretrained_base_is_frozen_before_the_first_step(tmp_path) -> None:
     first = bench.learn(bench.spec(1, None, method="dlcft"))
     assert first.tensors("displacement.1")["displacement.fc1.weight"].any()
     assert not any("random weights" in text for text in first.result["warnings"])
+
+
+@pytest.mark.parametrize(("scenario", "norms"), [("data", "adapt"), ("task", "adapt"), ("class", "fold")])
+def test_norms_adapt_by_default_where_the_first_task_has_all_that_later_ones_need(scenario, norms) -> None:
+    hyper = complete({"method": "dlcft"}, scenario)["method"]
+    assert (hyper["norms"], hyper["curvature"]) == (norms, "diagonal")
+
+
+def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(tmp_path) -> None:
+    """One batch holds all images, so the first norm's statistics are those of what reaches it."""
+    bench = Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
+    seen = {}
+
+    def look(ctx):
+        (norm, conv), (batch,) = named(ctx.network, ".bn1", ".conv1"), ctx.examples()
+        _adapt_norms(ctx)
+        with torch.no_grad():
+            reaching = conv(batch.x).double()
+        seen["mean"] = (norm.running_mean.double(), reaching.mean((0, 2, 3)))
+        seen["var"] = (norm.running_var.double(), reaching.var((0, 2, 3)))
+
+    def named(network, *endings):
+        modules = dict(network.named_modules())
+        return [next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dlcft, "_adapt_norms", look)
+        bench.learn(bench.spec(1, None, method={"name": "dlcft", "norms": "adapt"}))
+    for found, wanted in seen.values():
+        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("epochs", "warned"), [(4, True), (5, False)])
+def test_fewer_than_ten_steps_are_warned_of(tmp_path, epochs, warned) -> None:
+    bench = Bench(tmp_path, "data", {"name": "mlp", "hidden": [6]}, n=8)
+    learned = bench.learn(bench.spec(1, None, method="dlcft", epochs=epochs, batch_size=4))
+    assert learned.result["steps"] == 2 * epochs
+    assert any(f"{2 * epochs} optimizer steps" in text for text in learned.result["warnings"]) is warned
 
 
 def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(tmp_path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from recipes import resolve
+from recipes import complete, resolve
 from streams import Bench, Script
 
 from core.errors import InvalidRecipe
@@ -88,7 +88,8 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
     network = {"name": "resnet20", "width": 8} if scenario == "class" else {"name": "mlp", "hidden": [9]}
     bench = Bench(tmp_path, scenario, network, size=8, n=9)
     first = bench.learn(bench.spec(1, None, method="lwf"))
-    spec = bench.spec(2, first, method={"name": "lwf", "lambda_o": 0.5, "temperature": 3.0})
+    method = {"name": "lwf", "lambda_o": 0.5, "temperature": 3.0, "weight": "constant"}
+    spec = bench.spec(2, first, method=method)
     parts = {part["name"]: Path(part["path"]) for part in spec["parent"]["parts"]}
     parent = predicting.load(Manifest.from_json(spec["parent"]["manifest"]), parts)
 
@@ -113,11 +114,45 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path,
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn(bench.spec(1, None, method="lwf"))
     seen = watched(monkeypatch, look)
-    bench.learn(bench.spec(2, first, method="lwf"))
+    bench.learn(bench.spec(2, first, method={"name": "lwf", "weight": "constant"}))
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
     for grad in seen:
         assert grad.shape[0] == 5 and not grad[2:].any()
+
+
+@pytest.mark.parametrize(
+    ("classes", "share"),
+    [((("ant", "bee"), ("cat", "dog", "elk")), 3 / 5), ((("ant", "bee"), ("ant", "bee")), 1 / 2)],
+)
+def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch, classes, share) -> None:
+    """In float64: the new images' loss, and cross-entropy with a teacher that gives new classes nothing."""
+
+    def look(method, ctx, batch, terms):
+        old = teacher(ctx)
+        with torch.no_grad():
+            logits = ctx.network(batch.x, None).double()
+            before = torch.zeros_like(logits)
+            before[:, :2] = (old(batch.x, None)[:, :2].double() / 2).softmax(1)
+            wanted = -(before * (logits / 2).log_softmax(1)).sum(1).mean(), -logits.log_softmax(1)
+            new = wanted[1][torch.arange(len(batch.y)), batch.y].mean()
+        return {name: float(term.detach()) for name, term in terms.items()} == {
+            "task": pytest.approx(float(share * new), rel=1e-5),
+            "distillation": pytest.approx(float((1 - share) * 0.5 * wanted[0]), rel=1e-5),
+        }
+
+    bench = Bench(tmp_path, classes=classes)
+    first = bench.learn(bench.spec(1, None, method="lwf"))
+    seen = watched(monkeypatch, look)
+    bench.learn(bench.spec(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"}))
+    assert seen and all(seen)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "weight"), [("class", "by-classes"), ("data", "constant"), ("task", "constant")]
+)
+def test_the_weights_go_by_classes_by_default_in_the_class_scenario_alone(scenario, weight) -> None:
+    assert complete({"method": "lwf"}, scenario)["method"]["weight"] == weight
 
 
 @pytest.mark.parametrize("kind", [int, str])

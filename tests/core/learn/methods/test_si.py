@@ -124,7 +124,7 @@ def test_two_tasks_add_up() -> None:
         where = ctx.trainable["w"].item()
         steps = descend(method, ctx, lambda theta, t=target: 2 * (theta - t), sgd, 10)
         omega = -sum(float(g * d) for g, d in steps)
-        found.append(omega / ((ctx.trainable["w"].item() - where) ** 2 + 0.1))
+        found.append(omega / ((ctx.trainable["w"].item() - where) ** 2 + method.hyper.xi))
         method.end_task(ctx, [])
     assert min(found) > 0
     assert method.tensors["importance.w"].item() == pytest.approx(sum(found), rel=1e-12)
@@ -133,7 +133,7 @@ def test_two_tasks_add_up() -> None:
 
 def test_importance_is_never_negative() -> None:
     """A task whose loss rises along the way takes back importance, down to zero."""
-    ctx, method = Ctx(recipe(), w=torch.zeros(2, dtype=torch.float64)), make("si")
+    ctx, method = Ctx(recipe(), w=torch.zeros(2, dtype=torch.float64)), make("si", xi=0.1)
     method.tensors.update(
         {"importance.w": torch.tensor([0.5, 50.0]).double(), "anchor.w": torch.zeros(2).double()}
     )
@@ -196,3 +196,17 @@ def test_a_xi_that_is_zero_in_float32_is_refused() -> None:
     # 0 / 0 for a weight that did not move: not a number in the version, and no next task
     with pytest.raises(InvalidRecipe, match="must be at least 1e-12"):
         resolve({"method": {"name": "si", "xi": 1e-50}})
+
+
+def test_the_default_xi_lets_a_small_movement_count() -> None:
+    """A weight that moved by 0.03 and lowered the loss by 0.1: the former default of 0.1 outweighs d²."""
+    found = {}
+    for xi in (resolve({"method": "si"}).method["xi"], 0.1):
+        ctx, method = Ctx(recipe(), w=torch.zeros(1, dtype=torch.float64)), make("si", xi=xi)
+        method.begin_task(ctx)
+        method.tensors["path.w"] += 0.1
+        with torch.no_grad():
+            ctx.trainable["w"] += 0.03
+        method.end_task(ctx, [])
+        found[xi] = method.tensors["importance.w"].item()
+    assert found == {1e-3: pytest.approx(0.1 / 0.0019), 0.1: pytest.approx(0.1 / 0.1009)}

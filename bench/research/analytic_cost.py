@@ -1,0 +1,105 @@
+"""What a classifier in closed form costs beside the pass that it needs, and what a version of it stores.
+
+    python -m bench.research.analytic_cost [--images 1000] [--classes 10] [--threads 1]
+
+The features are those of a ResNet-18 (D = 512) on made-up images of 32 pixels; what they are does not change
+the time. Printed are, without random features and with 1,000: seconds of the forward pass, of the sums over
+its features, and of the solve with its choice of a strength; (pass + sums + solve) ÷ pass, each measured
+apart (goal 1.3); and bytes that a version adds. Then the same solve for 2,049 columns and 100 classes, in
+seconds, with the memory that it takes in square matrices of float64 (the estimate of a job's memory counts
+`SOLVING` of them).
+"""
+
+import argparse
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from core.learn.analytic import ridge
+from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.sums import Sums
+from core.learn.networks import HeadSpec, ImageSpec, build_network
+from core.requests.admission import SOLVING
+
+BATCH, SIZE, GOAL = 256, 32, 1.3
+LARGE, LARGE_CLASSES = 2049, 100
+Found = TypeVar("Found")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    print(f"load of the machine {os.getloadavg()[0]:.1f}, {args.threads} threads")
+    large()  # first, while nothing else has taken memory
+    features, passed = pass_over(args.images)
+    labels = torch.arange(args.images) % args.classes
+    for columns in (0, 1000):
+        beside_the_pass(features, labels, args.classes, columns, passed)
+
+
+def pass_over(images: int) -> tuple[Tensor, float]:
+    """Features float32 [N, 512], and the seconds of the processor that they took."""
+    network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
+    x = torch.randn(images, 3, SIZE, SIZE)
+    with torch.inference_mode():
+        network.features(x[:BATCH])  # the first pass makes its plans
+        return timed(lambda: torch.cat([network.features(part) for part in x.split(BATCH)]))
+
+
+def beside_the_pass(features: Tensor, labels: Tensor, classes: int, projection: int, passed: float) -> None:
+    """Sums and solve of one task on these features."""
+    drawn = matrix(projection, features.shape[1], 0) if projection else None
+
+    def add() -> Sums:
+        h = append_ones(features) if drawn is None else project(features, drawn)
+        sums = Sums.zero(h.shape[1], classes)
+        sums.add(h, labels)
+        return sums
+
+    sums, added = timed(add)
+    (_, weight), solved = timed(lambda: ridge.choose(sums))
+    ratio = (passed + added + solved) / passed
+    stored = sum(t.nbytes for t in sums.packed().values()), weight.float().nbytes
+    print(
+        f"D = {features.shape[1]}, projection {projection}, {len(labels):,} images, {classes} classes: "
+        f"pass {passed:.2f} s, sums {added:.2f} s, solve {solved:.2f} s, ratio {ratio:.2f} (goal {GOAL}); "
+        f"a version adds {stored[0]:,} bytes of sums and {stored[1]:,} of its classifier"
+    )
+
+
+def large() -> None:
+    """The solve of many columns and classes."""
+    labels = torch.arange(3 * LARGE) % LARGE_CLASSES
+    sums = Sums.zero(LARGE, LARGE_CLASSES)
+    for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
+        sums.add(append_ones(torch.randn(len(part), LARGE - 1)), part)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, chosen = timed(lambda: ridge.choose(sums))
+    above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
+    _, solved = timed(lambda: ridge.solve(sums, 1.0))
+    print(
+        f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a strength, {solved:.2f} s at "
+        f"a given one; {above + 1:.1f} square matrices at most, G among them ({SOLVING} are counted)"
+    )
+
+
+def timed(run: Callable[[], Found]) -> tuple[Found, float]:
+    """What `run` returns, and the seconds of the processor that it took: others may be using the machine."""
+    start = time.process_time()
+    found = run()
+    return found, time.process_time() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The tables: what Perennial remembers.
+
+Times are seconds since 1970 (UTC) as float, taken from the database's clock wherever two machines
+compare them. JSON columns hold what is only read and written whole. The jobs table is the queue.
+"""
+
+from core.db.tables.job import Event, Job
+from core.db.tables.model import Alias, AliasMove, Base, Model, Weights
+from core.db.tables.owner import Key, Owner
+from core.db.tables.request import Audit, Idempotency
+from core.db.tables.stored_object import Damage, Scrub
+from core.db.tables.table import Table
+from core.db.tables.task import Task
+from core.db.tables.version import Export, Measurement, Part, Result, Version
+
+__all__ = [
+    "Alias",
+    "AliasMove",
+    "Audit",
+    "Base",
+    "Damage",
+    "Event",
+    "Export",
+    "Idempotency",
+    "Job",
+    "Key",
+    "Measurement",
+    "Model",
+    "Owner",
+    "Part",
+    "Result",
+    "Scrub",
+    "Table",
+    "Task",
+    "Version",
+    "Weights",
+]

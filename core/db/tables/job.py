@@ -1,0 +1,110 @@
+"""A job, its place in the queue, and what happened to it."""
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.documents import DocumentColumn
+from core.db.kinds import Kind
+from core.db.states import LEASED, UNFINISHED, State
+from core.db.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.protocol.answers.event import EventData
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.document import JsonObject
+from core.protocol.error import JobError
+from core.protocol.gate import GateOut
+from core.protocol.patch import RecipePatch
+from core.protocol.report import BatchCheck
+from core.protocol.snapshot import StoredAnytime, StoredSnapshot
+
+_LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
+_UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
+
+
+class Job(Table):
+    """A piece of long work, and its place in the queue. Of the kind `learn`: the work of learning one task.
+
+    A job that has a place in the line of its model waits for its turn there; one without runs beside the line.
+    """
+
+    __tablename__ = "jobs"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
+    kind: Mapped[str] = mapped_column(String(12), default=str(Kind.LEARN))  # see core.work.kinds
+    task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
+    task_number: Mapped[int | None]
+    # Rises with each job and retry of its model: of a task's jobs the newest has the highest. Null: beside the line.
+    place: Mapped[int | None]
+    again: Mapped[bool] = mapped_column(
+        default=False
+    )  # of a task that was settled before: runs before all others
+    state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
+    revision: Mapped[int] = mapped_column(default=1)  # rises with every change: the ETag
+    recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
+    recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submit (or retry)
+    gate: Mapped[GateOut | None] = mapped_column(
+        JSON_COLUMN
+    )  # the model's at submit (or retry); null in rows from before 0002
+    retry_of: Mapped[str | None] = mapped_column(String(40), index=True)  # job whose version was held
+    attempt: Mapped[int] = mapped_column(default=0)  # starts so far
+    strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
+    fence: Mapped[int | None]
+    worker: Mapped[str | None] = mapped_column(String(120))
+    lease_until: Mapped[float | None]
+    rung_at: Mapped[float | None]
+    not_before: Mapped[float | None]
+    parent_version: Mapped[int | None]  # fixed at the first claim
+    snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
+    # The best validated state so far.
+    anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
+    progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.protocol.progress
+    error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
+    warnings: Mapped[list[str]] = mapped_column(
+        JSON_COLUMN, default=list
+    )  # what its version will lack, and what to do
+    version: Mapped[int | None]
+    report: Mapped[BatchCheck | None] = mapped_column(JSON_COLUMN)  # what a job found that makes no version
+    archive_key: Mapped[str | None] = mapped_column(Text)  # an upload that is the job's own, until it is over
+    archive_sha256: Mapped[str | None] = mapped_column(String(64))
+    archive_bytes: Mapped[int | None]
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+    __table_args__ = (
+        UniqueConstraint("model_id", "place"),
+        # The belt: whatever the claim query does, no two workers run the line of one model.
+        Index(
+            "uq_jobs_model_id_leased",
+            "model_id",
+            unique=True,
+            sqlite_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
+            postgresql_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
+        ),
+        Index("ix_jobs_state_created_at_id", "state", "created_at", "id"),
+        Index("ix_jobs_owner_id_id", "owner_id", "id"),
+        Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
+        Index("ix_jobs_state_id", "state", "id"),
+        partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
+        partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
+        partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        # Each owner's oldest waiting job of each kind is one step in it.
+        Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
+        Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
+        Index("ix_jobs_kind_id", "kind", "id"),
+        partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        partial_index("ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"),
+        Index("ix_jobs_model_id_id", "model_id", "id"),
+        Index("ix_jobs_model_id_state_id", "model_id", "state", "id"),
+    )
+
+
+class Event(Table):
+    """What happened to a job, in order. `type` is state, progress, metric, log or snapshot."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    type: Mapped[str] = mapped_column(String(16))
+    data: Mapped[EventData] = mapped_column(JSON_COLUMN)
+    at: Mapped[float] = mapped_column(index=True)
+    __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})

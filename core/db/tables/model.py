@@ -1,0 +1,118 @@
+"""A model, what it may begin from, and the names for its versions."""
+
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.base import ModelBase, UploadedFor
+from core.protocol.gate import GateOut
+from core.protocol.patch import RecipePatch
+
+
+class Base(Table):
+    """Uploaded weights that models may start from; the blob is a safetensors file."""
+
+    __tablename__ = "bases"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    architecture: Mapped[UploadedFor] = mapped_column(JSON_COLUMN)
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    bytes: Mapped[int]
+    created_at: Mapped[float]
+
+
+class Weights(Table):
+    """Pretrained weights as they were brought last, of each repository of the Hub.
+
+    The row remembers and keeps nothing: the blob goes with the last version that names it, and is brought
+    again then.
+    """
+
+    __tablename__ = "weights"
+    repository: Mapped[str] = mapped_column(String(200), primary_key=True)
+    revision: Mapped[str | None] = mapped_column(String(64))  # commit; null: brought by hand
+    sha256: Mapped[str | None] = mapped_column(String(64))  # null: never brought yet
+    bytes: Mapped[int | None]
+    job_id: Mapped[str | None] = mapped_column(String(40))  # brings them now, while a worker has it
+
+
+class Model(Table):
+    """A named lineage of versions."""
+
+    __tablename__ = "models"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
+    name: Mapped[str] = mapped_column(String(63))
+    scenario: Mapped[str] = mapped_column(String(8))
+    architecture: Mapped[ArchitectureChoice] = mapped_column(JSON_COLUMN)
+    image: Mapped[ImageOut] = mapped_column(JSON_COLUMN)
+    base: Mapped[ModelBase] = mapped_column(JSON)
+    classes: Mapped[list[str] | None] = mapped_column(
+        JSON_COLUMN
+    )  # data scenario: fixed at creation or by task 1
+    recipe: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)  # as given; resolved per job
+    gate: Mapped[GateOut] = mapped_column(JSON_COLUMN)
+    keep_training_data: Mapped[bool]
+    training_data_days: Mapped[float] = mapped_column(default=7.0)  # after a task's version is published
+    held_out: Mapped[str] = mapped_column(String(8))  # keep, counts
+    # What the line does after a task whose version is held, whose batch is rejected, whose job fails: stop, continue.
+    on_held: Mapped[str] = mapped_column(String(8), default="stop")
+    on_rejected: Mapped[str] = mapped_column(String(8), default="continue")
+    on_failed: Mapped[str] = mapped_column(String(8), default="continue")
+    allow_lost_classes: Mapped[bool] = mapped_column(default=False)  # the gate's check lost_tasks is off
+    head: Mapped[int] = mapped_column(default=0)  # the version that the next task starts from, see core.line
+    production_follows: Mapped[bool] = mapped_column(default=True)  # then production names the head
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
+    fence: Mapped[int] = mapped_column(default=0)  # rises with every claim of one of its jobs
+    next_task: Mapped[int] = mapped_column(default=1)
+    next_place: Mapped[int] = mapped_column(default=1)
+    next_version: Mapped[int] = mapped_column(default=1)
+    base_job: Mapped[str | None] = mapped_column(String(40))  # fetches its base; null: version 0 is there
+    created_at: Mapped[float]
+    deleted_at: Mapped[float | None]
+    __table_args__ = (
+        Index(
+            "uq_models_owner_id_name",
+            "owner_id",
+            "name",
+            unique=True,
+            sqlite_where=text("deleted_at IS NULL"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+        Index("ix_models_owner_id_id", "owner_id", "id"),
+        partial_index(
+            "ix_models_name", "name", "id", where="deleted_at IS NULL"
+        ),  # an administrator's look-up by name
+        partial_index("ix_models_base_job", "id", where="base_job IS NOT NULL"),
+        CheckConstraint("scenario IN ('data', 'task', 'class')", name="scenario"),
+    )
+
+
+class Alias(Table):
+    """A movable name for a version."""
+
+    __tablename__ = "aliases"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    version: Mapped[int]
+    updated_at: Mapped[float]
+
+
+class AliasMove(Table):
+    """One move of an alias; the history is append-only."""
+
+    __tablename__ = "alias_moves"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    alias: Mapped[str] = mapped_column(String(63))
+    version: Mapped[int]
+    previous: Mapped[int | None]
+    cause: Mapped[str] = mapped_column(String(12))  # create, publish, set, rollback, follow
+    actor: Mapped[str | None] = mapped_column(String(40))  # key id
+    reason: Mapped[str | None] = mapped_column(Text)
+    at: Mapped[float]
+    __table_args__ = (
+        Index("ix_alias_moves_model_id_alias_id", "model_id", "alias", "id"),
+        {"sqlite_autoincrement": True},
+    )

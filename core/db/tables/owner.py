@@ -1,0 +1,38 @@
+"""Tenants and the keys by which they are known."""
+
+from sqlalchemy import ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.tables.table import JSON_COLUMN, Table
+from core.protocol.usage import OwnerMeasured
+
+
+class Owner(Table):
+    """A tenant: sees only what is its own."""
+
+    __tablename__ = "owners"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    bytes: Mapped[int | None]  # in the store, see core.db.stored_bytes
+    bytes_at: Mapped[float | None]  # when they were measured
+    usage: Mapped[OwnerMeasured | None] = mapped_column(JSON_COLUMN)  # rows and bytes, see core.db.usage
+    usage_at: Mapped[float | None]  # when a worker last began to measure it
+    claimed_at: Mapped[float | None]  # when a worker last claimed one of his jobs, see core.work.turns
+    overtook: Mapped[bool] = mapped_column(default=False)  # that job was claimed before an older one of his
+    created_at: Mapped[float]
+
+
+class Key(Table):
+    """An access key; only the sha256 of its secret is kept."""
+
+    __tablename__ = "keys"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    name: Mapped[str] = mapped_column(String(100))
+    prefix: Mapped[str] = mapped_column(String(16), unique=True)  # public part of the secret
+    hash: Mapped[str] = mapped_column(String(64))
+    scope: Mapped[str] = mapped_column(String(8))  # scrape, read, write, admin
+    expires_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]
+    created_at: Mapped[float]

@@ -1,0 +1,39 @@
+"""What requests leave behind: the answers to repeated ones, and who changed what."""
+
+from typing import Any, ClassVar
+
+from sqlalchemy import ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.tables.table import JSON_COLUMN, SERIAL, Table
+from core.protocol.answers.audit import AuditData
+
+
+class Idempotency(Table):
+    """The answer to a request that carried an Idempotency-Key; `status` is null while in flight."""
+
+    __tablename__ = "idempotency"
+    KEPT_S: ClassVar[float] = 24 * 3600.0
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), primary_key=True)
+    route: Mapped[str] = mapped_column(String(200), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    content_sha256: Mapped[str | None] = mapped_column(String(64))
+    status: Mapped[int | None]
+    headers: Mapped[dict[str, str]] = mapped_column(JSON_COLUMN)
+    body: Mapped[Any] = mapped_column(JSON_COLUMN, nullable=True)  # an answer of whatever route it is
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class Audit(Table):
+    """Who changed what."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    at: Mapped[float]
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    actor: Mapped[str | None] = mapped_column(String(40))  # key id; null: a worker
+    action: Mapped[str] = mapped_column(String(40))  # such as model.create, alias.set
+    object: Mapped[str] = mapped_column(String(120))
+    data: Mapped[AuditData] = mapped_column(JSON_COLUMN)
+    __table_args__ = ({"sqlite_autoincrement": True},)

@@ -1,0 +1,87 @@
+"""A task: one uploaded batch."""
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.tables.table import JSON_COLUMN, Table, partial_index
+from core.protocol.report import BatchReport
+
+
+class Task(Table):
+    """One uploaded batch, in the order accepted, from 1."""
+
+    __tablename__ = "tasks"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    name: Mapped[str | None] = mapped_column(String(100))
+    sha256: Mapped[str] = mapped_column(String(64))  # of the raw archive
+    bytes: Mapped[int]  # of the raw archive
+    archive_key: Mapped[str | None] = mapped_column(Text)  # in the store until decoded or rejected
+    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip, npz: what was sniffed
+    classes: Mapped[dict[str, int]] = mapped_column(
+        JSON_COLUMN
+    )  # {label: images found}; after decoding: images kept
+    n_train: Mapped[int | None]
+    n_held_out: Mapped[int | None]
+    report: Mapped[BatchReport] = mapped_column(JSON_COLUMN)
+    train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
+    held_out_sha256: Mapped[str | None] = mapped_column(String(64))
+    train_until: Mapped[
+        float | None
+    ]  # when the training part may go; null: not settled, see core.work.retention
+    train_deleted_at: Mapped[float | None]
+    held_out_deleted_at: Mapped[float | None]
+    data_deleted_at: Mapped[float | None]  # by request: DELETE …/tasks/{n}/data
+    standing: Mapped[str | None] = mapped_column(
+        String(12)
+    )  # see core.line.standing; null: its first job is open
+    standing_at: Mapped[float | None]
+    stops: Mapped[bool] = mapped_column(
+        default=False
+    )  # later jobs of the model wait until a person settles it
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
+    created_at: Mapped[float]
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        Index("ix_tasks_model_id_sha256", "model_id", "sha256"),
+        Index("ix_tasks_model_id_standing_number", "model_id", "standing", "number"),
+        partial_index("ix_tasks_stops", "model_id", "number", where="stops", sqlite="stops = 1"),
+        partial_index(
+            "ix_tasks_train_undated",
+            "model_id",
+            where="train_until IS NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        partial_index(
+            "ix_tasks_train_until",
+            "train_until",
+            where="train_until IS NOT NULL AND train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        # Whether a blob or an archive is still in use is asked for each that is deleted.
+        partial_index("ix_tasks_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        partial_index(
+            "ix_tasks_train_sha256",
+            "train_sha256",
+            where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        partial_index(
+            "ix_tasks_held_out_sha256",
+            "held_out_sha256",
+            where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
+        partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
+        # What a model has in the store is summed up over these.
+        partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
+        partial_index(
+            "ix_tasks_train",
+            "model_id",
+            "n_train",
+            where="train_sha256 IS NOT NULL AND train_deleted_at IS NULL",
+        ),
+        partial_index(
+            "ix_tasks_held_out",
+            "model_id",
+            "n_held_out",
+            where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
+    )

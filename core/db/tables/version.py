@@ -1,0 +1,99 @@
+"""A version, its parts and downloads, and what was measured of it."""
+
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.db.documents import DocumentColumn
+from core.db.tables.table import JSON_COLUMN, Table, partial_index
+from core.protocol.gate import Verdict
+from core.protocol.manifest import Manifest
+
+
+class Version(Table):
+    """What a finished job published: immutable."""
+
+    __tablename__ = "versions"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    parent: Mapped[int | None]
+    task_number: Mapped[int | None]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    status: Mapped[str] = mapped_column(String(12))  # published, held
+    gate: Mapped[Verdict] = mapped_column(JSON_COLUMN)
+    warnings: Mapped[list[str]] = mapped_column(
+        JSON_COLUMN, default=list
+    )  # which tasks it was not taught, and why
+    manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
+    bytes: Mapped[int]
+    bytes_new: Mapped[int]
+    created_at: Mapped[float]
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        Index("ix_versions_status", "status"),
+        Index("ix_versions_model_id_number_id", "model_id", "number", "id"),
+        Index("ix_versions_model_id_task_number", "model_id", "task_number"),
+    )
+
+
+class Part(Table):
+    """One named safetensors blob of a version; the same bytes are one blob."""
+
+    __tablename__ = "parts"
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    position: Mapped[int]
+    type: Mapped[str] = mapped_column(String(40))  # backbone, head, buffer, curvature, own …
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    bytes: Mapped[int]
+    deleted_at: Mapped[float | None]  # by request: DELETE …/memory; the blob is gone, the version stays
+    __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
+
+
+class Export(Table):
+    """A downloadable file made from a version on first request; swept after some days."""
+
+    __tablename__ = "exports"
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    format: Mapped[str] = mapped_column(String(20), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    bytes: Mapped[int]
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class Result(Table):
+    """One cell of the accuracy matrix: a version measured on a task's held-out part."""
+
+    __tablename__ = "results"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    task: Mapped[int] = mapped_column(primary_key=True)
+    correct: Mapped[int]
+    total: Mapped[int]
+    per_class: Mapped[dict[str, list[int]]] = mapped_column(JSON_COLUMN)  # {label: [correct, total]}
+    best: Mapped[float | None]  # of the version's ancestors since they learned the task; null where none has
+    # Of each task what was measured before it was learned, and when: a few cells of a large matrix.
+    __table_args__ = (
+        partial_index(
+            "ix_results_first", "model_id", "version", "task", "correct", "total", where="best IS NULL"
+        ),
+    )
+
+
+class Measurement(Table):
+    """One figure of a version beside the accuracy matrix, see core.db.measurements."""
+
+    __tablename__ = "measurements"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(20), primary_key=True)
+    task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together
+    value: Mapped[float | None]
+    detail: Mapped[Any] = mapped_column(
+        JSON(none_as_null=True), nullable=True
+    )  # what the manifest tells beside it
+    __table_args__ = (
+        partial_index("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),
+    )

@@ -1,0 +1,109 @@
+"""After training, weights go back on the straight line to the version that the task starts from.
+
+θ = (1 - a) θ_start + a θ_trained for parameters that moved and were there before, WiSE-FT (Wortsman et al. 2022,
+arXiv 2109.01903): what was learned before comes back faster than what is new goes. Rows of new classes have no
+start and stay as trained. BatchNorm layers that moved get the mean statistics of the task's images under the
+merged weights. `weight` says a. `within` takes the smallest a of 0, 0.1, … 1 whose validation accuracy is at most
+so far below the best on this grid.
+
+The order is: train, deploy the best validated state, merge, rebalance, `end_task`. So curvature and chosen images
+are of the merged weights, and so are logits that a method took of the new images (`after_merge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from core.learn.context import Context
+from core.learn.method import Method
+from core.learn.networks.interpolation import on_the_line
+from core.learn.networks.norms import BatchNorm, estimate_statistics
+
+GRID = tuple(k / 10 for k in range(11))
+NORM_BATCHES = 64
+"""Batches of the training part by which statistics are estimated: with more they hardly change."""
+
+
+def merge(ctx: Context, method: Method, correct: Callable[[], int], total: int) -> None:
+    """Merge as the recipe says, if it does; log and metric `merge_weight` say a, and what the grid gave.
+
+    correct: counts right answers among the `total` images of the validation part, with the network as it is.
+    """
+    rule = ctx.recipe.merge
+    if rule is None:
+        return
+    if ctx.first and not ctx.network.pretrained:
+        ctx.log("Nothing is merged in this first task: the weights that it started from are random.")
+        return
+    if rule.within is not None and total == 0:
+        ctx.warn("nothing is merged: there is no validation image by which merge.within could choose")
+        return
+    line = Line(ctx)
+    grid: list[tuple[float, float]] = []
+    if rule.within is None:
+        assert rule.weight is not None
+        weight, why = rule.weight, "as the recipe says"
+    else:
+        counts = [line.at(a, correct) for a in GRID]
+        grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
+        weight = GRID[chosen(counts, total, rule.within)]
+        why = f"the least whose validation accuracy is within {rule.within:g} of the best, {max(counts) / total:.3f}"
+    line.go(weight)
+    if weight < 1:
+        method.after_merge(ctx)
+    points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
+    ctx.log_metric("merge_weight", weight, {"grid": points})
+    ctx.log(f"Merged: {weight:g} of what was trained and {1 - weight:g} of the version before, {why}.")
+
+
+def chosen(correct: Sequence[int], total: int, within: float) -> int:
+    """The first place whose count is at most `within` · total below the greatest. total: images counted."""
+    # A count is an integer, so a billionth of an image only undoes rounding.
+    least = max(correct) - within * total - 1e-9
+    return next(place for place, count in enumerate(correct) if count >= least)
+
+
+class Line:
+    """The weights between the task's start and the network as it was trained."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._trained = {name: p.detach().clone() for name, p in ctx.trainable.items()}
+        start = ctx.weights_at("update_start")
+        self._start = {
+            name: start[name].to(p)
+            for name, p in self._trained.items()
+            if name in start and start[name].numel()
+        }
+        moved = {id(p) for p in ctx.trainable.values()}
+        self._norms = [
+            module
+            for module in ctx.network.modules()
+            if isinstance(module, BatchNorm) and any(id(p) in moved for p in module.parameters())
+        ]
+        self._statistics = [
+            {name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in self._norms
+        ]
+
+    def go(self, weight: float) -> None:
+        """Put the network at a = weight; at 1 it is what was trained, bit for bit."""
+        with torch.no_grad():
+            for name, value in on_the_line(self._trained, self._start, 1 - weight).items():
+                self._ctx.trainable[name].copy_(value)
+            for norm, buffers in zip(self._norms, self._statistics, strict=True):
+                for name, buffer in norm.named_buffers():
+                    buffer.copy_(buffers[name])
+        if weight < 1 and self._norms:
+            estimate_statistics(self._ctx.network, self._norms, self._inputs())
+
+    def at(self, weight: float, count: Callable[[], int]) -> int:
+        """What `count` says there."""
+        self.go(weight)
+        return count()
+
+    def _inputs(self) -> Iterator[Tensor]:
+        return (batch.x for batch in islice(self._ctx.examples(), NORM_BATCHES))

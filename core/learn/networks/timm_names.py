@@ -1,0 +1,62 @@
+"""The pretrained weights that timm knows, by name, without timm.
+
+What is known of them lies in `timm_weights.json` beside this file, which `python -m tools.timm_weights` writes from
+timm itself. It is read at the first use.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from core.protocol.pretrained import Pretrained, PretrainedTable, pretrained_of
+
+DEFAULT = "mobilenetv3_small_100.lamb_in1k"
+"""The smallest of those that are recommended."""
+RECOMMENDED = {
+    "mobilenetv3_small_100.lamb_in1k": "the fastest on a CPU; small downloads",
+    "efficientnet_b0.ra_in1k": "better than mobilenetv3 at a few times its cost",
+    "resnet18.a1_in1k": "the plainest convolutional network; fast to fine-tune",
+    "resnet50.a1_in1k": "convolutional, wider features than resnet18",
+    "convnext_tiny.in12k_ft_in1k": "the best convolutional features of moderate size",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "the smallest transformer",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "a transformer for a CPU with patience",
+    "vit_small_patch14_dinov2.lvd142m": "frozen features for pictures unlike ImageNet's; learned without labels",
+    "vit_base_patch14_dinov2.lvd142m": "the same with a GPU",
+    "vit_base_patch16_clip_224.openai": "frozen features for photos of things that have names",
+    "vit_base_patch16_224.augreg_in21k_ft_in1k": "the base of most published results of class increments",
+    "swin_tiny_patch4_window7_224.ms_in1k": "a transformer of windows, for fine detail",
+}
+"""A dozen to begin with: name → what it is good for."""
+_FILE = Path(__file__).with_name("timm_weights.json")
+
+
+@cache
+def table() -> PretrainedTable:
+    """All weights as they are stored."""
+    value: PretrainedTable = json.loads(_FILE.read_bytes())
+    return value
+
+
+def pretrained(name: str) -> Pretrained:
+    """What is known of some weights.
+
+    Raises:
+        ValueError: timm knows none of this name, or none that can be built; it tells the nearest names.
+    """
+    found = table()["weights"].get(name)
+    if found is not None:
+        return pretrained_of(name, found)
+    why = table()["refused"].get(name)
+    if why is not None:
+        raise ValueError(f"timm/{name} cannot be used: {why}")
+    near = get_close_matches(name, pretrained_names(), 3)
+    meant = f"; did you mean {', '.join(near)}?" if near else ""
+    raise ValueError(f"timm knows no pretrained weights {name!r}{meant}")
+
+
+def pretrained_names() -> list[str]:
+    """The names of all weights that can be built, sorted."""
+    return sorted(table()["weights"])

@@ -1,0 +1,100 @@
+"""A last stage that makes the head fair: it alone learns, from as many images of each class.
+
+While a task is learned its images are many and remembered ones few, so the head answers new classes too often
+(Castro et al. 2018, EEIL, arXiv 1807.09536, balanced fine-tuning; Wu et al. 2019, BiC, arXiv 1905.13260). Here
+the pool is what the method remembers of earlier tasks and as many images of the new one. Every batch has an equal
+share of each class in it, images are not augmented, and the pool's features are computed once, since the backbone
+stays. The method's own loss of a classifier stage is used; its other hooks rest.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.learn.augment import epoch_seed
+from core.learn.context import Batch, Context
+from core.learn.dataset import BatchSource
+from core.learn.features import BATCH, frozen
+from core.learn.method import Method, Stage
+from core.learn.recipe import OptimizerRecipe
+from core.learn.sampler import stratified
+from core.learn.state import State
+
+REBALANCE = "rebalance"
+
+
+class Rebalance(Method):
+    """The hooks of the stage: a method's `tuning_loss` on batches of features, and nothing else."""
+
+    name = REBALANCE
+
+    def __init__(self, tuned: Method) -> None:
+        super().__init__(tuned.hyper, State())
+        self._tuned = tuned
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """batch.x: features float32 [B, D]."""
+        logits = ctx.network.logits(batch.x, batch.task).float()
+        return {"task": self._tuned.tuning_loss(logits, batch.y)}
+
+
+class Pool:
+    """What the head is rebalanced on: features float32 [n, D] and labels int64 [n], rows of the head."""
+
+    def __init__(self, features: Tensor, labels: Tensor) -> None:
+        self.labels = labels
+        self._features = features
+
+    def batch(self, index: Tensor, table: Tensor | None) -> Batch:
+        """The rows `index` int64 [B] as a batch of features."""
+        at = index.to(self._features.device)
+        y = self.labels[index].to(self._features.device)
+        return Batch(self._features.index_select(0, at), y, index, None, _no_images)
+
+
+def stages(ctx: Context) -> list[Stage]:
+    """The stage that the recipe asks for; none in a first task, which has nothing to be balanced with."""
+    asked = ctx.recipe.rebalance
+    return [] if asked is None or ctx.first else [Stage(REBALANCE, asked.epochs, depth=1)]
+
+
+def optimizer_of(ctx: Context) -> OptimizerRecipe:
+    """The stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
+    given, asked = ctx.recipe.optimizer, ctx.recipe.rebalance
+    assert asked is not None
+    rate = asked.lr or given.head_lr or given.lr
+    return given.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
+
+
+def pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
+    """Remembered images of earlier tasks and as many of the training rows int64 [n], an equal share of each class.
+
+    None, with a warning, when nothing of earlier tasks is remembered.
+    """
+    assert method.remembers is not None, "the recipe was checked"
+    held = method.state[method.remembers].tensors
+    old = (held["tasks"] != ctx.task).nonzero().squeeze(1) if "tasks" in held else torch.zeros(0)
+    if old.numel() == 0:
+        ctx.warn("the head is not rebalanced: the method remembers no image of an earlier task")
+        return None
+    wanted = max(old.numel(), ctx.class_rows.numel())
+    seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
+    new = stratified(seed, 0, rows, source.labels, wanted)[0].unique()  # type: ignore[no-untyped-call]
+    with frozen(ctx):
+        found = [ctx.network.features(ctx.inputs(held["images"][part])).float() for part in _runs(old)]
+        found += [ctx.network.features(source.batch(part, None).x).float() for part in _runs(new)]
+    ctx.log(
+        f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their features are "
+        "computed once, and every batch has an equal share of each class."
+    )
+    return Pool(torch.cat(found), torch.cat([held["labels"][old].cpu(), source.labels[new]]))
+
+
+def _runs(rows: Tensor) -> tuple[Tensor, ...]:
+    """Runs of nearly equal length, of up to twice `BATCH` rows."""
+    return rows.tensor_split(max(1, rows.numel() // BATCH))
+
+
+def _no_images(rows: Tensor) -> Tensor:
+    raise NotImplementedError("a batch of the pool has features, not images")

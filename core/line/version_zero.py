@@ -1,0 +1,97 @@
+"""Version 0 of a model: what its first task starts from, and what `latest` and `production` name at first."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from core.db.tables import Model, Part, Version, Weights
+from core.ids import new_id
+from core.line.line import LATEST, PRODUCTION, Mover, point
+from core.protocol.architecture import Architecture, Image, Normalisation
+from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
+from core.protocol.pretrained import Pretrained
+
+Origin = dict[str, RandomStart | BaseOrigin | None]
+"""How the manifest names where the weights are from: `init` for random ones, `base`, or both."""
+
+
+def write(
+    session: Session,
+    model: Model,
+    parts: Sequence[StoredPart],
+    origin: Origin,
+    normalise: Normalisation | None,
+    mover: Mover,
+    *,
+    seed: int,
+    now: float,
+) -> Version:
+    """Add version 0 with its parts and aliases.
+
+    Args:
+        parts: whose blobs are stored; the caller holds the lock on references (`core.db.references.share`).
+        normalise: the base's statistics of pixels.
+        seed: of the model's recipe.
+    """
+    manifest = Manifest(
+        format=1,
+        model=model.id,
+        name=model.name,
+        version=0,
+        parent=None,
+        task=None,
+        tasks=[],
+        scenario=model.scenario,
+        architecture=Architecture.from_json(model.architecture),
+        image=Image.from_json(model.image),
+        normalise=normalise,
+        classes=model.classes or [],
+        heads=[],
+        seed=seed,
+        parts=list(parts),
+        **origin,
+    )
+    version = Version(
+        id=new_id("ver"),
+        model_id=model.id,
+        number=0,
+        parent=None,
+        task_number=None,
+        job_id=None,
+        status="published",
+        gate={"passed": True, "checks": []},
+        manifest=manifest,
+        bytes=sum(part.bytes for part in parts),
+        bytes_new=0,
+        created_at=now,
+    )
+    session.add(version)
+    session.flush()
+    for position, part in enumerate(parts):
+        session.add(Part(version_id=version.id, position=position, **part.given()))
+    for alias in (LATEST, PRODUCTION):
+        point(session, model, alias, 0, now, mover)
+    return version
+
+
+def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
+    """The part of version 0 that pretrained weights are, and how the manifest names them."""
+    assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
+    part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
+    origin = BaseOrigin(
+        name=weights.name,
+        repository=stored.repository,
+        revision=stored.revision,
+        licence=weights.licence,
+        sha256=stored.sha256,
+        bytes=stored.bytes,
+    )
+    return part, {"base": origin}
+
+
+def statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+    """The pixel statistics that the weights were learned with; None where the model's images have other
+    channels."""
+    if len(weights.mean) != model.image["channels"]:
+        return None
+    return Normalisation(mean=weights.mean, std=weights.std)

@@ -1,0 +1,72 @@
+"""A model is deleted: its jobs are cancelled, it is hidden, and its images and parts go."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.jobs import move
+from core.db.session import Database
+from core.db.states import TERMINAL, UNFINISHED, Action
+from core.db.tables import Export, Job, Model, Part, Task, Version
+from core.errors import NotFound
+from core.requests.actor import Actor, find_model
+from core.requests.audit import record
+from core.requests.unused import delete_unused
+from core.store import Blobs, Store
+
+
+def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+    """Cancel the model's jobs, hide it, and remove its images and parts.
+
+    A running job ends within its grace; what it still writes is swept.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _hidden(db, session, actor, model)
+    archives, digests = done
+    for key in archives:
+        store.delete(key)
+    delete_unused(db, blobs, digests)
+
+
+def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
+    """Hide a model; returns keys of archives and digests that it needs no more, or None: do it again.
+
+    Locks are taken in the order of a publish (job, model, task), or each could wait for the other.
+    """
+    found = find_model(session, actor, model)
+    unfinished = (Job.model_id == found.id, Job.state.in_(sorted(UNFINISHED)))
+    held = list(session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update()))
+    row = session.get_one(Model, found.id, with_for_update=True, populate_existing=True)
+    if row.deleted_at is not None:
+        raise NotFound(f"There is no model {model!r}.")
+    if set(session.scalars(select(Job.id).where(*unfinished))) - {job.id for job in held}:
+        return None  # submitted since: hold it too
+    now = db.now(session)
+    row.deleted_at = now
+    stopped: set[str | None] = set()
+    archives, digests = [], set()
+    for job in held:
+        if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+            stopped.add(job.task_id)
+            if job.archive_key is not None:
+                archives.append(job.archive_key)
+                job.archive_key = None
+    for task in session.scalars(select(Task).where(Task.model_id == row.id)):
+        digests |= {d for d in (task.train_sha256, task.held_out_sha256) if d}
+        task.train_deleted_at = task.train_deleted_at or now
+        task.held_out_deleted_at = task.held_out_deleted_at or now
+        if task.archive_key is not None and task.id in stopped:
+            archives.append(task.archive_key)
+            task.archive_key = None
+    versions = select(Version.id).where(Version.model_id == row.id)
+    parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
+    exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
+    for made in (*parts, *exports):
+        digests.add(made.sha256)
+        session.delete(made)
+    record(session, actor, "model.delete", row.id, {"name": row.name}, now=now)
+    return archives, sorted(digests)

@@ -1,0 +1,179 @@
+"""Models that begin with pretrained weights: made at once where the weights are stored, else with a job that
+brings them.
+
+Only names of the catalogue lead to the Hub, never an address that somebody sends.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db import job_log, references
+from core.db.jobs import move
+from core.db.kinds import Kind
+from core.db.session import Database
+from core.db.states import Action, State, after
+from core.db.tables import Event, Job, Model, Weights
+from core.errors import Invalid, WrongState
+from core.line import version_zero
+from core.line.line import Mover
+from core.nearest import did_you_mean
+from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.base import PRETRAINED
+from core.protocol.catalogue import Catalogue
+from core.protocol.pretrained import Pretrained, pretrained_of
+from core.requests import quota
+from core.requests.actor import Actor
+from core.requests.audit import record
+from core.requests.jobs import beside_the_line
+from core.settings import Settings
+from core.store import Blobs
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the service allows. hub: whether it asks the Hub; bytes and unfinished jobs of an owner, 0: no
+    limit."""
+
+    hub: bool = True
+    max_owner_bytes: int = 0
+    max_open_jobs: int = 0
+
+    @staticmethod
+    def of(settings: Settings) -> "Terms":
+        """Those of the settings."""
+        return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs)
+
+
+ANY = Terms()
+
+
+def wanted(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+    """The weights that an architecture is named by.
+
+    Raises:
+        Invalid: it is no architecture of timm, or there are no weights of its name.
+    """
+    name = architecture.get("model")
+    if architecture["name"] != "timm" or not isinstance(name, str):
+        raise _refused(
+            f'There are no pretrained weights of {architecture["name"]} by name. Send "architecture": '
+            '{"name": "timm", "model": "…"} with a name of GET /v1/architectures, or upload weights as a '
+            "base: POST /v1/bases."
+        )
+    known = catalogue["pretrained"]
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise _refused(
+            f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
+        )
+    found = pretrained_of(name, known[name])
+    if not found.repository:
+        raise _refused(
+            f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
+        )
+    return found
+
+
+def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
+    """Refuse weights for which the owner has no room, by about their bytes. Raises: StorageFull,
+    BodyTooLarge."""
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
+
+
+def begin(
+    session: Session,
+    blobs: Blobs,
+    actor: Actor,
+    model: Model,
+    weights: Pretrained,
+    recipe: RecipeOut,
+    terms: Terms,
+    now: float,
+) -> None:
+    """Make version 0 of a new model, or the job that will; last in its transaction.
+
+    Args:
+        recipe: the model's, resolved.
+
+    Raises:
+        Invalid: the weights are not stored, and the service does not ask the Hub.
+        StorageFull, TooManyRequests: the owner has no room for them.
+    """
+    references.share(session)
+    stored = session.get(Weights, weights.repository)
+    if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
+        part, origin = version_zero.of_weights(weights, stored)
+        normalise = version_zero.statistics(weights, model)
+        mover = Mover("create", actor.key_id)
+        seed = int(recipe.get("seed", 0))
+        version_zero.write(session, model, [part], origin, normalise, mover, seed=seed, now=now)
+        quota.take(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        return
+    if not terms.hub:
+        raise _refused(_by_hand(model, weights))
+    job = beside_the_line(model, Kind.FETCH, {}, recipe, now)
+    session.add(job)
+    model.base_job = job.id
+    session.flush()
+    text = f"Accepted: the weights {weights.name} of {weights.repository} are brought, for version 0."
+    job_log.add(session, job.id, ("info", text), now)
+    session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+    session.flush()
+    quota.take_turn(session, model.owner_id, terms.max_open_jobs)
+
+
+def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
+    """Bring the weights again after a failure or a cancel; whether there is something new to do.
+
+    Raises:
+        WrongState: the weights are there, or the job is paused.
+        TooManyRequests: the owner has no room for one more open job.
+    """
+    if model.base_job is None:
+        raise WrongState(f"Model {model.name} has its weights already.", extra={"state": str(job.state)})
+    before = State(job.state)
+    if after(before, Action.RETRY) is before:
+        return False
+    job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
+    move(session, job, Action.RETRY, now)
+    record(session, actor, "job.retry", job.id, {"from": str(before), "to": job.state}, now=now)
+    session.flush()
+    quota.take_turn(session, model.owner_id, max_open_jobs)
+    return True
+
+
+def failed(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+    """Model id → the job that ended without the weights of its base."""
+    jobs = {model.base_job: model.id for model in models if model.base_job is not None}
+    if not jobs:
+        return {}
+    ended = (str(State.FAILED), str(State.CANCELLED))
+    query = select(Job).where(Job.id.in_(sorted(jobs)), Job.state.in_(ended))
+    return {jobs[job.id]: job for job in session.scalars(query)}
+
+
+def _by_hand(model: Model, weights: Pretrained) -> str:
+    query = urlencode(
+        {
+            "architecture": json.dumps(model.architecture),
+            "image_size": model.image["size"],
+            "channels": model.image["channels"],
+        }
+    )
+    return (
+        f"The weights {weights.name} are not stored here, and this service fetches none (PERENNIAL_HUB=off). "
+        f"Upload model.safetensors of the repository {weights.repository}: POST /v1/bases?{query}. Then create "
+        "the model with the id of that base in place of “pretrained”."
+    )
+
+
+def _refused(message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}])

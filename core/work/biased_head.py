@@ -1,0 +1,84 @@
+"""The warning of a version whose features know more than its head says, with what helps and the request to send."""
+
+import json
+from collections.abc import Collection
+
+from core.db.tables import Model
+from core.protocol.figures import Baseline
+from core.protocol.job_result import JobResult
+
+MARGIN = 0.05
+"""Accuracy by which a baseline must be ahead."""
+SPREADS = 2
+"""Standard errors by which it must be ahead: what lies below may be chance, of so few images."""
+REBALANCE = {"rebalance": {"epochs": 5}}
+MOST_OF_NAME = 54
+"""Characters of a name to which more is added: one has 63 at most."""
+_KEPT_IMAGES = frozenset({"buffer", "exemplars"})
+_CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
+
+
+def warning(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str | None:
+    """The sentences; None where no baseline is ahead of the version by more than the margin and chance.
+
+    Args:
+        part_types: of the parts that the version stores.
+    """
+    told = {by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(found, name))}
+    ahead = {by: baseline for by, baseline in told.items() if _ahead(baseline)}
+    if not ahead:
+        return None
+    by, best = max(ahead.items(), key=lambda item: item[1].all[0])
+    advice = _advice(model, version, found, part_types)
+    return (
+        f"The features of version {version} tell the classes apart better than its head does: "
+        f"{_percent(best.all)} by {by}, {_percent(best.own)} by the head, of the same {best.all[1]:,} held-out "
+        f"images. {advice}"
+    )
+
+
+def _ahead(baseline: Baseline) -> bool:
+    total = baseline.all[1]
+    theirs, own = baseline.all[0] / total, baseline.own[0] / total
+    spread = ((theirs * (1 - theirs) + own * (1 - own)) / total) ** 0.5
+    return bool(theirs - own > max(MARGIN, SPREADS * spread))
+
+
+def _advice(model: Model, version: int, found: JobResult, part_types: Collection[str]) -> str:
+    """What to send. Another method knows nothing of the earlier tasks, so it takes a model of its own."""
+    if found.method.name == "analytic":
+        other = "ridge" if found.method.hyper.get("head") == "lda" else "lda"
+        patch = {"method": {"name": "analytic", "head": other}}
+        return f"Send the next batch with another head: Perennial-Recipe: {json.dumps(patch)}."
+    said = []
+    plain = found.network is None
+    if plain and not found.method.predicts_with and _KEPT_IMAGES & set(part_types):
+        said.append(f"Send the next batch with `rebalance`: Perennial-Recipe: {json.dumps(REBALANCE)}.")
+    again = "Or start" if said else "Start"
+    if plain:
+        body = json.dumps(successor(model, version), ensure_ascii=False)
+        said.append(
+            f"{again} a model from these features with method `analytic`, and send it the batches again: "
+            f"POST /v1/models {body}."
+        )
+    else:
+        said.append(
+            f"{again} a model with method `analytic`, which has no such bias, and send it the batches again."
+        )
+    return " ".join(said)
+
+
+def successor(model: Model, version: int) -> dict[str, object]:
+    """The body that makes a model on this version's backbone."""
+    return {
+        "name": f"{model.name[:MOST_OF_NAME]}-analytic",
+        "scenario": model.scenario,
+        "architecture": model.architecture,
+        "image": model.image,
+        "base": {"model": model.name, "version": version},
+        "recipe": {"method": {"name": "analytic"}},
+    }
+
+
+def _percent(counts: tuple[int, int]) -> str:
+    return f"{100 * counts[0] / counts[1]:.0f} %"

@@ -1,0 +1,181 @@
+"""Bring pretrained weights and make version 0 of a model of them.
+
+The weights are taken from the store where another model brought them, else from a file that a person put into
+the data directory, else from the Hub. They are checked as an uploaded base is, and stored under their digest.
+"""
+
+import shutil
+from pathlib import Path
+
+from core import damage
+from core.catalogue import load_catalogue
+from core.db import references, stored_bytes
+from core.db.job_log import Line
+from core.db.kinds import Kind as Name
+from core.db.states import Action, after
+from core.db.tables import Model, Weights
+from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
+from core.expected_base import expected_base, to_compare
+from core.failpoints import hit
+from core.line import line, version_zero
+from core.line.line import Mover
+from core.protocol.base import ExpectedBase
+from core.protocol.hub import DownloadAsked
+from core.protocol.pretrained import Pretrained, pretrained_of
+from core.safetensors_header import check_expected, check_finite, read_header
+from core.store import Blobs
+from core.work import weights as turns
+from core.work.fence import hold
+from core.work.hub import unfinished
+from core.work.hub.downloader import download
+from core.work.kinds.kind import Done, Kind, Work
+
+FILE = "model.safetensors"
+"""The one file that is read of a repository."""
+BY_HAND = "pretrained"
+"""Folder of the data directory: `<name>.safetensors` in it is taken in place of a download."""
+
+
+def _run(work: Work) -> Done:
+    with work.db.read() as session:
+        model = session.get_one(Model, work.claim.model_id)
+    if model.base_job is None:
+        return Done(None)  # an attempt before this one made version 0 and could not say so
+    wanted = _wanted(work, model)
+    blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
+    most = work.settings.max_fetches
+    found = turns.stored_or_mine(work.db, blobs, work.claim, wanted.repository, most)
+    said = "The weights were in the store already"
+    if found is None:
+        try:
+            found, said = _brought(work, blobs, model, wanted)
+            _make(work, blobs, wanted, found)
+        finally:
+            turns.leave(work.db, work.claim)
+    else:
+        _make(work, blobs, wanted, found)
+    lines: list[Line] = [
+        ("info", f"{said}: {found.bytes:,} bytes, sha256 {found.sha256}. Version 0 is there.")
+    ]
+    return Done(None, lines)
+
+
+def _wanted(work: Work, model: Model) -> Pretrained:
+    """What the catalogue says of the weights."""
+    name = str(model.architecture.get("model"))
+    known = load_catalogue(work.settings)["pretrained"]
+    if name not in known:
+        raise WeightsUnavailable(
+            f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the names."
+        )
+    return pretrained_of(name, known[name])
+
+
+def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tuple[Weights, str]:
+    """The weights, checked and stored, and a sentence about where they are from."""
+    expected = expected_base(work.settings, model.architecture, model.image)  # before anything is fetched
+    by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
+    if by_hand.is_file():
+        file, revision = work.folder / FILE, None
+        shutil.copyfile(by_hand, file)
+        said = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
+    else:
+        file, revision = _downloaded(work, wanted)
+        said = f"The weights were downloaded from {wanted.repository} at {revision}"
+    _require_room(work, file.stat().st_size)
+    try:
+        _check(file, expected)
+    except BaseInvalid as error:
+        file.unlink()
+        raise WeightsUnavailable(
+            f"What was brought does not fit {wanted.name}: {error.detail} {_advice(work, wanted)}"
+        ) from error
+    hit("fetch-downloaded")
+    sha256, size = blobs.put_file(file, move=True)
+    if revision is not None:
+        unfinished.forget(work.settings.folder(unfinished.FOLDER), wanted.repository)
+    hit("fetch-stored")
+    return Weights(repository=wanted.repository, revision=revision, sha256=sha256, bytes=size), said
+
+
+def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
+    if work.settings.hub == "off":
+        raise WeightsUnavailable(f"PERENNIAL_HUB is off where the worker runs. {_advice(work, wanted)}")
+    asked = DownloadAsked(
+        repository=wanted.repository,
+        file=FILE,
+        folder=work.settings.folder(unfinished.FOLDER),
+        max_bytes=work.settings.max_fetch_bytes,
+    )
+
+    def report_progress(done: int, total: int) -> None:
+        work.progress("fetch", done, total)
+
+    try:
+        found = download(asked, work.must_stop, report_progress, work.settings.stall_s)
+    except WeightsUnavailable as error:
+        raise WeightsUnavailable(f"{error.detail}. {_advice(work, wanted)}") from error
+    return found.path, found.revision
+
+
+def _advice(work: Work, wanted: Pretrained) -> str:
+    """What a person can do without the Hub."""
+    return (
+        f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
+        "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
+        f"and send POST /v1/jobs/{work.claim.job_id}/retry."
+    )
+
+
+def _check(file: Path, expected: ExpectedBase) -> None:
+    """Raises BaseInvalid for a file that does not hold the expected tensors, or has NaN in it."""
+    tensors = read_header(file)
+    check_expected(*to_compare(tensors, expected))
+    check_finite(file, tensors)
+
+
+def _require_room(work: Work, size: int) -> None:
+    """Raises StorageFull when the owner may not store so many bytes more."""
+    limit = work.settings.max_owner_bytes
+    if not limit:
+        return
+    with work.db.read() as session:
+        owner = session.get_one(Model, work.claim.model_id).owner_id
+    used = stored_bytes.measured(work.db, owner)
+    if used + size > limit:
+        raise StorageFull(
+            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have {size}. "
+            "Delete models, a task's data or a model's memory, and send POST "
+            f"/v1/jobs/{work.claim.job_id}/retry."
+        )
+
+
+def _make(work: Work, blobs: Blobs, wanted: Pretrained, found: Weights) -> None:
+    """Make version 0, and remember where the weights lie.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+        WrongState: a stop was asked for; nothing was made.
+    """
+    with work.db.write() as session:
+        job = hold(session, work.claim)
+        after(job.state, Action.FINISH)
+        references.share(session)
+        if found.sha256 is None or not blobs.has(found.sha256):  # deleted as unused since it was stored
+            raise Unavailable("The weights were removed before a version named them.")
+        model = line.locked(session, job.model_id)
+        if model.base_job is None:
+            return
+        part, origin = version_zero.of_weights(wanted, found)
+        normalise = version_zero.statistics(wanted, model)
+        seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
+        version_zero.write(session, model, [part], origin, normalise, Mover("create"), seed=seed, now=now)
+        model.base_job = None
+        row = session.get_one(Weights, found.repository)
+        row.revision, row.sha256, row.bytes = found.revision, found.sha256, found.bytes
+        session.flush()
+        stored_bytes.add(session, model.owner_id, part.bytes)
+    hit("fetch-made")
+
+
+FETCH = Kind(str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -1,0 +1,55 @@
+"""Where pretrained weights lie, and whose turn it is to bring them: the same weights are brought once at a
+time."""
+
+from sqlalchemy import func, select, update
+
+from core.db import references
+from core.db.kinds import Kind
+from core.db.session import Database
+from core.db.states import LEASED, State
+from core.db.tables import Job, Weights
+from core.store import Blobs
+from core.work.fence import Claim, hold
+from core.work.put_off import PutOff
+
+WAIT_S = 10.0
+"""A job whose turn it is not looks again after so long, or when one of the others ends."""
+_LEASED = sorted(str(state) for state in LEASED)
+
+
+def stored_or_mine(db: Database, blobs: Blobs, claim: Claim, repository: str, most: int) -> Weights | None:
+    """The weights, if they are stored; None: this job is to bring them, and no other will.
+
+    Args:
+        most: jobs that may bring weights at once.
+
+    Raises:
+        PutOff: another job brings these weights, or enough do.
+        LeaseLost: another worker owns the job by now.
+    """
+    with db.write() as session:
+        hold(session, claim)
+        references.own(session)  # also one at a time: jobs of the same moment see each other
+        row = session.get(Weights, repository)
+        if row is not None and row.sha256 is not None and blobs.has(row.sha256):
+            return row
+        under_way = select(Job.id).where(Job.state.in_(_LEASED), Job.id != claim.job_id)
+        theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
+        if theirs is not None:
+            raise PutOff("another job brings the same weights", WAIT_S)
+        others = select(func.count()).where(Weights.job_id.in_(under_way))
+        if (session.scalar(others) or 0) >= most:
+            raise PutOff(f"{most} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S)
+        if row is None:
+            row = Weights(repository=repository)
+            session.add(row)
+        row.job_id = claim.job_id
+        return None
+
+
+def leave(db: Database, claim: Claim) -> None:
+    """This job brings nothing any more: those that wait for their turn look again."""
+    with db.write() as session:
+        session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
+        waiting = (Job.kind == str(Kind.FETCH), Job.state == str(State.QUEUED), Job.id != claim.job_id)
+        session.execute(update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None))

@@ -1,0 +1,240 @@
+"""timm's networks as backbones: their names, their depth, their first weights and their images."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
+from streams import Bench
+
+from core.learn.networks import (
+    ImageSpec,
+    build_backbone,
+    build_network,
+    empty_network,
+    expected_base,
+    meta_backbone,
+)
+from core.learn.networks.network import part_type
+from core.learn.networks.timm_names import RECOMMENDED, pretrained, pretrained_names, table
+from core.learn.predicting import load, predict
+from core.learn.timm_import import timm_models
+from core.protocol.manifest import Manifest
+from core.requests.network_size import size_of
+
+RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
+SMALL = pytest.mark.parametrize(
+    "name", [RESNET, VIT, "test_efficientnet.r160_in1k", "test_convnext.r160_in1k"]
+)
+OWN = ImageSpec(160, 3)
+SHARE = 40
+"""One of so many architectures is built in each run, another share for each content of the table."""
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"name": "timm", "model": name}
+
+
+def made(name: str, image: ImageSpec = OWN, seed: int = 1) -> Any:
+    return build_backbone(named(name), image, torch.Generator().manual_seed(seed)).eval()
+
+
+def reference(name: str, state: dict[str, torch.Tensor], **arguments: Any) -> Any:
+    net = timm_models().create_model(name, num_classes=0, **arguments).eval()
+    net.load_state_dict(state)
+    return net
+
+
+@SMALL
+def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
+    backbone, x = made(name), torch.randn(2, 3, 160, 160)
+    with torch.no_grad():
+        ours, theirs = backbone(x), reference(name, backbone.state_dict())(x)
+    assert ours.shape == (2, backbone.width) and torch.equal(ours, theirs)
+
+
+@SMALL
+def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
+    known = pretrained(name)
+    size = known.smallest if known.step == 1 else known.smallest * 2
+    backbone = made(name, ImageSpec(size, 3))
+    assert {n: t.shape for n, t in backbone.state_dict().items()} == {
+        n: t.shape for n, t in made(name).state_dict().items()
+    }
+    assert backbone(torch.randn(2, 3, size, size)).shape == (2, backbone.width)
+
+
+@SMALL
+def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> None:
+    network = build_network(named(name), OWN, "class")
+    network.grow(1, ["cat", "dog"], "zero", torch.Generator())
+    stages, groups = network.backbone.stages, network.depth_groups()
+    assert len(stages) == 4 and len(groups) == 5
+    assert groups[0] == ["head.weight", "head.bias"]
+    moving = [network.trainable_names(depth) for depth in range(1, 6)]
+    assert all(one < more for one, more in pairwise(moving))
+    assert moving[4] == {n for n, _ in network.named_parameters()}
+    stem = {f"backbone.{n}" for n in network.backbone.stage_names(0)}
+    assert moving[4] - moving[3] == stem & moving[4]
+
+
+def test_the_layers_are_those_of_the_transformer_in_order() -> None:
+    layers = made(VIT).layers
+    assert [f"blocks.{i}" in layer for i, layer in enumerate(layers[1:7])] == [True] * len(layers[1:7])
+    assert {"patch_embed", "pos_embed"} <= set(layers[0])
+
+
+def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -> None:
+    before = torch.get_rng_state()
+    one, two, other = (made(VIT, seed=seed).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(one[n], two[n]) for n in one)
+    assert not all(torch.equal(one[n], other[n]) for n in one)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
+    name = "levit_128s.fb_dist_in1k"
+    image = ImageSpec(pretrained(name).size, 3)
+    full = made(name, image)
+    empty = empty_network(named(name), image, "class").backbone.eval()
+    with torch.no_grad():
+        for key, tensor in empty.state_dict().items():
+            tensor.copy_(full.state_dict()[key])
+    x = torch.randn(1, 3, image.size, image.size)
+    assert torch.equal(empty(x), full(x))
+
+
+def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
+    published = timm_models().create_model(RESNET).state_dict()
+    backbone = made(RESNET)
+    backbone.load_base(load_tensors(save(published)))
+    assert all(torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items())
+    expected = expected_base(named(RESNET), OWN)
+    beside = set(published) - set(expected["tensors"])
+    assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
+
+
+def test_a_copy_has_tensors_of_its_own() -> None:
+    backbone = made(VIT)
+    other, x = copy.deepcopy(backbone), torch.randn(1, 3, 160, 160)
+    before = backbone(x)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    assert torch.equal(backbone(x), before) and not torch.equal(other(x), before)
+
+
+def test_parameters_can_be_replaced_for_a_pass() -> None:
+    backbone, x = made(VIT), torch.randn(1, 3, 160, 160)
+    other = made(VIT, seed=2)
+    found = torch.func.functional_call(backbone, dict(other.named_parameters()), (x,))
+    assert torch.equal(found, other(x))
+
+
+@SMALL
+def test_no_activation_works_in_place(name: str) -> None:
+    assert not [n for n, m in made(name).named_modules() if getattr(m, "inplace", False)]
+
+
+def test_parts_rebuild_the_network() -> None:
+    network = build_network(named(VIT), OWN, "class", seed=5)
+    again = empty_network(named(VIT), OWN, "class")
+    again.load_parts(network.parts())
+    assert {part_type(part) for part in network.part_names()} == {"backbone", "head"}
+    x = torch.randn(1, 3, 160, 160)
+    assert torch.equal(again.eval()(x), network.eval()(x))
+
+
+def test_a_pass_in_training_trains() -> None:
+    backbone = made(RESNET).train()
+    backbone(torch.randn(2, 3, 64, 64)).sum().backward()
+    assert all(parameter.grad is not None for parameter in backbone.parameters())
+
+
+def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean"):
+        pretrained("resnet18.a1_in1")
+    name, reason = next(iter(table()["refused"].items()))
+    with pytest.raises(ValueError) as caught:
+        pretrained(name)
+    assert reason in str(caught.value)
+
+
+def test_images_that_it_does_not_take_are_refused() -> None:
+    with pytest.raises(ValueError, match="in multiples of 16"):
+        made(VIT, ImageSpec(100, 3))
+    with pytest.raises(ValueError, match="3 channels"):
+        made(VIT, ImageSpec(160, 1))
+
+
+def test_what_is_recommended_exists() -> None:
+    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(pretrained_names())
+
+
+def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
+    known = set(pretrained_names()) | set(table()["refused"])
+    assert known == set(timm_models().list_pretrained())
+
+
+def chosen(names: list[str]) -> list[str]:
+    """A share of the architectures, by a hash of the table: each change of it builds others."""
+    turn = hashlib.sha256(repr(sorted(table()["weights"].items())).encode()).digest()[0] % SHARE
+    by_architecture = {name.partition(".")[0]: name for name in names}
+    return [
+        name
+        for architecture, name in sorted(by_architecture.items())
+        if hashlib.sha256(architecture.encode()).digest()[0] % SHARE == turn
+    ]
+
+
+@pytest.mark.slow
+def test_architectures_build_with_five_depths_and_the_size_that_the_table_says() -> None:
+    names = chosen(pretrained_names())
+    assert names
+    for name in names:
+        known = pretrained(name)
+        for size in {known.size, known.smallest}:
+            backbone = meta_backbone(named(name), ImageSpec(size, 3))
+            assert 1 <= len(backbone.stages) <= 4, name
+            with torch.no_grad():
+                found = backbone.eval()(torch.empty(2, 3, size, size, device="meta"))
+            assert found.shape == (2, backbone.width), (name, size)
+        assert sum(p.numel() for p in backbone.parameters()) == known.parameters, name
+
+
+def test_a_networks_size_is_told_without_timm() -> None:
+    found = size_of({"name": "timm", "model": VIT}, {"size": 160, "channels": 3}, table()["weights"])
+    assert found is not None
+    assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
+    half = size_of({"name": "timm", "model": VIT}, {"size": 80, "channels": 3}, table()["weights"])
+    assert half is not None and half.activations < found.activations / 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name: str) -> None:
+    known = pretrained(name)
+    size = 2 * known.smallest if known.step > 1 else known.smallest
+    bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
+    learned = bench.stream(2, epochs=1, depth=2, augment="none")
+    told = learned.as_parent()
+    manifest = Manifest.from_json(told["manifest"])
+    network = load(manifest, {part["name"]: Path(part["path"]) for part in told["parts"]})
+    labels, probabilities = predict(network, np.zeros((2, size, size, 3), np.uint8), None, manifest.normalise)
+    assert set(labels) <= {"ant", "bee", "cat", "dog"}
+    assert probabilities.shape == (2, 4) and np.allclose(probabilities.sum(1), 1)
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "der++", "er", "lwf", "analytic"])
+def test_methods_learn_timms_networks(tmp_path: Path, method: str) -> None:
+    bench = Bench(tmp_path, architecture=named(VIT), size=32, channels=3, n=6, n_held_out=2)
+    learned = bench.stream(2, epochs=1, method=method, depth=1 if method == "analytic" else 5)
+    assert learned.result["classes"] == ["ant", "bee", "cat", "dog"]

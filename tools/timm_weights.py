@@ -1,0 +1,80 @@
+"""Writes what is known of timm's pretrained weights, for processes that never load timm.
+
+`python -m tools.timm_weights core/learn/networks/timm_weights.json` builds each network once without memory (minutes).
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core.learn.networks.timm_probe import Probed, probed
+from core.learn.timm_import import timm_models
+
+
+def table(part: int, parts: int) -> dict[str, Any]:
+    """`weights` and `refused` of every `parts`-th architecture, beginning with number `part`."""
+    models = timm_models()
+    names = models.list_pretrained()
+    mine = set(sorted({name.partition(".")[0] for name in names})[part::parts])
+    networks: dict[tuple[str, int], Probed | str] = {}
+    weights: dict[str, Mapping[str, Any]] = {}
+    refused: dict[str, str] = {}
+    for name in sorted(name for name in names if name.partition(".")[0] in mine):
+        told = models.get_pretrained_cfg(name)
+        _, height, width = told.input_size
+        if height != width:
+            refused[name] = f"its images are not square but {width} × {height}"
+            continue
+        key = name.partition(".")[0], height
+        if key not in networks:
+            networks[key] = _network(name, height)
+            print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
+        found = networks[key]
+        if isinstance(found, str):
+            refused[name] = found
+        else:
+            weights[name] = {**_told(told), **asdict(found)}
+    return {"weights": weights, "refused": refused}
+
+
+def _network(name: str, size: int) -> Probed | str:
+    """The network of some weights, or why it cannot be used."""
+    try:
+        return probed(name, size)
+    except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
+        return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+def _told(told: Any) -> dict[str, Any]:
+    """What timm itself says of some weights."""
+    return {
+        "repository": told.hf_hub_id or "",
+        "licence": told.license or "",
+        "size": told.input_size[1],
+        "channels": told.input_size[0],
+        "mean": list(told.mean),
+        "std": list(told.std),
+        "interpolation": told.interpolation,
+        "crop": told.crop_pct,
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Write the table to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--part", type=int, default=0, help="of the architectures, counted from 0")
+    parser.add_argument("--parts", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    rows = table(chosen.part, chosen.parts)
+    chosen.out.write_text(json.dumps(rows, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
