@@ -15,7 +15,7 @@ class BaseVersion(TypedDict):
 
 
 ModelBase = str | BaseVersion
-"""`random`, `pretrained`, the id of an uploaded base, or a version."""
+"""`random`, `pretrained`, `perennial/…` (a base of the package), the id of an uploaded base, or a version."""
 PRETRAINED = "pretrained"
 """The weights that the architecture is named by, as their publisher offers them."""
 

@@ -7,6 +7,7 @@ backbone of another model's version is named by its blobs.
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core import packaged_base
 from core.db import references
 from core.db.tables import Base, Model, Part, Version
 from core.errors import Invalid
@@ -17,6 +18,7 @@ from core.protocol.answers.architecture import NormalisationOut
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
+from core.requests import packaged
 from core.requests.actor import Actor, find_model
 from core.requests.base_advice import architecture_of, body, other_model, same_pixels, words
 from core.store import Blobs
@@ -60,7 +62,10 @@ def _base_parts(
     references.share(session)
     normalise: Normalisation | None = None
     origin: Origin
-    if isinstance(model.base, str):
+    if isinstance(model.base, str) and model.base.startswith(packaged_base.PREFIX):
+        part, origin, normalise = packaged.version_zero(model.base, model.architecture, model.image)
+        parts = [part]
+    elif isinstance(model.base, str):
         row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
         if row is None:
             raise _bad_base(f"There is no base {model.base!r}.")

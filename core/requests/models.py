@@ -29,7 +29,7 @@ from core.recipe.architecture import architecture
 from core.recipe.images import Images, images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
-from core.requests import attention, first_version, idempotency, pretrained
+from core.requests import attention, first_version, idempotency, packaged, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
@@ -105,6 +105,7 @@ def create(
     if given.get("base") == PRETRAINED:
         weights = pretrained.wanted(catalogue, resolved_architecture)
         pretrained.require_room(db, actor, weights, terms)
+    packaged.store(blobs, given.get("base"), images.image)
     try:
         with db.write() as session:
             now = db.now(session)

@@ -1,0 +1,56 @@
+"""Models that start from a base of the package: its blob, and what version 0 says of it."""
+
+import hashlib
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from core import packaged_base
+from core.errors import Invalid
+from core.line.version_zero import Origin
+from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.architecture import Normalisation
+from core.protocol.manifest import BaseOrigin, StoredPart
+from core.store import Blobs
+
+LICENCE = "apache-2.0"
+
+
+def store(blobs: Blobs, base: object, image: ImageOut) -> None:
+    """Store the blob of a base of the package, if it is one and is not stored yet."""
+    if base == packaged_base.PACKAGED and not blobs.has(_part(image["channels"]).sha256):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "base.safetensors"
+            path.write_bytes(packaged_base.weights(image["channels"]))
+            blobs.put_file(path, move=True)
+
+
+def version_zero(
+    base: str, architecture: ArchitectureChoice, image: ImageOut
+) -> tuple[StoredPart, Origin, Normalisation]:
+    """Its part, how the manifest names it, and its statistics of pixels.
+
+    Raises:
+        Invalid: the package has no such base, or it has another architecture; with the body to send.
+    """
+    if base != packaged_base.PACKAGED:
+        message = f"The package has no base {base!r}; it has {packaged_base.PACKAGED}."
+        raise Invalid(message, fields=[{"field": "base", "message": message}])
+    known = packaged_base.packaged(base).architecture
+    if architecture != known:
+        message = (
+            f'{base} fits "architecture": {json.dumps(known)}; the model has {json.dumps(architecture)}.'
+        )
+        raise Invalid(message, fields=[{"field": "base", "message": message}])
+    part = _part(image["channels"])
+    origin = BaseOrigin(name=base, licence=LICENCE, sha256=part.sha256, bytes=part.bytes)
+    return part, {"base": origin}, packaged_base.normalisation(image["channels"], base)
+
+
+@cache
+def _part(channels: int) -> StoredPart:
+    content = packaged_base.weights(channels)
+    return StoredPart(
+        name="base", type="base", sha256=hashlib.sha256(content).hexdigest(), bytes=len(content)
+    )
