@@ -60,7 +60,7 @@ class TimmBackbone(Backbone):
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
         """As torch's, and buffers that are computed and never stored get their values again."""
         super().to_empty(device=device, recurse=recurse)
-        timm_models().reinit_non_persistent_buffers(self.__dict__["_net"])
+        timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
     def draw(self, generator: torch.Generator) -> None:
