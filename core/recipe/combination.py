@@ -53,7 +53,8 @@ def _on_architecture(
     known: Mapping[str, ArchitectureEntry], accepts: Accepts, recipe: RecipeOut, architecture: str
 ) -> Iterator[FieldError]:
     name: str = recipe["method"]["name"]
-    unfit = accepts.get("unfit", {}).get(known.get(architecture, {}).get("family", ""))
+    family = known[architecture].get("family", "") if architecture in known else ""
+    unfit = accepts.get("unfit", {}).get(family)
     if unfit is not None and not unfit:
         yield (
             "recipe.method.name",
