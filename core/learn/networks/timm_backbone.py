@@ -9,7 +9,7 @@ depth 3 two thirds, depth 4 all but the stem.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,10 +89,8 @@ def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.takes(image.size):
         raise ValueError(f"timm/{known.name} takes images of {known.sizes()}, not {image.size}")
-    net: nn.Module = timm_models().create_model(
-        known.name, pretrained=False, num_classes=0, **known.arguments(image.size)
-    )
-    return net
+    create: Callable[..., nn.Module] = timm_models().create_model
+    return create(known.name, pretrained=False, num_classes=0, **known.arguments(image.size))
 
 
 def _classifiers(net: nn.Module) -> list[str]:
