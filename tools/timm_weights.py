@@ -64,6 +64,20 @@ def _told(told: Any) -> dict[str, Any]:
     }
 
 
+def _text(rows: dict[str, Any]) -> str:
+    """JSON with a line for each name."""
+    parts = [
+        f"{json.dumps(key)}: {{\n"
+        + ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(row, sort_keys=True, ensure_ascii=False)}"
+            for name, row in sorted(found.items())
+        )
+        + "\n}"
+        for key, found in sorted(rows.items())
+    ]
+    return "{" + ",\n".join(parts) + "}\n"
+
+
 def main(arguments: list[str]) -> None:
     """Write the table to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,7 +87,7 @@ def main(arguments: list[str]) -> None:
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     rows = table(chosen.part, chosen.parts)
-    chosen.out.write_text(json.dumps(rows, sort_keys=True, ensure_ascii=False) + "\n")
+    chosen.out.write_text(_text(rows))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ depth 3 two thirds, depth 4 all but the stem.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ class TimmBackbone(Backbone):
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
         """As torch's, and buffers that are computed and never stored get their values again."""
         super().to_empty(device=device, recurse=recurse)
-        timm_models().reinit_non_persistent_buffers(self.__dict__["_net"])
+        timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
     def draw(self, generator: torch.Generator) -> None:
@@ -89,10 +89,8 @@ def _create(known: Pretrained, image: ImageSpec) -> nn.Module:
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.takes(image.size):
         raise ValueError(f"timm/{known.name} takes images of {known.sizes()}, not {image.size}")
-    net: nn.Module = timm_models().create_model(
-        known.name, pretrained=False, num_classes=0, **known.arguments(image.size)
-    )
-    return net
+    create: Callable[..., nn.Module] = timm_models().create_model
+    return create(known.name, pretrained=False, num_classes=0, **known.arguments(image.size))
 
 
 def _classifiers(net: nn.Module) -> list[str]:

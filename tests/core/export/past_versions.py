@@ -28,6 +28,8 @@ ARCHITECTURES: dict[str, Json] = {
     "dne": {"layers": 2, "head_dim": 8, "heads": 3},
     **{f"convnext_{size}": {} for size in ("tiny", "small", "base", "large")},
 }
+LATER_ARCHITECTURES = {"timm"}
+"""Those that came after that commit."""
 METHODS: dict[str, tuple[str, Json | None]] = {
     "finetune": ("plain", None),
     "icarl": ("plain", None),
