@@ -16,7 +16,6 @@ import io
 import json
 import math
 import shutil
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -180,7 +179,8 @@ class Training:
             "accuracy": self.curve[-1]["accuracy"],
             "parameters": sum(p.numel() for p in self.backbone.parameters()),
             "seed": SEED,
-            "command": " ".join(["python", "-m", "bench.research.train_base", *sys.argv[1:]]),
+            "command": f"python -m bench.research.train_base --data DIR --out FOLDER --epochs {self.epochs} "
+            f"--width {self.architecture['width']}",
             "cpu_seconds": sum(row["cpu_seconds"] for row in self.curve),
             "torch": torch.__version__,
             "curve": self.curve,
