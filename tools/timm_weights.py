@@ -47,7 +47,7 @@ def _network(name: str, size: int) -> Probed | str:
     try:
         return probed(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
-        return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
 def _told(told: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         features = net(torch.empty(BATCH, 3, size, size, device="meta"))
     if tuple(features.shape) != (BATCH, width):
-        raise ValueError(f"its features have the shape {tuple(features.shape[1:])}, not ({width},)")
+        raise ValueError("its features are not one vector for each image")
     return sum(seen.values()) // BATCH, max(seen.values()) // BATCH
 
 
