@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
 
-from core.ingest.limits import Limits
 from core.expected_base import expected_base
+from core.ingest.limits import Limits
 from core.settings import Settings
 from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
