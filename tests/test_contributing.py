@@ -44,5 +44,10 @@ def test_every_target_of_make_that_is_named_exists() -> None:
 
 def test_every_module_that_a_command_runs_exists() -> None:
     commands = re.findall(r"python -m ([\w.]+)", (ROOT / "CONTRIBUTING.md").read_text())
-    assert set(commands) == {"tests.before_after.record", "tests.before_after.compare", "tools.house"}
+    assert set(commands) == {
+        "tests.before_after.record",
+        "tests.before_after.compare",
+        "tools.house",
+        "tools.timm_weights",
+    }
     assert all((ROOT / command.replace(".", "/")).with_suffix(".py").exists() for command in commands)

@@ -49,11 +49,13 @@ def manifests(db: Database) -> dict[str, str]:
 
 
 def written_before(histories: list[History], db: Database) -> None:
-    """Rows as 0011 had them: whole manifests, and cells without what was known before."""
+    """Rows as 0011 had them: whole manifests with the figures of that time, and cells without what was known before."""
     migrate.downgrade(db, "0011")
     with db.write() as session:
         for history in histories:
             for number, manifest in history.manifests.items():
+                for later in ("baseline_ncm", "baseline_lda"):
+                    manifest.pop(later, None)
                 of = (Version.model_id == history.model, Version.number == number)
                 session.execute(update(Version).where(*of).values(manifest=Manifest.from_json(manifest)))
 

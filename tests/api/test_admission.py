@@ -12,7 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from core.requests import bases, exports
+from core import expected_base
+from core.requests import exports
 from core.settings import Settings
 
 HUGE = {"name": "mlp", "hidden": [16384] * 16}
@@ -98,7 +99,7 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(bases, "_ask", lambda request: asked.append(request) or {})
+    monkeypatch.setattr(expected_base, "_ask", lambda request: asked.append(request) or {})
     empty = client.post("/v1/bases", params={"architecture": "resnet18"})
     assert empty.status_code == 422 and "The body is empty" in empty.json()["detail"]
     huge = {"architecture": json.dumps(HUGE), "image_size": 1024}
@@ -120,7 +121,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
             now[0] -= 1
         return {"tensors": {}, "optional": [], "ignored": []}
 
-    monkeypatch.setattr(bases, "_ask", ask)
+    monkeypatch.setattr(expected_base, "_ask", ask)
     owners = [key_of(f"owner-{n}") for n in range(4)]
 
     def send(number: int) -> int:

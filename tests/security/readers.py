@@ -25,6 +25,7 @@ from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import reader_of
+from core.ingest.resizing import Resizing
 from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.safetensors_header import parse_header
 from core.work.predict.decoder import Refused, from_arrays
@@ -108,7 +109,7 @@ def json_text(data: bytes) -> None:
 
 
 def arrays(data: bytes) -> None:
-    for found in from_arrays(images_of_json(data), 8, 3, LIMITS):
+    for found in from_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load, save
 from starlette.testclient import TestClient
 
-from core.requests import bases
+from core import expected_base
 from core.store import Blobs
 from tests.api.routes.conftest import default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
@@ -124,7 +124,7 @@ def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_
 def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(client, monkeypatch):
     tensors = {"fc1.weight": {"dtype": "F32", "shape": [8, 12]}}
     expected = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 96}
-    monkeypatch.setattr(bases, "_ask", lambda request: expected)
+    monkeypatch.setattr(expected_base, "_ask", lambda request: expected)
     body = save({"fc1.weight": np.ones((8, 12), np.float32)})
     own = {"name": "mlp", "hidden": [8]}  # of no other test: what it expects is kept beside the catalogue
     upload = {"url": f"/v1/bases?architecture={json.dumps(own)}", "content": body}

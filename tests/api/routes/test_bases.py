@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from core.requests import bases
+from core import expected_base
 
 TENSORS = {"fc1.weight": ("F32", [8, 12]), "fc1.bias": ("F32", [8])}
 URL = "/v1/bases?architecture=mlp"
@@ -24,7 +24,7 @@ def expected(monkeypatch):
         "ignored": ["head."],
         "parameters": 104,
     }
-    monkeypatch.setattr(bases, "_ask", lambda request: answer)
+    monkeypatch.setattr(expected_base, "_ask", lambda request: answer)
 
 
 def file(**changed: np.ndarray) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.requests import bases
+from core import expected_base
 
 TASKS = "/v1/models/birds/tasks"
 BASES = "/v1/bases?architecture=mlp"
@@ -233,7 +233,7 @@ def uploader(
     expected: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     # The same as in those tests: the answer is kept in a folder that all tests of a session share.
     answer = {"tensors": expected, "optional": [], "ignored": ["head."], "parameters": 104}
-    monkeypatch.setattr(bases, "_ask", lambda _: answer)
+    monkeypatch.setattr(expected_base, "_ask", lambda _: answer)
     keys = {"write": key_of("owner"), "read": key_of("owner", "read"), "stranger": key_of("stranger")}
     keys |= {"none": {"Authorization": ""}, "wrong": {"Authorization": "Bearer prn_wrong"}}
     for made in (

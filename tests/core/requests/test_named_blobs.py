@@ -17,6 +17,7 @@ from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
 from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
+from core.recipe.images import Images
 from core.requests import bases, exports, model_deletion
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -70,7 +71,7 @@ class House:
     def base(self, kind: type[Blobs]) -> None:
         bases.create(
             self.db, self.blobs(kind), self.settings, self.actor,
-            architecture=MLP, image=IMAGE, family="mlp", expected=EXPECTED, path=self.file(),
+            architecture=MLP, images=Images(IMAGE, None), family="mlp", expected=EXPECTED, path=self.file(),
         )  # fmt: skip
 
     def submit(self, session: Session, state: str) -> None:

@@ -51,7 +51,7 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
-    shown = completed(CATALOGUE, {"method": None, "x": None})
+    shown = completed(CATALOGUE, "class", {"method": None, "x": None})
     assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
 
 

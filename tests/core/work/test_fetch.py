@@ -18,7 +18,7 @@ from core.db.states import Action, State
 from core.db.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
 from core.ids import new_id
-from core.requests import models
+from core.requests import model_deletion, models
 from core.requests.actor import Actor
 from core.requests.pretrained import Terms
 from core.settings import Settings
@@ -245,7 +245,7 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     worker().work(lambda: False)
     with desk.db.read() as session:
         assert references.used(session, [DIGEST]) == {DIGEST}
-    models.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
+    model_deletion.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
     worker().work(lambda: False)
