@@ -45,18 +45,32 @@ def shrunk(sigma: Tensor, share: float) -> Tensor:
     return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
 
 
+def _factor(sigma: Tensor, size: float) -> Tensor:
+    """The Cholesky factor of Σ, plus the least multiple of I, in powers of ten of rounding, with which there is one.
+
+    Features that do not vary within classes leave of Σ only what rounding made of it, which may be negative.
+
+    Args:
+        size: mean of the second moments that Σ was taken from.
+    """
+    identity = torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
+    added = 0.0
+    while True:
+        factor, wrong = torch.linalg.cholesky_ex(sigma + added * identity)
+        if not int(wrong):
+            return factor
+        added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
+
+
 def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
     """Logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c; −inf for a class without examples.
 
     Args:
         share: ρ; None: by OAS.
-
-    Raises:
-        torch.linalg.LinAlgError: ρ is 0 and the examples are too few for Σ to be invertible.
     """
     sigma, mu = covariance(sums), means(sums)
     share = oas(sigma, sums.examples) if share is None else share
-    weight = torch.cholesky_solve(mu.T, torch.linalg.cholesky(shrunk(sigma, share)))
+    weight = torch.cholesky_solve(mu.T, _factor(shrunk(sigma, share), float(sums.gram.diagonal().mean())))
     bias = -0.5 * (weight.T * mu).sum(1)
     if prior == "empirical":
         bias = bias + (sums.counts / sums.examples).log()

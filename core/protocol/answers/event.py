@@ -54,6 +54,13 @@ class SnapshotData(TypedDict):
     step: int | None
 
 
+class GridPoint(TypedDict):
+    """A weight of the trained network in a merge, and the validation accuracy with it."""
+
+    weight: float
+    accuracy: float
+
+
 class Measured(TypedDict, total=False):
     """What was counted beside the number of a measurement; which of it is there depends on its name.
 
@@ -61,7 +68,7 @@ class Measured(TypedDict, total=False):
     images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
     `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
     lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
-    state that was the best validated by this step.
+    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what else was tried.
     """
 
     version: str
@@ -79,6 +86,8 @@ class Measured(TypedDict, total=False):
     best_step: int
     validation: float
     accuracy: dict[str, float]
+    mean: float
+    grid: list[GridPoint]
 
 
 class _Metric(TypedDict):
