@@ -136,3 +136,16 @@ def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> N
         others = torch.arange(len(h)) != i
         weight = ridge.solve(sums_of(h[others], labels[others]), strength)
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 1e6])
+def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: float) -> None:
+    """Of the covariance only rounding is left, which is not positive definite; dead units are such features."""
+    points = scale * torch.rand(3, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 3
+    labels = torch.arange(3).repeat(30)
+    sums = Sums.zero(40, 3, torch.device("cpu"))
+    sums.add(points[labels], labels)
+    scores = discriminant.discriminant(sums)(points[labels])
+    assert bool(scores.isfinite().all())
+    if scale:
+        assert bool((scores.argmax(1) == labels).all())
