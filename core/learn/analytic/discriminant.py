@@ -54,6 +54,7 @@ def _factor(sigma: Tensor, size: float) -> Tensor:
         size: mean of the second moments that Σ was taken from.
     """
     identity = torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
+    factor: Tensor
     added = 0.0
     while True:
         factor, wrong = torch.linalg.cholesky_ex(sigma + added * identity)
