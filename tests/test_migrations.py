@@ -17,21 +17,15 @@ from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Table
 from core.errors import SchemaOutdated
+from tests import older_data
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=older_data.DIALECTS)
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    else:
-        db = Database(request.getfixturevalue("postgres_url"))
-        with db.write() as session:
-            session.execute(text("DROP SCHEMA public CASCADE"))
-            session.execute(text("CREATE SCHEMA public"))
-    yield db
-    db.close()
+    with older_data.empty(request.param, tmp_path) as db:
+        yield db
 
 
 def tables(db: Database) -> set[str]:

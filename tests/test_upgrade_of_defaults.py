@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Job, Model, Owner, Task
 from core.learn.catalogue import catalogue
 from core.recipe.resolve import completed, resolve
+from tests.older_data import DIALECTS, empty
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mdl_1": ("task", {"method": "si", "epochs": 2}),
@@ -36,21 +37,14 @@ OVERRIDES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DIALECTS)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database of revision 0013, with patches as older code stored them."""
-    if request.param == "sqlite":
-        db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    else:
-        db = Database(request.getfixturevalue("postgres_url"))
-        with db.write() as session:
-            session.execute(text("DROP SCHEMA public CASCADE"))
-            session.execute(text("CREATE SCHEMA public"))
-    migrate.upgrade(db)
-    _fill(db)
-    migrate.downgrade(db, "0013")
-    yield db
-    db.close()
+    with empty(request.param, tmp_path) as db:
+        migrate.upgrade(db)
+        _fill(db)
+        migrate.downgrade(db, "0013")
+        yield db
 
 
 def _fill(db: Database) -> None:

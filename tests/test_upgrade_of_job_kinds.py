@@ -1,11 +1,9 @@
 """Migration 0013 on rows from before it: every job is of the kind `learn`, as it was; other kinds find room beside them."""
 
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import postgresql
 import pytest
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import IntegrityError
@@ -16,7 +14,7 @@ from core.db.tables import Event, Job, Model
 from core.requests.jobs import beside_the_line
 from core.work import claim as claims
 from core.work.kinds import Done
-from tests.test_upgrade_of_the_line import BEFORE, _copy
+from tests.older_data import DIALECTS, written_before
 
 BEFORE_IT = "0012"
 FILLED = {
@@ -28,24 +26,11 @@ FILLED = {
 }
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+@pytest.fixture(params=DIALECTS)
 def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """Models, jobs and events that older code wrote, with the schema from before."""
-    with tarfile.open(BEFORE) as archive:
-        archive.extract("perennial.db", tmp_path, filter="data")
-    db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    if request.param == "postgresql":
-        old, db = db, Database(postgresql.create())
-        migrate.upgrade(db, "0007")
-        _copy(old, db)
-        old.close()
-        with db.write() as session:  # ids were copied, not counted
-            session.execute(text("SELECT setval('events_id_seq', (SELECT max(id) FROM events))"))
-    migrate.upgrade(db, BEFORE_IT)
-    yield db
-    db.close()
-    if request.param == "postgresql":
-        postgresql.drop(db.url)
+    with written_before(request.param, tmp_path, BEFORE_IT) as db:
+        yield db
 
 
 def rows(db: Database, table: str) -> list[dict[str, Any]]:

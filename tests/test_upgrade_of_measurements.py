@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import postgresql
 import pytest
 from sqlalchemy import text, update
 
@@ -20,22 +19,18 @@ from core.settings import Settings
 from core.store.folder import FolderStore
 from tests.core.line.test_metrics_from_all_cells import History, slowly
 from tests.core.work.conftest import Desk
+from tests.older_data import DIALECTS, empty
 
 ADMIN = Actor("", None, "admin")
 SEEDS = range(12)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+@pytest.fixture(params=DIALECTS)
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     """A database of this schema."""
-    sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path / 'perennial.db'}" if sqlite else postgresql.create()
-    db = Database(url)
-    migrate.upgrade(db)
-    yield Desk(db, FolderStore(tmp_path / "store"), Settings(data_dir=tmp_path / "data"), tmp_path)
-    db.close()
-    if not sqlite:
-        postgresql.drop(url)
+    with empty(request.param, tmp_path) as db:
+        migrate.upgrade(db)
+        yield Desk(db, FolderStore(tmp_path / "store"), Settings(data_dir=tmp_path / "data"), tmp_path)
 
 
 def rows(db: Database, query: str) -> list[tuple[Any, ...]]:

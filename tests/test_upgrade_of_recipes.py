@@ -14,25 +14,19 @@ from core.requests import models
 from core.requests.actor import Actor
 from core.requests.audit import MAX_DATA_BYTES
 from tests.core.requests.batches import CATALOGUE
+from tests.older_data import DIALECTS, empty
 
 JUNK = {"x" * 900_000: None, "method": None, "epochs": 4, "optimizer": {"lr": 0.1, "clip": None}}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DIALECTS)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database of revision 0008."""
-    if request.param == "sqlite":
-        db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    else:
-        db = Database(request.getfixturevalue("postgres_url"))
-        with db.write() as session:
-            session.execute(text("DROP SCHEMA public CASCADE"))
-            session.execute(text("CREATE SCHEMA public"))
-    migrate.upgrade(db)
-    _fill(db)
-    migrate.downgrade(db, "0008")
-    yield db
-    db.close()
+    with empty(request.param, tmp_path) as db:
+        migrate.upgrade(db)
+        _fill(db)
+        migrate.downgrade(db, "0008")
+        yield db
 
 
 def _fill(db: Database) -> None:

@@ -1,19 +1,15 @@
 """Migration 0008 on a database from before it: `data/before-line.tar.gz`, as it is and copied into PostgreSQL."""
 
-import json
-import tarfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import JSON, Boolean, Connection, MetaData, create_engine, text
 
 from core.db import migrate
 from core.db.session import Database
+from tests.older_data import DIALECTS, everything, json_of, rows, written_before
 
-BEFORE = Path(__file__).parent / "data" / "before-line.tar.gz"
 HEADS = {
     "cancelled": (1, True),
     "child": (1, True),
@@ -60,34 +56,22 @@ TAUGHT = {
 """Model → `manifest.tasks` of its versions."""
 
 
-@pytest.fixture(
-    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))]
-)
+@pytest.fixture(scope="module", params=DIALECTS)
 def upgraded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """The old database with the new schema; it was taken back and brought forward once more."""
-    folder = tmp_path_factory.mktemp("before")
-    with tarfile.open(BEFORE) as archive:
-        archive.extract("perennial.db", folder, filter="data")
-    db = Database(f"sqlite:///{folder / 'perennial.db'}")
-    if request.param == "postgresql":
-        old, db = db, Database(request.getfixturevalue("postgres_url"))
-        migrate.upgrade(db, "0007")
-        _copy(old, db)
-        old.close()
-    assert migrate.current(db) == "0007"
-    migrate.upgrade(db, "0008")
-    first = _everything(db)
-    migrate.downgrade(db, "0007")
-    migrate.upgrade(db, "0008")
-    again = _everything(db)
-    assert first == again
-    yield db
-    db.close()
+    with written_before(request.param, tmp_path_factory.mktemp("before")) as db:
+        assert migrate.current(db) == "0007"
+        migrate.upgrade(db, "0008")
+        first = everything(db)
+        migrate.downgrade(db, "0007")
+        migrate.upgrade(db, "0008")
+        assert first == everything(db)
+        yield db
 
 
 def test_each_model_has_the_line_head_that_production_named(upgraded: Database) -> None:
-    rows = _rows(upgraded, "SELECT name, head, production_follows FROM models")
-    assert {name: (head, bool(follows)) for name, head, follows in rows} == HEADS
+    found = rows(upgraded, "SELECT name, head, production_follows FROM models")
+    assert {name: (head, bool(follows)) for name, head, follows in found} == HEADS
 
 
 def test_each_task_stands_where_it_would_stand_now(upgraded: Database) -> None:
@@ -105,19 +89,19 @@ def test_a_task_stands_so_since_its_job_ended(upgraded: Database) -> None:
         "SELECT count(*), sum(CASE WHEN t.standing_at = (SELECT max(j.finished_at) FROM jobs j WHERE j.task_id = t.id)"
         " THEN 1 ELSE 0 END) FROM tasks t WHERE t.standing IS NOT NULL"
     )
-    ((all_, right),) = _rows(upgraded, query)
+    ((all_, right),) = rows(upgraded, query)
     assert all_ == right == 27
 
 
 def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upgraded: Database) -> None:
     manifests = _by_model(upgraded, "versions", "manifest")
-    assert {m: [_json(one)["tasks"] for one in found] for m, found in manifests.items()} == TAUGHT
-    learned = [_json(one) for found in manifests.values() for one in found[1:]]
+    assert {m: [json_of(one)["tasks"] for one in found] for m, found in manifests.items()} == TAUGHT
+    learned = [json_of(one) for found in manifests.values() for one in found[1:]]
     assert all(one["parts"] and one["recipe"]["batch_size"] == 8 for one in learned)
 
 
 def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(upgraded: Database) -> None:
-    dated = _rows(
+    dated = rows(
         upgraded,
         "SELECT m.name, t.number, t.train_until FROM tasks t JOIN models m ON m.id = t.model_id"
         " WHERE t.train_until IS NOT NULL ORDER BY m.name",
@@ -128,14 +112,14 @@ def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(upgrad
 
 def test_a_retry_that_was_waiting_comes_before_all_others(upgraded: Database) -> None:
     query = "SELECT m.name, j.task_number FROM jobs j JOIN models m ON m.id = j.model_id WHERE j.again"
-    assert [tuple(row) for row in _rows(upgraded, query)] == [("retrying", 2)]
+    assert [tuple(row) for row in rows(upgraded, query)] == [("retrying", 2)]
 
 
 def test_a_held_version_that_a_person_put_in_production_is_published_with_his_reason(
     upgraded: Database,
 ) -> None:
     assert _by_model(upgraded, "versions", "status")["overruled"] == ["published"] * 4
-    gate = _json(_by_model(upgraded, "versions", "gate")["overruled"][2])
+    gate = json_of(_by_model(upgraded, "versions", "gate")["overruled"][2])
     assert gate["passed"] is False and gate["checks"]
     assert gate["overruled"]["reason"] == "good enough for us" and gate["overruled"]["key"].startswith("key_")
 
@@ -144,57 +128,6 @@ def _by_model(db: Database, table: str, column: str) -> dict[str, list[Any]]:
     """Model → the values of a column, by number."""
     query = f"SELECT m.name, x.{column} FROM {table} x JOIN models m ON m.id = x.model_id ORDER BY m.name, x.number"  # noqa: S608
     found: dict[str, list[Any]] = {}
-    for name, value in _rows(db, query):
+    for name, value in rows(db, query):
         found.setdefault(name, []).append(value)
     return found
-
-
-def _everything(db: Database) -> list[Any]:
-    """What the migration fills, but for the date that counts from now."""
-    queries = (
-        "SELECT id, head, production_follows FROM models ORDER BY id",
-        "SELECT id, standing, standing_at, stops FROM tasks ORDER BY id",
-        "SELECT id, again FROM jobs ORDER BY id",
-    )
-    versions = _rows(db, "SELECT id, status, gate, manifest FROM versions ORDER BY id")
-    rows = [[tuple(row) for row in _rows(db, query)] for query in queries]
-    return [*rows, [(id_, status, _json(gate), _json(manifest)) for id_, status, gate, manifest in versions]]
-
-
-def _rows(db: Database, query: str) -> list[Any]:
-    with db.engine.connect() as connection:
-        return list(connection.execute(text(query)).all())
-
-
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def _copy(old: Database, new: Database) -> None:
-    """Put all rows of a SQLite database into a PostgreSQL one of the same revision."""
-    schema = MetaData()
-    schema.reflect(new.engine)
-    source = create_engine(old.url)
-    with source.connect() as reading, new.engine.begin() as writing:
-        for table in schema.sorted_tables:
-            if table.name != "alembic_version":
-                rows = [_typed(table, row) for row in _all(reading, table.name)]
-                if rows:
-                    writing.execute(table.insert(), rows)
-    source.dispose()
-
-
-def _all(connection: Connection, table: str) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table}").mappings()]  # noqa: S608
-
-
-def _typed(table: Any, row: dict[str, Any]) -> dict[str, Any]:
-    typed = {}
-    for name, value in row.items():
-        kind = table.c[name].type
-        if value is not None and isinstance(kind, JSON):
-            value = json.loads(value)
-        elif value is not None and isinstance(kind, Boolean):
-            value = bool(value)
-        typed[name] = value
-    return typed

@@ -1,6 +1,5 @@
 """Migration 0010 on a database from before it: nothing of it is changed, and what it names is scrubbed."""
 
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,26 +12,17 @@ from core.db.tables import Scrub
 from core.settings import Settings
 from core.store.folder import FolderStore
 from core.work.scrub import Scrubber
-from tests.test_upgrade_of_the_line import BEFORE, _copy, _everything
+from tests.older_data import DIALECTS, everything, written_before
 
 NEW = {"damage", "scrub"}
 BEFORE_IT = "0009"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+@pytest.fixture(params=DIALECTS)
 def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database of models, jobs and versions, with the schema from before."""
-    with tarfile.open(BEFORE) as archive:
-        archive.extract("perennial.db", tmp_path, filter="data")
-    db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    if request.param == "postgresql":
-        old, db = db, Database(request.getfixturevalue("postgres_url"))
-        migrate.upgrade(db, "0007")
-        _copy(old, db)
-        old.close()
-    migrate.upgrade(db, BEFORE_IT)
-    yield db
-    db.close()
+    with written_before(request.param, tmp_path, BEFORE_IT) as db:
+        yield db
 
 
 def tables(db: Database) -> set[str]:
@@ -42,10 +32,10 @@ def tables(db: Database) -> set[str]:
 
 
 def test_older_data_stays_as_it_is_both_ways_and_is_scrubbed(before: Database, tmp_path: Path) -> None:
-    old = _everything(before)
+    old = everything(before)
     migrate.upgrade(before, "0010")
     assert tables(before) >= NEW
-    assert _everything(before) == old
+    assert everything(before) == old
     migrate.upgrade(before)  # as far as the scrub reads it today
     store = FolderStore(tmp_path / "store")
     store.prepare()
@@ -56,4 +46,4 @@ def test_older_data_stays_as_it_is_both_ways_and_is_scrubbed(before: Database, t
         marks = session.scalar(text("SELECT count(*) FROM damage WHERE kind = 'missing'"))
         assert marks == session.get_one(Scrub, 1).objects
     migrate.downgrade(before, BEFORE_IT)
-    assert _everything(before) == old and not NEW & tables(before)
+    assert everything(before) == old and not NEW & tables(before)

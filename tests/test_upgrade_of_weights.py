@@ -1,11 +1,9 @@
 """Migration 0015 on rows from before it: older models have their version 0 and wait for nothing; others find
 room."""
 
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import postgresql
 import pytest
 from sqlalchemy import select, text
 
@@ -14,28 +12,17 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Weights
 from core.requests.jobs import beside_the_line
 from core.work.claim import awaits_base
+from tests.older_data import DIALECTS, written_before
 from tests.test_upgrade_of_job_kinds import rows
-from tests.test_upgrade_of_the_line import BEFORE, _copy
 
 BEFORE_IT = "0014"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
+@pytest.fixture(params=DIALECTS)
 def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """Models, jobs and events that older code wrote, with the schema from before."""
-    with tarfile.open(BEFORE) as archive:
-        archive.extract("perennial.db", tmp_path, filter="data")
-    db = Database(f"sqlite:///{tmp_path / 'perennial.db'}")
-    if request.param == "postgresql":
-        old, db = db, Database(postgresql.create())
-        migrate.upgrade(db, "0007")
-        _copy(old, db)
-        old.close()
-    migrate.upgrade(db, BEFORE_IT)
-    yield db
-    db.close()
-    if request.param == "postgresql":
-        postgresql.drop(db.url)
+    with written_before(request.param, tmp_path, BEFORE_IT) as db:
+        yield db
 
 
 def test_older_models_wait_for_no_base_and_are_otherwise_as_they_were_both_ways(before: Database) -> None:

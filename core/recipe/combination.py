@@ -86,7 +86,7 @@ def _on_architecture(
     known: Mapping[str, ArchitectureEntry], accepts: Accepts, recipe: RecipeOut, architecture: str
 ) -> Iterator[FieldError]:
     name: str = recipe["method"]["name"]
-    family = known[architecture].get("family", "") if architecture in known else ""
+    family = known[architecture]["family"] if architecture in known else ""
     unfit = accepts.get("unfit", {}).get(family)
     if unfit is not None and not unfit:
         yield (

@@ -39,6 +39,7 @@ def catalogue() -> Json:
         },
         "architectures": {
             "mlp": {
+                "family": "mlp",
                 "schema": {
                     "type": "object",
                     "additionalProperties": False,
@@ -48,7 +49,11 @@ def catalogue() -> Json:
                 "scenarios": ["data", "class"],
                 "min_size": 1,
             },
-            "large": {"schema": {"type": "object", "additionalProperties": False}, "min_size": 32},
+            "large": {
+                "family": "mlp",
+                "schema": {"type": "object", "additionalProperties": False},
+                "min_size": 32,
+            },
         },
         "presets": {"probe": {"method": {"name": "finetune"}, "depth": 1}},
         "recipe": {

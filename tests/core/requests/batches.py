@@ -10,7 +10,7 @@ CATALOGUE: dict[str, Any] = {
     "methods": {
         "er": {"schema": {}, "defaults": {"buffer": 5}, "scenarios": ["data", "task", "class"], "accepts": {}}
     },
-    "architectures": {"small-cnn": {"schema": {}, "defaults": {}}},
+    "architectures": {"small-cnn": {"family": "small-cnn", "schema": {}, "defaults": {}}},
     "presets": {},
     "recipe": {"schema": {}, "defaults": {"method": {"name": "er"}, "epochs": 10, "seed": 0}},
 }
