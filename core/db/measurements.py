@@ -17,10 +17,7 @@ from core.db.tables import Measurement
 from core.protocol.figures import Figures
 from core.protocol.manifest import Manifest
 
-NAMES = (
-    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
-    *("baseline_ncm", "baseline_lda"),
-)
+NAMES = tuple(Figures.model_fields)
 """The figures that a manifest shows."""
 ROW = "row"
 """The figures of a version's row: `{"last", "forgetting"}`."""

@@ -3,15 +3,12 @@
 from core.code_version import code_version
 from core.db.tables import Job, Model, Task, Version
 from core.protocol.architecture import Architecture, Image
+from core.protocol.figures import Figures
 from core.protocol.job_result import LearnedNetwork
 from core.protocol.manifest import Datasets, Manifest, StoredPart
 from core.protocol.recipe import Recipe
 
-_MEASURED = (
-    *("update_norm", "drift", "changes", "knn_probe", "adp", "forecast", "rollback"),
-    *("baseline_ncm", "baseline_lda"),
-    *("trainable", "parameters", "steps", "images"),
-)
+_MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
 
 
 def manifest(

@@ -43,11 +43,6 @@ def running(tmp_path_factory: pytest.TempPathFactory, served: Hub) -> Iterator[s
 
 
 @pytest.fixture
-def client(running: service.Service) -> Client:
-    return Client(running.url, running.key)
-
-
-@pytest.fixture
 def hub(served: Hub, client: Client) -> Iterator[Hub]:
     """The server, whole; afterwards no model of the service has its weights."""
     served.files, served.digests, served.stall_at, served.go_on = {}, {}, None, threading.Event()
