@@ -1,22 +1,29 @@
 # One image for API, worker and migrations; the command chooses. torch comes from the usual index, whose
 # build runs on CPUs and on CUDA; `--build-arg TORCH_INDEX=URL` takes another one, CPU only and far smaller.
+# `--build-arg EXTRAS=onnx` adds what optional parts need, by their names in pyproject.toml.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=
+ARG EXTRAS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 RUN python -m venv --without-pip /opt/perennial
-COPY pyproject.toml constraints.txt ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY client client
 # torch first and without its dependencies: another index holds only some of them, in other versions.
-# The second call installs what both need, which for a CUDA build includes the CUDA libraries.
+# The second call installs what both need, which for a CUDA build includes the CUDA libraries, and the command
+# `perennial`. The third one only names what the service adds to it: its code is copied below.
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 RUN pip --python /opt/perennial/bin/python install --no-deps --constraint constraints.txt \
         ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} torch torchvision \
-    && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+    && python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+            extras = [need for name in sys.argv[1:] for need in project["optional-dependencies"][name]]; \
+            print(*project["dependencies"], *extras, sep="\n")' ${EXTRAS} \
         > requirements.txt \
-    && pip --python /opt/perennial/bin/python install --constraint constraints.txt --requirement requirements.txt
+    && pip --python /opt/perennial/bin/python install --constraint constraints.txt --requirement requirements.txt ./client \
+    && pip --python /opt/perennial/bin/python install --no-deps .
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE}
@@ -41,7 +48,7 @@ COPY core core
 COPY api api
 COPY worker worker
 COPY deploy/health.py deploy/health.py
-COPY tools/__init__.py tools/backup.py tools/housekeeping.py tools/
+COPY tools/__init__.py tools/backup.py tools/commands.py tools/housekeeping.py tools/
 USER 10001:10001
 VOLUME /var/lib/perennial
 EXPOSE 8000

@@ -8,26 +8,39 @@ TESTS ?=
 BIN := $(VENV)/bin
 # A file stays with one worker, which makes its fixtures once; tests/conftest.py puts the longest files first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
+# One process of tests more than cores: they wait for other processes and for clocks much of their time.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
+ALL_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 2))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled when they are first imported, and kept: pip would compile, one after the other, the many that
 # nobody imports; and container images often forbid to keep, so that each process would compile all again.
 export PIP_NO_COMPILE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve test test-slow check clean
+.PHONY: demo serve test test-slow test-all test-campaign check clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m tools.demo
 
 serve: $(VENV)/.demo
-	$(BIN)/python -m worker.launcher
+	$(BIN)/perennial serve
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 $(BY_FILE)
+	$(BIN)/python -m pytest -n auto $(BY_FILE)
+
+# Both in one run, which is shorter: while long tests wait for servers and clocks, the fast ones use the processor.
+test-all: $(VENV)/.dev
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$(ALL_WORKERS) $(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow -n 2 $(BY_FILE) $(TESTS)
+	$(BIN)/python -m pytest -m "slow and not campaign" -n auto $(BY_FILE) $(TESTS)
+
+# What the long tests show, at greater length: before a release.
+test-campaign: $(VENV)/.dev
+	$(BIN)/python -m pytest -m campaign -n 2 $(BY_FILE) $(TESTS)
+	PERENNIAL_TEST_INTERLEAVINGS=400 PERENNIAL_TEST_LINE_STEPS=6000 \
+	$(BIN)/python -m pytest --timeout 3000 -n 2 $(BY_FILE) tests/core/work/test_protocol.py tests/core/work/test_line.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -42,8 +55,8 @@ $(VENV)/.torch: constraints.txt
 	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo]"
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml client/pyproject.toml
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo]" -e client
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

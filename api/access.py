@@ -1,4 +1,4 @@
-"""Who may come in: keys, checked once and then remembered for a few seconds.
+"""Who may come in: keys and sessions, checked once and then remembered for a few seconds.
 
 A key that was revoked or has expired stops working within `REMEMBER_S` seconds in every API process. With
 `PERENNIAL_AUTH=off` everybody is the administrator, so then only loopback connections that also name a
@@ -7,18 +7,26 @@ loopback host are served (a web page elsewhere could otherwise reach the service
 
 import hashlib
 import hmac
-import ipaddress
 import re
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from starlette.types import Scope
 
-from core.errors import NotAllowed, NotAuthenticated
+from api import session
+from api.loopback import header, require_loopback
+from core.db.polling import SessionRow
+from core.errors import NotAuthenticated
 from core.requests.actor import Actor
+from core.requests.sessions import IDLE_S, digest
 
 REMEMBER_S = 3.0
 MAX_REMEMBERED = 10_000
+Found = tuple[Actor, float | None]
+"""A caller, and until when at most he may be remembered (seconds since 1970)."""
+_SESSION = "session\n"
+"""Begins what is remembered of a session: no header holds a line break, so that none can pass for one."""
 _KEY = re.compile(r"pk_([a-z0-9]{12})_[A-Za-z0-9_-]{43}")
 
 
@@ -40,9 +48,10 @@ class KeyRow(Protocol):
 
 
 class Keys(Protocol):
-    """Where keys are looked up."""
+    """Where keys and sessions are looked up."""
 
     async def key(self, prefix: str) -> Any: ...
+    async def session(self, digest: str) -> SessionRow | None: ...
 
 
 class Access:
@@ -59,80 +68,72 @@ class Access:
         self._known: dict[bytes, tuple[Actor, float]] = {}
         self.used: dict[str, float] = {}
         """Key id → time of last use, for whoever writes it down."""
+        self.seen: dict[str, float] = {}
+        """Digest of a session's token → time of its last request, likewise."""
 
     async def actor(self, scope: Scope) -> Actor:
         """The caller of a request.
 
         Raises:
-            NotAuthenticated: no key, or one that is unknown, revoked or expired.
-            NotAllowed: authentication is off and the request is not a loopback one.
+            NotAuthenticated: no key and no session, or one that is unknown, revoked or expired.
+            NotAllowed: authentication is off and the request is not a loopback one, or another site's; or the
+                session is not asked by the service's own pages.
             Unavailable: the database does not answer.
         """
         if self._anyone is not None:
             require_loopback(scope)
+            session.refuse_foreign(scope)
             return self._anyone
-        header = _header(scope, b"authorization")
-        if header is None:
+        given = header(scope, b"authorization")
+        if given is not None:
+            return await self._remembered(given, self._look_up)
+        token = session.token(scope)
+        if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
-        digest = hashlib.sha256(header).digest()
-        known = self._known.get(digest)
+        return await self._remembered(f"{_SESSION}{token}", self._look_up_session)
+
+    def forget(self, token: str) -> None:
+        """A session has ended: its token stands for nobody here from now on."""
+        self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
+
+    async def _remembered(self, given: str, look_up: Callable[[str], Awaitable[Found]]) -> Actor:
+        digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
+        known = self._known.get(digest_of_all)
         now = time.monotonic()
         if known is not None and known[1] > now:
             return known[0]
-        actor, expires_at = await self._look_up(header)
+        actor, expires_at = await look_up(given)
         until = now + REMEMBER_S
         if expires_at is not None:
             until = min(until, now + max(0.0, expires_at - time.time()))
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
-        self._known[digest] = (actor, until)
+        self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _look_up(self, header: bytes) -> tuple[Actor, float | None]:
-        kind, _, token = header.decode("latin-1").partition(" ")
+    async def _look_up_session(self, given: str) -> Found:
+        key = digest(given.removeprefix(_SESSION))
+        row = await self._keys.session(key)
+        now = time.time()
+        ends = None if row is None else min(row.expires_at, row.key_expires_at or row.expires_at)
+        idle = row is not None and now > max(row.seen_at, self.seen.get(key, 0.0)) + IDLE_S
+        if row is None or ends is None or ends <= now or idle or row.key_revoked_at is not None:
+            raise NotAuthenticated("You are not logged in any more. Log in again.")
+        self.used[row.key_id] = self.seen[key] = now
+        return Actor(row.owner_id, row.key_id, row.scope), ends
+
+    async def _look_up(self, given: str) -> Found:
+        kind, _, token = given.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")
         row: KeyRow | None = await self._keys.key(match.group(1))
-        given = hashlib.sha256(token.strip().encode()).hexdigest()
+        found = hashlib.sha256(token.strip().encode()).hexdigest()
         # One answer for unknown, wrong, revoked and expired: a guesser learns nothing.
-        if not hmac.compare_digest(given, row.hash if row is not None else "0" * 64) or row is None:
+        if not hmac.compare_digest(found, row.hash if row is not None else "0" * 64) or row is None:
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         now = time.time()
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         self.used[row.id] = now
         return Actor(row.owner_id, row.id, row.scope), row.expires_at
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address names this machine itself."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def require_loopback(scope: Scope) -> None:
-    """Refuse a request that did not come in by a loopback address and name.
-
-    Raises:
-        NotAllowed: it did not.
-    """
-    server = scope.get("server") or ("", None)
-    host = (_header(scope, b"host") or b"").decode("latin-1")
-    name = host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
-    if not is_loopback(name) or not is_loopback(server[0]):
-        raise NotAllowed(
-            "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"
-            " (127.0.0.1, [::1] or localhost)."
-        )
-
-
-def _header(scope: Scope, name: bytes) -> bytes | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return bytes(value)
-    return None

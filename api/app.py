@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import problems
-from api.access import Access, is_loopback
+from api.access import Access
 from api.boundary import Boundary
 from api.docs import add_docs
 from api.fair_share import FairShare
@@ -32,8 +32,15 @@ from api.field_errors import fields_of
 from api.guard import guard
 from api.heavy_work import HeavyWork
 from api.key_use import KeyUse
+from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
+from api.pages import errors
+from api.pages import job as job_page
+from api.pages import login as login_page
+from api.pages import model as model_page
+from api.pages import models as models_page
+from api.pages import task as task_page
 from api.predict.line import PredictLine
 from api.predict.predictor import Predictor
 from api.rate import Rate
@@ -42,9 +49,12 @@ from api.routes import (
     audit,
     bases,
     catalogue,
+    events,
     health,
+    images,
     jobs,
     keys,
+    me,
     memory,
     metrics,
     models,
@@ -52,10 +62,13 @@ from api.routes import (
     prometheus,
     start,
     tasks,
+    uploads,
     usage,
     versions,
 )
+from api.static_files import add_static_files
 from api.stopping import Stopping
+from api.uploads.tus import Tus
 from core import spool
 from core.catalogue import Catalogue
 from core.damage import Marks
@@ -81,8 +94,11 @@ SWITCH_S = 0.0005
 ROUTERS = (
     health.router,
     jobs.router,
+    events.router,
     models.router,
     tasks.router,
+    images.router,
+    uploads.router,
     versions.router,
     aliases.router,
     memory.router,
@@ -91,10 +107,16 @@ ROUTERS = (
     bases.router,
     catalogue.router,
     keys.router,
+    me.router,
     audit.router,
     usage.router,
     prometheus.router,
     start.router,
+    login_page.router,
+    models_page.router,
+    model_page.router,
+    task_page.router,
+    job_page.router,
 )
 
 
@@ -127,6 +149,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.catalogue = Catalogue(settings)
     app.state.shape_work = HeavyWork(settings.shape_helpers)
     app.state.export_work = HeavyWork(settings.export_builds)
+    app.state.picture_work = HeavyWork(images.MOST)
     share = FairShare(settings)
     for router in ROUTERS:
         for route in router.routes:
@@ -138,10 +161,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             guard(own, lambda: app.state.access, lambda: app.state.rate, share)
             app.router.routes.append(own)
     add_docs(app)
+    add_static_files(app)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     app.add_middleware(Boundary)
-    app.add_middleware(Latency)  # the outermost: sees problems too
+    app.add_middleware(Tus)  # sees problems too
+    app.add_middleware(Latency)  # the outermost
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
@@ -218,7 +243,7 @@ def _warm(catalogue: Catalogue) -> None:
 def metadata_version() -> str:
     """The installed version of this service; `0` when it runs from a bare checkout."""
     try:
-        return metadata.version("perennial")
+        return metadata.version("perennial-service")
     except metadata.PackageNotFoundError:
         return "0"
 
@@ -241,7 +266,15 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
     status, headers, body = problems.of_status(error.status_code, detail)
-    return Response(body, status, {**extra, **headers})
+    return _shown(request, (status, {**extra, **headers}, body))
+
+
+def _shown(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
+    """A problem as an answer: of a page as a page."""
+    if errors.is_page(request.scope):
+        problem = errors.of_problem(request.scope, problem)
+    status, headers, body = problem
+    return Response(body, status, headers)
 
 
 def _allowed(request: Request) -> list[str]:
@@ -265,4 +298,5 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
     status, headers, _ = problems.of_status(422)
-    return Response(problems.problem("invalid", "Invalid request", 422, detail, fields), status, headers)
+    body = problems.problem("invalid", "Invalid request", 422, detail, fields)
+    return _shown(request, (status, headers, body))

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.headers import secured
+from api.pages import errors
 from core import descriptors, disk
 from core.db import session
 from core.errors import BadRequest, NoSpace, NotFound, PerennialError, Unavailable
@@ -81,7 +82,9 @@ class Boundary:
             answer = _answer(error, request_id.decode(), scope)
             if status:  # too late for a problem: let the server cut the connection
                 raise
-            await send_answer(answer, named_send)
+            await send_answer(
+                errors.of_problem(scope, answer) if errors.is_page(scope) else answer, named_send
+            )
         finally:
             if scope["method"] not in _READS:
                 _report(scope, status, time.perf_counter() - began)

@@ -70,6 +70,10 @@ async def _shape_work(request: Request) -> HeavyWork:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
+async def _picture_work(request: Request) -> HeavyWork:
+    return request.app.state.picture_work  # type: ignore[no-any-return]
+
+
 Scrape = Annotated[Actor, Depends(Needs("scrape"))]
 Read = Annotated[Actor, Depends(Needs("read"))]
 Write = Annotated[Actor, Depends(Needs("write"))]
@@ -81,6 +85,7 @@ Config = Annotated[Settings, Depends(_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_catalogue)]
 ExportWork = Annotated[HeavyWork, Depends(_export_work)]
 ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
+PictureWork = Annotated[HeavyWork, Depends(_picture_work)]
 Bell = Annotated[Doorbell, Depends(_doorbell)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]

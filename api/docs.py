@@ -1,25 +1,42 @@
-"""`/openapi.json`, and `/docs`: Swagger UI, the one page for browsers, under a policy that lets in just what it needs.
+"""`/openapi.json`, and `/docs`: Swagger UI, from the service's own files, so that it works without any network.
 
-That is its bundle from the CDN and its one inline script, which is named by digest. Neither needs a key, since neither
-holds anything of anybody's; so the document is made once, beside the event loop, and sent as it is.
+Neither needs a key, since neither holds anything of anybody's; so the document is made once, beside the event loop, and
+sent as it is.
 """
 
 import asyncio
-import base64
-import hashlib
+import html
 import json
-import re
 
 from anyio import to_thread
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
+
+from api.static_files import address
 
 PATH = "/docs"
 DOCUMENT_PATH = "/openapi.json"
-_CDN = "https://cdn.jsdelivr.net"
-_INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}: the API</title>
+<link rel="icon" href="{icon}">
+<link rel="stylesheet" href="{style}">
+</head>
+<body>
+<div id="swagger-ui" data-document="{document}"></div>
+<script src="{bundle}"></script>
+<script src="{script}"></script>
+</body>
+</html>
+"""
 
 
 def add_docs(app: FastAPI) -> None:
@@ -36,26 +53,24 @@ def add_docs(app: FastAPI) -> None:
 
     async def docs(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
-        page = get_swagger_ui_html(openapi_url=f"{root}{DOCUMENT_PATH}", title=app.title)
-        page.headers["Content-Security-Policy"] = policy(bytes(page.body).decode())
-        return page
+        return HTMLResponse(_page(app.title, root), headers={"Content-Security-Policy": POLICY})
 
     app.add_route(DOCUMENT_PATH, document, include_in_schema=False)
     app.add_route(PATH, docs, include_in_schema=False)
+
+
+def _page(title: str, root: str) -> str:
+    return _PAGE.format(
+        title=html.escape(title),
+        icon=address("icon.svg", root),
+        style=address("vendor/swagger-ui.css", root),
+        bundle=address("vendor/swagger-ui-bundle.js", root),
+        script=address("docs.js", root),
+        document=html.escape(f"{root}{DOCUMENT_PATH}"),
+    )
 
 
 def _document(app: FastAPI, root: str) -> bytes:
     """The OpenAPI document, in which a path before all of the service's is named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
     return json.dumps({**app.openapi(), **servers}, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def policy(page: str) -> str:
-    """The Content-Security-Policy of a page of Swagger UI."""
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in _INLINE.findall(page)]
-    scripts = " ".join([_CDN, *(f"'sha256-{digest.decode()}'" for digest in digests)])
-    return (
-        f"default-src 'none'; script-src {scripts}; style-src {_CDN} 'unsafe-inline';"
-        " img-src data: https://fastapi.tiangolo.com; connect-src 'self';"
-        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

@@ -34,7 +34,7 @@ from core.requests.actor import Actor
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
-OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
 """Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
 
 Polled = Callable[..., Awaitable[Response]]

@@ -1,4 +1,4 @@
-"""Writes down when keys were last used: now and then, for all of them at once, off the request's path."""
+"""Writes down when keys and sessions were last used: now and then, for all of them at once, off the request's path."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.access import Access
 from core.db.session import Database
-from core.db.tables import Key
+from core.db.tables import Key, UserSession
 
 log = structlog.get_logger(__name__)
 
@@ -46,15 +46,18 @@ class KeyUse:
 
     async def _write(self) -> None:
         used, self._access.used = self._access.used, {}
-        if not used:
+        seen, self._access.seen = self._access.seen, {}
+        if not used and not seen:
             return
         try:
-            await to_thread.run_sync(_note, self._db, used)
+            await to_thread.run_sync(_note, self._db, used, seen)
         except SQLAlchemyError as error:
-            log.warning("last use of keys not written", error=str(error)[:300])
+            log.warning("last use of keys and sessions not written", error=str(error)[:300])
 
 
-def _note(db: Database, used: dict[str, float]) -> None:
+def _note(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
     with db.write() as session:
         for key_id, at in used.items():
             session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))
+        for digest, at in seen.items():
+            session.execute(update(UserSession).where(UserSession.hash == digest).values(seen_at=at))

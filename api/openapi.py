@@ -12,6 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from api.guard import OPEN_PATHS
 from api.problems import described
+from api.schemas.tasks import FromUpload
 from core.protocol.error import Problem
 
 DESCRIPTION = """Keeps a deployed image classifier current: labelled batches in, measured versions out.
@@ -19,7 +20,9 @@ DESCRIPTION = """Keeps a deployed image classifier current: labelled batches in,
 Send `Authorization: Bearer pk_…`. Errors are `application/problem+json` (RFC 9457). Long work answers 202
 with `Location` and `Retry-After`."""
 
-METHODS = ("get", "put", "post", "delete", "patch", "head")
+NAMED: dict[str, Any] = {"Problem": Problem, "FromUpload": FromUpload}
+"""Shapes that no route declares and descriptions name."""
+METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -30,9 +33,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
         )
         components = document.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
-        problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(problem.pop("$defs", {}))
-        schemas["Problem"] = problem
+        for name, shape in NAMED.items():
+            schema = TypeAdapter(shape).json_schema(ref_template="#/components/schemas/{model}")
+            for part, found in schema.pop("$defs", {}).items():
+                schemas.setdefault(part, found)
+            schemas[name] = schema
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         components["securitySchemes"] = {

@@ -25,6 +25,7 @@ _HTTP_CODES = {
     405: "method-not-allowed",
     406: "not-acceptable",
     408: "body-timeout",
+    410: "gone",
     411: "length-required",
     413: "body-too-large",
     415: "unsupported-type",
@@ -93,7 +94,11 @@ def responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
 
 def described(status: int) -> dict[str, JsonValue]:
     """The OpenAPI response object of a problem."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:  # a status of tus
+        phrase = "Refused"
     return {
-        "description": HTTPStatus(status).phrase,
+        "description": phrase,
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }

@@ -50,6 +50,12 @@ class NotFound(PerennialError):
     code, title, status = "not-found", "Not found", 404
 
 
+class Gone(PerennialError):
+    """The object was there and is kept no longer; the detail says why."""
+
+    code, title, status = "gone", "Kept no longer", 410
+
+
 class NotAuthenticated(PerennialError):
     """No key, or a key that is unknown, revoked or expired."""
 
@@ -78,6 +84,36 @@ class WrongState(PerennialError):
     """The object's current state does not allow the action; `extra["state"]` names it."""
 
     code, title, status = "wrong-state", "Not possible in the current state", 409
+
+
+class OffsetMismatch(PerennialError):
+    """An upload is not where the request would go on; `extra` holds its `offset` and `length` in bytes."""
+
+    code, title, status = "offset-mismatch", "Another offset", 409
+
+
+class UploadIncomplete(PerennialError):
+    """An upload lacks bytes that are needed now; `extra` holds its `offset` and `length` in bytes."""
+
+    code, title, status = "upload-incomplete", "Upload incomplete", 409
+
+
+class UploadLocked(PerennialError):
+    """Another request is writing to the upload; try again when it has ended."""
+
+    code, title, status = "upload-locked", "Upload in use", 423
+
+
+class ChecksumMismatch(PerennialError):
+    """A piece of an upload has another checksum than its Upload-Checksum says (the status is that of tus)."""
+
+    code, title, status = "checksum-mismatch", "Checksum mismatch", 460
+
+
+class ProtocolVersion(PerennialError):
+    """The request speaks a version of tus that is not spoken here."""
+
+    code, title, status = "protocol-version", "Version of tus not supported", 412
 
 
 class IdempotencyInFlight(PerennialError):

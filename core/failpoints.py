@@ -11,6 +11,11 @@ from pathlib import Path
 POINTS = {
     "submit-stored": "the archive is in the store, the task is not accepted",
     "submit-committed": "the task is accepted, nobody was told",
+    "upload-received": "a piece of an upload is in the spool, nothing of it is stored",
+    "upload-stored": "a piece of an upload is in the store, nothing names it",
+    "upload-committed": "an upload has one piece more, its client was not told",
+    "upload-assembled": "a whole upload is in the spool, its task is not accepted",
+    "upload-spent": "the task of an upload is accepted, the upload's pieces are still in the store",
     "ring-sent": "a worker was rung, nobody noted that",
     "claim-committed": "a worker owns the job and has done nothing for it",
     "ingest-decoded": "the archive is decoded, nothing of it is stored",
@@ -35,6 +40,9 @@ POINTS = {
     "fetch-downloaded": "weights are downloaded and checked, nothing of them is stored",
     "fetch-stored": "weights are stored, nothing names them",
     "fetch-made": "version 0 is made of weights, the job is not over",
+    "export-written": "the job process has written a graph and has not checked it",
+    "export-stored": "an export is stored, nothing names it",
+    "export-made": "an export can be downloaded, its job is not over",
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
 """Point to what is done there and what is not."""

@@ -77,6 +77,10 @@ class Settings(BaseSettings):
     """Bytes that one owner's bases, archives, datasets, versions and exports may take; 0: no limit."""
     max_requests_per_s: float = Field(0.0, ge=0)
     """Requests per second that one owner may make, with two seconds' worth at once; 0: no limit."""
+    max_open_uploads: int = Field(100, ge=1)
+    """Uploads that can be resumed (`/v1/uploads`) that one owner may have begun and neither used nor removed."""
+    upload_hours: float = Field(24.0, gt=0, le=720)
+    """Hours after its last byte until such an upload is removed."""
     upload_idle_s: float = Field(30.0, gt=0)
     """An upload from which nothing comes for so long is ended."""
     upload_min_rate: int = 1024
@@ -153,6 +157,11 @@ class Settings(BaseSettings):
     """Processes at once that say for the API what an uploaded base must hold; one of each owner."""
     export_builds: int = Field(2, ge=1)
     """Downloads that one API process makes at once; one of each owner."""
+
+    max_export_s: float = Field(600.0, gt=0)
+    """How long a job may take to make a download (format=onnx), over all its attempts."""
+    max_exports: int = Field(1, ge=1)
+    """Such jobs at once, of all workers together: the others learn meanwhile."""
 
     hub: Literal["on", "off"] = "on"
     """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store

@@ -60,6 +60,17 @@ INGEST_IMAGES = Counter(
     "Images of archives that were decoded, training and held-out.",
     registry=_registry,
 )
+EXPORT_SECONDS = Histogram(
+    "perennial_export_seconds",
+    "Time of a job to make a download, from its claim to the stored file; one that fails is not in it.",
+    buckets=_SLOW_S,
+    registry=_registry,
+)
+EXPORT_BYTES = Counter(
+    "perennial_export_bytes",
+    "Bytes of the downloads that jobs made.",
+    registry=_registry,
+)
 TRAINING_IMAGES = Counter(
     "perennial_training_images",
     "Images that training went through, once per epoch.",

@@ -6,11 +6,12 @@ Fixtures
     redis_server   a Redis of one test, to `stop()`, `freeze()`, `thaw()` and `start()` again
     s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
                    `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
+    browser        a Chromium of one file of tests, driven by playwright
     database       `core.db.session.Database` with all tables, once on SQLite and once on PostgreSQL
 
 The marker `services`
     Every test that uses one of these fixtures (or `database` on PostgreSQL) is marked by itself; a test
-    that needs PostgreSQL or Redis without them says `@pytest.mark.services("postgresql", "redis", "s3")`.
+    that needs one without them says `@pytest.mark.services("postgresql", "redis", "s3", "chromium")`.
     Where a needed service does not answer, marked tests are left out and a line at the end of the run
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
@@ -24,6 +25,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))
 
+import chromium  # noqa: E402
 import postgresql  # noqa: E402
 import redis_server as redis_servers  # noqa: E402
 import s3_server  # noqa: E402
@@ -53,6 +56,7 @@ _SERVICE_OF = {
     "redis_url": "redis",
     "redis_server": "redis",
     "s3": "s3",
+    "browser": "chromium",
 }
 LONGEST_FIRST = (
     "core/work/test_line.py",
@@ -61,6 +65,8 @@ LONGEST_FIRST = (
     "faults/test_campaign.py",
     "faults/test_outages.py",
     "faults/test_worker_deaths.py",
+    "faults/test_client_transfers.py",
+    "faults/test_browser_uploads.py",
     "e2e/test_large_size.py",
     "e2e/test_lifecycle.py",
     "e2e/test_dlcft.py",
@@ -81,6 +87,7 @@ LONGEST_FIRST = (
     "worker/test_torch_check.py",
     "api/routes/test_audit_trail.py",
     "core/export/test_safetensors_zip.py",
+    "ui/test_pages.py",
     "before_after/test_upgrade.py",
 )
 """Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others are done."""
@@ -90,7 +97,9 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "services(*names): needs postgresql, redis or s3 (tests/conftest.py)")
+    config.addinivalue_line(
+        "markers", "services(*names): needs postgresql, redis, s3 or chromium (tests/conftest.py)"
+    )
     if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
@@ -107,7 +116,12 @@ def _needed(item: pytest.Item) -> set[str]:
 
 def _probe(names: set[str]) -> dict[str, str]:
     """Return the services that cannot be used, and why. S3 is started by the tests themselves."""
-    probes = {"postgresql": postgresql.missing, "redis": redis_servers.missing, "s3": _s3_missing}
+    probes = {
+        "postgresql": postgresql.missing,
+        "redis": redis_servers.missing,
+        "s3": _s3_missing,
+        "chromium": chromium.missing,
+    }
     unknown = names - probes.keys()
     if unknown:
         raise pytest.UsageError(f"the marker `services` knows {sorted(probes)}, not {sorted(unknown)}")
@@ -119,9 +133,24 @@ def _s3_missing() -> str | None:
     return None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _order(items: list[pytest.Item]) -> None:
+    """Sort by file: the longest first, and files with slow tests, which wait much, evenly among those that compute."""
     rank = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    slow = {
+        path for path, of_file in files.items() if any(item.get_closest_marker("slow") for item in of_file)
+    }
+    place: dict[Path, float] = {}
+    for group in (slow, files.keys() - slow):
+        in_order = sorted(group, key=lambda path: (rank.get(path, len(rank)), path))
+        place.update((path, number / len(in_order)) for number, path in enumerate(in_order))
+    items.sort(key=lambda item: place[item.path])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _order(items)
     needed = {item: _needed(item) for item in items}
     for item, names in needed.items():
         if names and item.get_closest_marker("services") is None:
@@ -161,7 +190,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    advice = {"postgresql": postgresql.ADVICE, "redis": redis_servers.ADVICE, "s3": ""}
+    advice = {
+        "postgresql": postgresql.ADVICE,
+        "redis": redis_servers.ADVICE,
+        "s3": "",
+        "chromium": chromium.ADVICE,
+    }
     for name, count in sorted(config.stash[_LEFT_OUT].items()):
         terminalreporter.write_line(
             f"left out: {count} tests that need {name} ({config.stash[_MISSING][name]}). {advice[name]}",
@@ -204,6 +238,14 @@ def s3() -> Iterator[s3_server.S3Server]:
     open_store(server.settings(server.root)).prepare()
     yield server
     server.close()
+
+
+@pytest.fixture(
+    scope="module"
+)  # while it is there, playwright's event loop runs: no other test could start one
+def browser() -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield _or_fail(lambda: stack.enter_context(chromium.launched()))
 
 
 @pytest.fixture(scope="session")

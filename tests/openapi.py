@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 
 JSON_TYPES = ("application/json", "application/problem+json")
@@ -37,7 +37,7 @@ class Contract:
         """Fail where a value is not of the shape of that name."""
         assert not list(self._errors({"$ref": f"#/components/schemas/{name}"}, value))
 
-    def faults(self, response: httpx.Response) -> list[str]:
+    def faults(self, response: httpx2.Response) -> list[str]:
         """What the document does not say of an answer, or says otherwise."""
         request = response.request
         asked = f"{request.method} {request.url.path} → {response.status_code}"

@@ -42,7 +42,7 @@ ARROWS = {
     "core.recipe": {"core", "core.protocol", "core.recipe"},
     "core.export": {"core", "core.protocol", "core.export"},
     "core.requests": SMALL | {"core.export", "core.requests"},
-    "core.work": SMALL | {"core.work", "core.learn"},
+    "core.work": SMALL | {"core.export", "core.work", "core.learn"},
     "core.learn": {"core.protocol", "core.learn"},
     "api": SMALL | {"core.export", "core.requests", "api"},
     "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},

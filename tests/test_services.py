@@ -80,8 +80,13 @@ def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedP
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "by workers"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), marks=pytest.mark.slow, id="alone"),
+        pytest.param(("-n", "2"), marks=pytest.mark.campaign, id="by workers"),
+    ],
+)
 def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so(options: tuple[str, ...]) -> None:
     done = _run("test_a_database_has_all_tables", *options)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,7 +28,9 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
 def test_older_models_wait_for_no_base_and_are_otherwise_as_they_were_both_ways(before: Database) -> None:
     models, jobs = rows(before, "models"), rows(before, "jobs")
     migrate.upgrade(before)
-    assert rows(before, "models") == [{**model, "base_job": None} for model in models]
+    assert rows(before, "models") == [
+        {**model, "base_job": None, "description": None, "tags": None} for model in models
+    ]
     with before.read() as session:
         assert session.scalars(select(Model.id).where(awaits_base(Model.id))).all() == []
     with before.write() as session:

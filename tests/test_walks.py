@@ -28,7 +28,13 @@ def test_every_file_on_a_walk_says_what_it_is_for(walk: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "walk"), [("api/predict", "image"), ("core/work/predict", "image"), ("api/uploads", "upload")]
+    ("folder", "walk"),
+    [
+        ("api/predict", "image"),
+        ("core/work/predict", "image"),
+        ("api/uploads", "upload"),
+        ("api/pages", "page"),
+    ],
 )
 def test_no_file_of_a_room_is_left_out_of_its_walk(folder: str, walk: str) -> None:
     there = {f"{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")} - {f"{folder}/__init__.py"}

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.datasets import load_digits
 
+from perennial import JobEnded, Perennial, types
+from perennial.bars import share, state
 from tools import digits, service
-from tools.client import Client
 
 Json = dict[str, Any]
 console = Console()
@@ -34,53 +35,51 @@ console = Console()
 def main() -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--method", default="der++", help="continual-learning method (default: der++)")
+    parser.add_argument("--method", help="continual-learning method (default: the service's)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the recipe (default: 0)")
     options = parser.parse_args()
-    method: Json = {"name": options.method}
-    if options.method in ("er", "der++"):
-        method["buffer"] = 200
-
+    recipe: Json = {"seed": options.seed}
+    if options.method is not None:
+        recipe["method"] = options.method
     try:
-        return run(method, options.seed)
+        return run(recipe)
     except service.NotReady as error:  # what the service said, without the way to it
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
 
 
-def run(method: Json, seed: int) -> int:
-    """The demo itself, with a method and the seed of its recipe.
+def run(recipe: Json) -> int:
+    """The demo itself, with what the recipe of its model says.
 
     Raises:
         tools.service.NotReady: the service does not start.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
     console.print(f"Starting Perennial with its data in {data_dir} …")
-    with service.running(data_dir) as running:
-        client = Client(running.url, running.key)
+    with service.running(data_dir) as running, Perennial(running.key, base_url=running.url) as client:
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
-        recipe = {"method": method, "seed": seed}
-        model = client.create_model(name, scenario="class", recipe=recipe)
+        model = client.models.create(name, scenario="class", recipe=recipe)
+        method = model.recipe.method.name if model.recipe.method else "its recipe"
         console.print(
-            f"Model [b]{name}[/b]: {method['name']}, five batches of two digits each, one after another."
+            f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "
+            "five batches of two digits each, one after another."
         )
         learn(client, name)
-        show(client.get(f"/v1/models/{name}/metrics"))
+        show(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
             check_download(client, name, Path(folder) / "model.zip")
         console.print(
-            f"\nThe versions of [b]{model['name']}[/b] are kept. To go on with them:\n"
-            f"  make serve                                    # http://127.0.0.1:8000/docs\n"
-            f"  export KEY=$(cat {data_dir / 'admin-key'})\n"
-            f'  curl -H "Authorization: Bearer $KEY" http://127.0.0.1:8000/v1/models/{name}/versions'
+            f"\nThe versions of [b]{name}[/b] are kept. To go on with them:\n"
+            f"  make serve                                    # http://127.0.0.1:8000/ui/models/{name}\n"
+            f"  .venv/bin/perennial versions list {name}"
         )
     return 0
 
 
-def learn(client: Client, model: str) -> None:
+def learn(client: Perennial, model: str) -> None:
     """Submit the five archives at once and follow each job with a bar."""
-    jobs = [(name, client.submit(model, archive, name)) for name, archive in digits.archives()]
+    jobs = [(name, client.submit(model, archive, name=name)) for name, archive in digits.archives()]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -91,29 +90,23 @@ def learn(client: Client, model: str) -> None:
         for name, job in jobs:
             bar = progress.add_task(name, total=1.0, state="queued")
 
-            def seen(answer: Json, bar: Any = bar) -> None:
-                done, total = answer["progress"].get("step") or 0, answer["progress"].get("total_steps") or 0
-                share = 1.0 if answer["state"] == "succeeded" else (done / total if total else 0.0)
-                phase = answer["progress"].get("phase") or ""
-                label = phase if answer["state"] == "running" else answer["state"]
-                progress.update(bar, completed=share, state=label)
+            def seen(now: types.Job, bar: TaskID = bar) -> None:
+                progress.update(bar, completed=share(now), state=state(now))
 
-            end = client.wait(job, seen=seen)
-            if end["state"] != "succeeded":
-                raise SystemExit(f"Job {job} of {name} ended {end['state']}: {end['error']}")
-            if end["outcome"] == "held":  # later batches would wait for a person
-                waits = client.get(f"/v1/models/{model}")["attention"]
-                raise SystemExit("\n".join(entry["detail"] for entry in waits))
+            try:
+                job.wait(600, progress=seen)
+            except JobEnded as ended:  # held: later batches would wait for a person
+                raise SystemExit(str(ended)) from None
 
 
-def show(metrics: Json) -> None:
+def show(metrics: types.Metrics) -> None:
     """Print the accuracy matrix and its summary."""
     table = Table(title="\nAccuracy of each version (row) on each task's held-out images (column)")
     table.add_column("version")
-    for column in metrics["columns"]:
-        table.add_column("/".join(column["classes"]), justify="right")
-    for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
-        table.add_row(str(row["version"]), *("–" if cell is None else f"{cell:.3f}" for cell in cells))
+    for column in metrics.columns:
+        table.add_column("/".join(column.classes), justify="right")
+    for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
+        table.add_row(str(row.version), *("–" if cell is None else f"{cell:.3f}" for cell in cells))
     console.print(table)
     figures = {
         "acc": "mean accuracy over all tasks",
@@ -122,17 +115,17 @@ def show(metrics: Json) -> None:
         "learning_accuracy": "accuracy when just learned",
     }
     for key, words in figures.items():
-        value = metrics["summary"][key]
+        value = getattr(metrics.summary, key)
         console.print(
             f"  {words:28} {'–' if value is None else f'{value:+.3f}' if key == 'bwt' else f'{value:.3f}'}"
         )
 
 
-def check_download(client: Client, model: str, file: Path) -> None:
+def check_download(client: Perennial, model: str, file: Path) -> None:
     """Download the latest version, verify it, and predict ten digits with nothing but what it holds."""
-    digest = client.download(model, "latest", file)
+    found = client.download(model, "latest", file)
     console.print(
-        f"\nDownloaded the latest version: {file.stat().st_size:,} bytes, sha256 {digest[:16]}… verified."
+        f"\nDownloaded the latest version: {found.bytes:,} bytes, sha256 {found.sha256[:16]}… verified."
     )
     folder = file.parent / "model"
     folder.mkdir()

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 60.0
@@ -106,9 +106,9 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
         if process.poll() is not None:
             break
         try:
-            if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+            if httpx2.get(f"{url}/readyz", timeout=2).status_code == 200:
                 return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass  # not listening yet
         time.sleep(0.05)
     end = log.read_text(errors="replace")[-4000:]

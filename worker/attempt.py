@@ -37,6 +37,7 @@ from core.work import claim as claims
 from core.work import duration, progress, uploads
 from core.work.claim import Claim
 from core.work.kinds import KINDS, Done, Work
+from core.work.kinds.kind import Advice
 from core.work.publish import publish
 from core.work.put_off import PutOff
 from worker.child import Zygote, ZygoteDied
@@ -54,7 +55,7 @@ REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
 PROGRESS_S = 1.0
 SLACK_BYTES = 512 << 20
 """Of addresses that a job process reserves and does not use; measured: 100 to 300 MB."""
-FATAL = frozenset({"data", "code", "non-finite"})
+FATAL = frozenset({"data", "code", "non-finite", "export"})
 """Kinds of error that another attempt would only repeat."""
 
 
@@ -162,6 +163,7 @@ class Attempt:
             must_stop=lambda: self._must_stop() or self._is_late(),
             progress=self._progress,
             train=self._train,
+            process=self._process,
         )
         done = self._kind.run(work)
         if done is not None:
@@ -169,6 +171,12 @@ class Attempt:
 
     def _train(self, spec: Path) -> None:
         """Run the learning process to its end."""
+        made = self._process(spec)
+        if made is not None:
+            self._publish(made)
+
+    def _process(self, spec: Path) -> Path | None:
+        """Run a job process to its end; the folder that it made, None where the end of the job is written."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
         left_s = self._left_s()
@@ -183,9 +191,9 @@ class Attempt:
         refused = error is not None and error.kind == "memory" and _on_cpu(settings)
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail("memory", _outgrown(bound))
-        else:
-            self._conclude(outcome)
+            self._fail("memory", _outgrown(bound, self._kind.advice))
+            return None
+        return self._conclude(outcome)
 
     def _left_s(self) -> float:
         """Seconds that the job may still run."""
@@ -214,15 +222,14 @@ class Attempt:
     def _is_late(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _conclude(self, outcome: Outcome) -> None:
+    def _conclude(self, outcome: Outcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             case DoneEvent() if outcome.ending == "done":
-                self._publish(outcome.event.path)
-                return
+                return outcome.event.path
             case ErrorEvent() if outcome.ending == "error":
                 self._conclude_error(outcome.event)
-                return
+                return None
         match outcome.ending:
             case "stopped" | "cancelled":
                 self._stopped()
@@ -235,6 +242,7 @@ class Attempt:
                 self._fail_late()
             case _:
                 self._requeue("died", _death(outcome.status), counts=True)
+        return None
 
     def _conclude_error(self, error: ErrorEvent) -> None:
         log.warning("job process failed", kind=error.kind, message=error.message, trace=error.traceback)
@@ -284,7 +292,7 @@ class Attempt:
             self._stopped()
 
     def _fail_late(self) -> None:
-        self._fail("time", _overtime(self._kind.longest_s(self._tools.settings)))
+        self._fail("time", _overtime(self._kind.longest_s(self._tools.settings), self._kind.advice))
 
     def _finish(self, done: Done) -> None:
         self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
@@ -360,19 +368,15 @@ def _on_cpu(settings: Settings) -> bool:
     return settings.device == "cpu" or (settings.device == "auto" and not machine.with_cuda())
 
 
-def _outgrown(bound: int) -> str:
+def _outgrown(bound: int, advice: Advice) -> str:
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
-        "(PERENNIAL_JOB_MEMORY_BYTES). Retry it with a smaller recipe.batch_size or another method, or start a model with "
-        "a smaller architecture or image."
+        f"(PERENNIAL_JOB_MEMORY_BYTES). {advice.memory}"
     )
 
 
-def _overtime(most_s: float) -> str:
-    return (
-        f"The job ran longer than the {_spoken(most_s)} that one job may have here (PERENNIAL_MAX_JOB_S; pauses do "
-        "not count). Retry it with fewer epochs, or send smaller batches."
-    )
+def _overtime(most_s: float, advice: Advice) -> str:
+    return f"The job ran longer than the {_spoken(most_s)} that one job may have here {advice.time}"
 
 
 def _spoken(seconds: float) -> str:

@@ -33,6 +33,11 @@ STEADY_S = 60.0
 TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 
+CELERY = (
+    *("-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
+    *("--without-gossip", "--without-mingle"),
+)
+"""What Python runs as a Celery worker."""
 API = "api"
 WORKER = "worker"
 
@@ -163,10 +168,7 @@ def parts(told: Prepared, port: int) -> list[Part]:
     if told["embedded"]:
         worker = [sys.executable, "-m", "worker.loop"]
     else:
-        worker = [
-            *(sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
-            *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
-        ]
+        worker = [sys.executable, *CELERY, "--loglevel", "WARNING"]
     return [Part(API, api, environment), Part(WORKER, worker, environment)]
 
 

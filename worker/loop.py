@@ -32,7 +32,7 @@ from core.private import keep_private
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import claim as claims
-from core.work import scrub, sweep
+from core.work import exporters, scrub, sweep
 from core.work.scrub import Scrubber
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
@@ -88,6 +88,7 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
+                "tell what it can export": lambda: exporters.tell(self.db, self.name),
                 "sweep": lambda: sweep.sweep(self.db, self.store, self.blobs, settings),
                 "usage": lambda: usage.measure_old(self.db),
             },

@@ -21,7 +21,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -31,13 +30,14 @@ from core.protocol.job_event import JobEvent, PhaseEvent
 ChildMain = Callable[[str, int, int], int]
 """`main(spec_path, out_fd, control_fd)`: what a job child runs; returns the exit status."""
 
-PRELOADED = ("torch", "core.learn.job")
+PRELOADED = ("torch", "core.learn.job", "core.learn.onnx.job")
 REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's badness, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
 FAILPOINTS = {
     "train": "job-train",
+    "check": "export-written",
     "snapshot": "job-snapshot",
     "consolidate": "job-consolidate",
     "evaluate": "job-evaluate",
@@ -58,8 +58,15 @@ def preload() -> ChildMain:
     for name in PRELOADED:
         importlib.import_module(name)
     from core.learn import job
+    from core.learn.onnx import job as export_job
 
-    return partial(job.main, before=_die_if_armed)
+    def main(spec_path: str, out_fd: int, control_fd: int) -> int:
+        """Do what the specification is of: learn a task, or export a version."""
+        exports = json.loads(Path(spec_path).read_text()).get("work") == "export"
+        work = export_job.main if exports else job.main
+        return work(spec_path, out_fd, control_fd, before=_die_if_armed)
+
+    return main
 
 
 def _die_if_armed(event: JobEvent) -> None:

@@ -46,6 +46,13 @@ def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell)
     return _moved(aliases.follow(db, actor, model, alias), bell)
 
 
+@router.delete("/v1/models/{model}/aliases/{alias}", status_code=204)
+def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response:
+    """Remove an alias of your own; `production` and `latest` stay."""
+    aliases.delete(db, actor, model, alias)
+    return Response(status_code=204)
+
+
 def _moved(found: tuple[AliasOut, str | None], bell: Bell) -> Response:
     answer, job = found
     if job is not None:

@@ -1,16 +1,35 @@
 """The audit trail, for administrators."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import LIMIT, Admin, Cursor, Db, Limit
+from api.problems import responses
 from core.protocol.answers.audit import AuditPage
-from core.requests.audit import list_audit
+from core.requests.audit import Wanted, list_audit
+from core.requests.times import seconds
 
 router = APIRouter(tags=["audit"])
 
 
-@router.get("/v1/audit", response_model=AuditPage)
-def read(actor: Admin, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Who changed what, oldest first."""
-    return json_answer(list_audit(db, actor, limit=limit, cursor=cursor))
+@router.get("/v1/audit", response_model=AuditPage, responses=responses(404))
+def read(
+    actor: Admin,
+    db: Db,
+    model: Annotated[
+        str | None, Query(max_length=63, description="Id or name; by id also of a deleted model")
+    ] = None,
+    action: Annotated[
+        str | None,
+        Query(pattern=r"^[a-z]+\.[a-z-]+$", max_length=40, description="Noun and verb, such as alias.set"),
+    ] = None,
+    since: Annotated[str | None, Query(max_length=40, description="RFC 3339 time of the oldest row")] = None,
+    order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first")] = "asc",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """Who changed what, oldest first or newest first."""
+    wanted = Wanted(model, action, None if since is None else seconds(since), order == "desc")
+    return json_answer(list_audit(db, actor, limit=limit, cursor=cursor, wanted=wanted))

@@ -9,7 +9,18 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import JsonValue
 
 from api.answers import json_answer
-from api.dependencies import BlobStore, CatalogueOf, Config, Db, Read, ShapeWork, Write
+from api.dependencies import (
+    LIMIT,
+    BlobStore,
+    CatalogueOf,
+    Config,
+    Cursor,
+    Db,
+    Limit,
+    Read,
+    ShapeWork,
+    Write,
+)
 from api.problems import responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
@@ -17,7 +28,7 @@ from api.uploads.upload import Upload, upload_by
 from core.errors import BaseInvalid
 from core.expected_base import expected_base, known_base
 from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.answers.base import BaseOut
+from core.protocol.answers.base import BaseOut, BasePage
 from core.protocol.base import ExpectedBase
 from core.recipe.base_images import BaseConfig, Preset, config_of
 from core.recipe.images import Images
@@ -27,6 +38,7 @@ from core.requests.admission import Admission
 router = APIRouter(tags=["bases"])
 
 MAX_BYTES = 8 << 30
+BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]
 WEIGHTS = Terms(
     "POST /v1/bases",
     media_types=frozenset({"application/safetensors", "application/octet-stream", None}),
@@ -151,9 +163,20 @@ async def _expected(want: _Wanted, settings: Config, work: ShapeWork, owner_id: 
     return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
 
 
+@router.get("/v1/bases", response_model=BasePage)
+def list_bases(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+    """Your bases, newest first, and which models began with each."""
+    return json_answer(bases.list_bases(db, actor, limit=limit, cursor=cursor))
+
+
 @router.get("/v1/bases/{base}", response_model=BaseOut)
-def read(
-    base: Annotated[str, Path(description="Id of the base", max_length=40)], actor: Read, db: Db
-) -> Response:
+def read(base: BasePath, actor: Read, db: Db) -> Response:
     """One base."""
     return json_answer(bases.get(db, actor, base))
+
+
+@router.delete("/v1/bases/{base}", status_code=204, responses=responses(409))
+def delete(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
+    """Delete a base that no model began with."""
+    bases.delete(db, blobs, actor, base)
+    return Response(status_code=204)

@@ -1,5 +1,6 @@
 """Routes of jobs. A job and its events are what clients poll: those reads take the short way."""
 
+from functools import partial
 from typing import Annotated, Any, cast, get_args
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -20,7 +21,7 @@ from api.dependencies import (
     Write,
 )
 from api.downloads import DOWNLOAD_HEADERS, described, download
-from api.event_stream import EVENT_STREAM, follow
+from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
 from api.guard import polling
 from api.problems import responses
 from api.schemas.common import JobPath
@@ -61,7 +62,6 @@ _not_modified: dict[int | str, dict[str, JsonValue]] = {304: {"description": "No
 _etag = {"ETag": {"schema": {"type": "string"}, "description": "Strong; changes with every change"}}
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Go on after this event")]
 
 
 @router.get(
@@ -155,6 +155,7 @@ def retry(
             "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
             "description": "A page, or a stream of events with `Accept: text/event-stream`",
         },
+        204: {"description": "A stream of a job that is over, with nothing after `Last-Event-ID`"},
         **_not_modified,
     },
 )
@@ -178,8 +179,10 @@ async def events(
     wanted = request.headers.get("accept", "")
     if EVENT_STREAM in wanted:
         row = await _job(request, actor, job)
-        sent = request.headers.get("last-event-id")
-        return follow(request, row.id, max(after, _event_id(sent)), types)
+        after = max(after, event_id(request.headers.get("last-event-id")))
+        if row.finished_at is not None and not await _reads(request).events(row.id, after, 1, None):
+            return Response(status_code=204)  # an EventSource does not come again
+        return follow(request, partial(_look, _reads(request), row.id, types), after)
     most = _limit(query.get("limit"))
     row = await _job(request, actor, job)
     rows = await _reads(request).events(row.id, after, most + 1, types)
@@ -280,6 +283,17 @@ def to_json(event: EventRow) -> EventOut:
     return {"id": event.id, "type": event.type, "at": rfc3339(event.at), "data": event.data}
 
 
+async def _look(reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int) -> Look:
+    """What happened to a job since; its stream is over with the events of a job that is."""
+    # The job is read first: were it terminal only after the page, its last events could be missed.
+    job = await reads.job(job_id)
+    if job is None:
+        raise jobs.missing(job_id)
+    rows = await reads.events(job_id, after, PAGE, None)
+    told = [Told(row.id, row.type, to_json(row)) for row in rows if types is None or row.type in types]
+    return Look(told, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None)
+
+
 async def _aside(request: Request, row: JobRow) -> job_answer.Aside:
     """What the answer says beside the row; a second look only where the job waits for a task to be settled."""
     if row.stop_task is None or row.base is not None:
@@ -315,17 +329,6 @@ def _after(cursor: str | None) -> int:
     value = decode_cursor(cursor, int)
     assert isinstance(value, int)
     return value
-
-
-def _event_id(text: str | None) -> int:
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Invalid(
-            "Last-Event-ID is not an id of an event.",
-            fields=[{"field": "Last-Event-ID", "message": "not a number"}],
-        )
-    return int(text)
 
 
 def _limit(text: str | None) -> int:

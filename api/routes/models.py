@@ -1,8 +1,8 @@
 """Routes of models."""
 
-from typing import cast
+from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import (
@@ -59,10 +59,21 @@ def create(
 
 @router.get("/v1/models", response_model=ModelPage)
 def list_models(
-    actor: Read, db: Db, catalogue: CatalogueOf, limit: Limit = LIMIT, cursor: Cursor = None
+    actor: Read,
+    db: Db,
+    catalogue: CatalogueOf,
+    q: Annotated[
+        str | None, Query(max_length=63, description="Only models with this text in their name")
+    ] = None,
+    include: Annotated[
+        Literal["summary"] | None, Query(description="What each item says beside the model's own fields")
+    ] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Response:
     """Your models, oldest first."""
-    return json_answer(models.list_models(db, catalogue(), actor, limit, cursor))
+    found = models.list_models(db, catalogue(), actor, limit, cursor, q=q, summary=include is not None)
+    return json_answer(found)
 
 
 @router.get("/v1/models/{model}", response_model=ModelOut)
@@ -75,7 +86,7 @@ def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Respo
 def change(
     model: ModelPath, body: ModelPatch, actor: Write, db: Db, catalogue: CatalogueOf, settings: Config
 ) -> Response:
-    """Change recipe or gate for later tasks."""
+    """Change recipe or gate for later tasks, or what people read of the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return json_answer(models.change(db, catalogue(), actor, model, patch, Admission.of(settings)))
 

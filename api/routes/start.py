@@ -1,6 +1,7 @@
 """`/`: where to go. For whoever opens the address that the service said at its start, in a browser or with curl."""
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.answers import json_answer
 from core.protocol.answers.health import Start
@@ -13,6 +14,7 @@ _TEXTS = {
     "readme": "README.md, beside the code: its section “Use it” has the first requests.",
 }
 PATHS = {
+    "pages": "/ui",
     "docs": "/docs",
     "openapi": "/openapi.json",
     "health": "/healthz",
@@ -23,8 +25,10 @@ PATHS = {
 
 
 async def start(request: Request) -> Response:
-    """Where to go from here; needs no key and tells nothing of what the service holds."""
+    """Where to go from here: a browser to the pages. Needs no key and tells nothing of what the service holds."""
     root = request.scope.get("root_path", "").rstrip("/")
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(f"{root}{PATHS['pages']}", 303)
     named = {"name": "Perennial", "version": request.app.version}
     return json_answer({**named, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS})
 

@@ -1,12 +1,14 @@
 """Routes of tasks: submit a batch as a stream, and the history."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import structlog
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
-from pydantic import JsonValue
+from fastapi.exceptions import RequestValidationError
+from pydantic import JsonValue, ValidationError
 
 from api.answers import json_answer, queued
 from api.dependencies import (
@@ -22,15 +24,19 @@ from api.dependencies import (
     Read,
     Write,
 )
+from api.fair_share import pause, resume
+from api.guard import MAX_JSON_BYTES, read_body
 from api.problems import responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
-from api.schemas.tasks import Settle
+from api.schemas.tasks import FromUpload, Settle
 from api.strict_json import parse
-from api.uploads.body import Received
-from api.uploads.head import Terms
+from api.uploads.assembled import assembled
+from api.uploads.body import Received, check_digest
+from api.uploads.head import Head, Terms
+from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, upload_by
-from core.errors import InvalidRecipe
+from core.errors import Invalid, InvalidRecipe
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
@@ -40,9 +46,11 @@ from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
 from core.protocol.report import DuplicatesPolicy, Report
 from core.recipe.stored import MAX_RECIPE_BYTES
-from core.requests import idempotency, settling, submission, tasks, validations
+from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
+from core.requests.actor import Actor
 from core.requests.admission import Admission
 from core.requests.submission import Batch, Submission
+from core.requests.whole_uploads import Whole
 
 router = APIRouter(tags=["tasks"])
 log = structlog.get_logger(__name__)
@@ -50,6 +58,7 @@ log = structlog.get_logger(__name__)
 ARCHIVE = Terms(
     "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=sniff
 )
+JSON = "application/json"
 _inspections = CapacityLimiter(2)
 """Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
 
@@ -59,10 +68,11 @@ _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
 _upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": "The archive: as the whole body, or as the one `file` of a form.",
+        "description": "The archive: as the whole body, as the one `file` of a form, or by the id of a complete upload.",
         "content": {
             "application/octet-stream": _binary,
             **dict.fromkeys(UPLOAD_TYPES, _binary),
+            JSON: {"schema": {"$ref": "#/components/schemas/FromUpload"}},
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
@@ -130,34 +140,116 @@ async def submit(
     catalogue: CatalogueOf,
 ) -> Response:
     """Submit a batch: it becomes the model's next task."""
-    db, settings = upload.db, upload.settings
-    head = upload.head(Limits.of(settings).body_bytes)
+    head = upload.head(Limits.of(upload.settings).body_bytes)
     override = None if asked.recipe is None else _recipe(asked.recipe.encode("latin-1"))
-    is_look = asked.validate == "only"
-    if is_look:
+    if asked.validate == "only":
         upload = replace(upload, key=None)  # it changes nothing, so it is done again
+    order = _Order(asked, override, actor, upload, store, bell, catalogue)
+    with upload.place():
+        if head.media_type == JSON:
+            return await _from_upload(order, head)
+        return await upload.answer(head, order.precheck, order.commit)
 
-    def precheck(length: int | None) -> None:
-        room = 0 if is_look else settings.max_owner_bytes  # nothing of a mere look stays
+
+@dataclass(frozen=True)
+class _Order:
+    """A batch that somebody sends.
+
+    Attributes:
+        override: its recipe; None: the model's.
+        is_here: it was uploaded in pieces before.
+    """
+
+    asked: Asked
+    override: RecipePatch | None
+    actor: Actor
+    upload: Upload
+    store: ObjectStore
+    bell: Bell
+    catalogue: CatalogueOf
+    is_here: bool = False
+
+    def precheck(self, length: int | None) -> None:
+        """Refuse what may not be sent, by its declared length."""
+        settings = self.upload.settings
+        # Nothing of a mere look stays, and the bytes of an upload that is here are counted already.
+        takes_room = self.asked.validate != "only" and not self.is_here
+        room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
-        submission.admit(db, actor, asked.model, max_open_jobs=jobs, max_bytes=room, length=length)
+        submission.admit(
+            self.upload.db, self.actor, self.asked.model, max_open_jobs=jobs, max_bytes=room, length=length
+        )
 
-    async def commit(file: Received, repeat: idempotency.Request | None) -> Response:
-        batch = await _batch(file, asked, override, Limits.of(settings))
-        known = await to_thread.run_sync(catalogue)
+    async def commit(
+        self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
+    ) -> Response:
+        """Do what is asked with the file; `whole`: the upload that it came by in pieces."""
+        asked, settings = self.asked, self.upload.settings
+        batch = await _batch(file, asked, self.override, Limits.of(settings))
+        known = await to_thread.run_sync(self.catalogue)
         bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
-        sent = Submission(db, store, known, actor, asked.model, batch, repeat, *bounds)
+        sent = Submission(
+            self.upload.db, self.store, known, self.actor, asked.model, batch, repeat, *bounds, whole
+        )
         # Each runs to its end in a thread: a client that leaves now has submitted its batch.
-        if is_look:
+        if asked.validate == "only":
             return json_answer(await to_thread.run_sync(sent.preview))
         if asked.validate == "full":
             check, replay = await to_thread.run_sync(validations.begin, sent)
-            return _accepted(check, check, replay, bell)
+            return _accepted(check, check, replay, self.bell)
         answer, replay = await to_thread.run_sync(sent.submit)
-        return _accepted(answer, answer["job"], replay, bell)
+        return _accepted(answer, answer["job"], replay, self.bell)
 
-    with upload.place():
-        return await upload.answer(head, precheck, commit)
+
+async def _from_upload(order: _Order, head: Head) -> Response:
+    """Answer for a batch that was uploaded in pieces; a check keeps the upload, a submit spends it.
+
+    Raises:
+        NotFound, UploadIncomplete: see `core.requests.whole_uploads.whole`.
+    """
+    upload, actor = order.upload, order.actor
+    db, settings = upload.db, upload.settings
+    await to_thread.run_sync(submission.require_model, db, actor, order.asked.model)
+    pause()
+    body = await read_body(upload.request.receive, MAX_JSON_BYTES, head.length)
+    await resume()
+    sha256 = hashlib.sha256(body).hexdigest()
+    check_digest(head, sha256)
+    given = _given(body)
+    asked, override = _named_once(order.asked, given), _recipe_once(order.override, given)
+    order = replace(order, asked=asked, override=override, is_here=True)
+    async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
+        request = repeat.of_body(sha256, sha256)
+        if repeat.earlier is not None:  # its upload may be spent
+            return repeat.answer_to(request)
+        await to_thread.run_sync(order.precheck, None)
+        whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.upload)
+        async with assembled(db, order.store, actor, whole, sniff, settings) as file:
+            answer = await order.commit(file, request, whole)
+            repeat.is_done = True
+            return answer
+
+
+def _given(body: bytes) -> FromUpload:
+    """What the JSON body says. Raises RequestValidationError, as of the bodies that the framework reads."""
+    value = parse(body)
+    try:
+        return FromUpload.model_validate(value)
+    except ValidationError as error:
+        wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+        raise RequestValidationError(wrong, body=value) from None
+
+
+def _named_once(asked: Asked, given: FromUpload) -> Asked:
+    if given.name is not None and asked.name is not None:
+        raise Invalid("Send the name in the query or in the body, not in both.")
+    return asked if given.name is None else replace(asked, name=given.name)
+
+
+def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch | None:
+    if given.recipe is not None and override is not None:
+        raise InvalidRecipe("Send the recipe in the header Perennial-Recipe or in the body, not in both.")
+    return override if given.recipe is None else given.recipe
 
 
 async def _batch(file: Received, asked: Asked, override: RecipePatch | None, limits: Limits) -> Batch:

@@ -4,10 +4,12 @@ from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import JsonValue
 
-from api.answers import json_answer
+from api.answers import json_answer, queued
 from api.dependencies import (
     LIMIT,
+    Bell,
     BlobStore,
     CatalogueOf,
     Config,
@@ -17,20 +19,29 @@ from api.dependencies import (
     Limit,
     ObjectStore,
     Read,
+    Write,
 )
 from api.downloads import DOWNLOAD_HEADERS, described, download, redirect
+from api.problems import responses
 from api.schemas.common import ModelPath
-from api.schemas.versions import VersionPath
+from api.schemas.versions import VersionPatch, VersionPath
 from core.export.registry import FORMATS
-from core.protocol.answers.version import FileList, VersionOut, VersionPage
-from core.requests import exports, versions
+from core.protocol.answers.version import FileList, ResultPage, VersionOut, VersionPage
+from core.requests import export_jobs, exports, versions
 from core.requests.actor import files_of
 
 router = APIRouter(tags=["versions"])
 
 SAFETENSORS = "application/safetensors"
 Format = Annotated[str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)]
-_downloads = described(*(format.media_type for format in FORMATS.values()), redirect=True)
+_downloads: dict[int | str, dict[str, JsonValue]] = {
+    **described(*dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True),
+    202: {
+        "description": "A job makes it: ask again once it has succeeded",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobOut"}}},
+    },
+    **responses(429),
+}
 PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
 
@@ -48,6 +59,20 @@ def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> 
     return json_answer(versions.get_version(db, actor, model, version))
 
 
+@router.patch("/v1/models/{model}/versions/{version}", response_model=VersionOut)
+def change(model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db) -> Response:
+    """Write a note on a version: nothing else of it can be changed."""
+    return json_answer(versions.set_note(db, actor, model, version, body.note))
+
+
+@router.get("/v1/models/{model}/versions/{version}/results", response_model=ResultPage)
+def results(
+    model: ModelPath, version: VersionPath, actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """What was counted of a version on each task that it was measured on, by class too."""
+    return json_answer(versions.list_results(db, actor, model, version, limit=limit, cursor=cursor))
+
+
 async def download_version(
     request: Request,
     model: ModelPath,
@@ -59,10 +84,15 @@ async def download_version(
     settings: Config,
     catalogue: CatalogueOf,
     work: ExportWork,
+    bell: Bell,
     format: Format = "safetensors",
     redirect: Annotated[bool, Query(description="307 to the object store, where it has URLs")] = False,
 ) -> Response:
-    """One zip: weights, configuration, and a model card with code that loads them."""
+    """One zip: weights, configuration, and a model card with code that loads them.
+
+    `onnx`: an ONNX graph from pixels to probabilities, labels, and code that runs it. A job makes it at the first
+    request: 202 with the job until it is there.
+    """
 
     def stored() -> exports.ExportFile | None:
         with files_of(db, actor, model):
@@ -81,8 +111,21 @@ async def download_version(
             )
 
     kept = await to_thread.run_sync(stored)
+    if kept is None and FORMATS[format].by_job:
+        return await to_thread.run_sync(_asked, db, bell, settings, actor, model, version, format)
     file = await work.run(actor.owner_id, built) if kept is None else kept
     return await to_thread.run_sync(answer, file)
+
+
+def _asked(
+    db: Db, bell: Bell, settings: Config, actor: Read, model: str, version: str, format: str
+) -> Response:
+    """The 202 of a download that a job makes; a new job wakes a worker."""
+    most = settings.max_open_jobs
+    job, fresh = export_jobs.ask(db, actor, model, version, format=format, max_open_jobs=most)
+    if fresh:
+        bell.ring(job["id"])
+    return queued(job)
 
 
 def _elsewhere(

@@ -17,10 +17,12 @@ FreeName = Annotated[
     AfterValidator(characters.name),
 ]
 """A name that a person chose, in any script (`core.characters`)."""
-Reason = Annotated[
+Prose = Annotated[
     str, StringConstraints(max_length=characters.MAX_PROSE_CHARS), AfterValidator(characters.prose)
 ]
-"""Why somebody does something, in any script and of several lines."""
+"""What a person wrote, in any script and of several lines."""
+Reason = Prose
+"""Why somebody does something."""
 
 
 class Body(BaseModel):

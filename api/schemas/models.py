@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
-from api.schemas.common import Body
+from api.schemas.common import Body, Prose
+from core import characters
 from core.ids import NAME_PATTERN
 from core.protocol.answers.model import Scenario
 from core.protocol.patch import ArchitectureIn, RecipePatch
@@ -41,6 +42,22 @@ class GateIn(Body):
     max_predicted_loss_rise: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.name)]
+
+
+def _once(tags: list[str]) -> list[str]:
+    twice = sorted({tag for tag in tags if tags.count(tag) > 1})
+    if twice:
+        raise ValueError(f"must not name {twice[0]!r} twice")
+    return tags
+
+
+Description = Annotated[Prose, Field(description="What people are told of the model")]
+Tags = Annotated[
+    list[Tag],
+    Field(max_length=20, description="Words that people find it by, none twice"),
+    AfterValidator(_once),
+]
 OnEvent = Literal["stop", "continue"]
 OnHeld = Annotated[
     OnEvent,
@@ -78,9 +95,17 @@ class ModelIn(Body):
 
     name: Name
     scenario: Scenario
-    architecture: Annotated[str, StringConstraints(max_length=128)] | ArchitectureIn = "small-cnn"
+    architecture: Annotated[
+        Annotated[str, StringConstraints(max_length=128)] | ArchitectureIn | None,
+        Field(
+            description="A name, or a name with hyper-parameters. Default: that of the base of the package"
+        ),
+    ] = None
     image: ImageIn = ImageIn()
-    base: Annotated[str, StringConstraints(max_length=40)] | VersionRef = "random"
+    base: Annotated[
+        Annotated[str, StringConstraints(max_length=40)] | VersionRef | None,
+        Field(description="Default: the weights that there are for the architecture by name, else random"),
+    ] = None
     classes: Annotated[list[Label], Field(min_length=1, max_length=10_000)] | None = None
     recipe: RecipePatch = Field(default_factory=dict)
     gate: GateIn = GateIn()
@@ -91,6 +116,8 @@ class ModelIn(Body):
     on_failed: OnFailed = "continue"
     training_data_days: Days = 7.0
     allow_lost_classes: MayLose = False
+    description: Description | None = None
+    tags: Tags = Field(default_factory=list)
 
 
 class ModelPatch(Body):
@@ -103,3 +130,5 @@ class ModelPatch(Body):
     on_failed: OnFailed | None = None
     training_data_days: Days | None = None
     allow_lost_classes: MayLose | None = None
+    description: Description | None = None
+    tags: Tags | None = None

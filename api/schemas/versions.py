@@ -5,10 +5,16 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import Field
 
-from api.schemas.common import Body, Reason
+from api.schemas.common import Body, Prose, Reason
 
 VersionPath = Annotated[str, Path(description="Number or alias of the version", max_length=63)]
 AliasPath = Annotated[str, Path(description="Name of the alias", max_length=63)]
+
+
+class VersionPatch(Body):
+    """What a person says of a version; null removes it."""
+
+    note: Prose | None
 
 
 class AliasIn(Body):

@@ -6,9 +6,9 @@ it was moved into the store.
 
 import asyncio
 import mmap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from api.fair_share import pause
 from api.uploads.form import FormFile
-from api.uploads.head import Head, Terms
+from api.uploads.head import Head, Look, Terms
 from api.uploads.spool_file import SpoolFile
 from core import spool
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
@@ -53,30 +53,46 @@ async def received(request: Request, head: Head, terms: Terms, settings: Setting
     Raises:
         BodyTooLarge, BodyTruncated, BodyTimeout, DigestMismatch, Invalid: as they say.
     """
-    path = settings.folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
-    file = SpoolFile(path, head.limit, head.media_type, terms.look)
-    form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
-    sink = form or file
-    try:
+    with spooled(settings, head.limit, head.media_type, terms.look) as file:
+        form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
+        sink = form or file
         pause()  # for the rest of it, too: `Upload.place` limits how many an owner has under way
-        await _stream(request, sink, head.length, head.body_limit, settings)
-        digest = sink.body_sha256
-        if head.digest is not None and head.digest != digest:
-            raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {digest}.")
+        await stream(request, Writer(sink), head.length, head.body_limit, settings)
+        check_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
-        yield Received(path, file.size, file.sha256, digest, file.kind, fields)
+        yield Received(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
+
+
+@contextmanager
+def spooled(
+    settings: Settings, limit: int, media_type: str | None = None, look: Look | None = None
+) -> Iterator[SpoolFile]:
+    """A new file in the spool, which is removed at the end of the block; arguments as of `SpoolFile`."""
+    path = settings.folder("spool") / f"{spool.PREFIX}{new_id('tsk')[4:]}"
+    file = SpoolFile(path, limit, media_type, look)
+    try:
+        yield file
     finally:
         file.close()
         path.unlink(missing_ok=True)
 
 
-async def _stream(
-    request: Request, sink: SpoolFile | FormFile, length: int | None, most: int, settings: Settings
+def check_digest(head: Head, sha256: str) -> None:
+    """Raises DigestMismatch where the head has announced another digest of the body."""
+    if head.digest is not None and head.digest != sha256:
+        raise DigestMismatch(f"Content-Digest announced the sha256 {head.digest}, the body has {sha256}.")
+
+
+async def stream(
+    request: Request, writer: "Writer", length: int | None, most: int, settings: Settings
 ) -> None:
-    """Move the body to the sink."""
+    """Move a body of at most `most` bytes to a writer, to its end.
+
+    Raises:
+        BodyTooLarge, BodyTruncated, BodyTimeout: what came before may still be finished.
+    """
     now = asyncio.get_running_loop().time
     idle, began, size, more = settings.upload_idle_s, now(), 0, True
-    writer = _Writer(sink)
     try:
         async with asyncio.timeout(idle) as timer:
             while more:
@@ -104,7 +120,7 @@ async def _stream(
         raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")
 
 
-class _Writer:
+class Writer:
     """Two buffers: one is written to the sink, in a thread, while the next bytes fill the other.
 
     Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their own: malloc would cut

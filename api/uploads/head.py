@@ -94,14 +94,18 @@ def checked(request: Request, terms: Terms, limit: int, settings: Settings) -> H
         free = shutil.disk_usage(settings.folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
             raise NoSpace("There is no room on the service's disk for this upload.")
-    digest = _digest(headers.get("content-digest"))
+    digest = sha256_in(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)
     return Head(limit, most, length, digest, media_type, boundary)
 
 
-def _digest(header: str | None) -> str | None:
-    """The sha256 in hex of `Content-Digest: sha-256=:…:` (RFC 9530); other algorithms are left alone."""
+def sha256_in(header: str | None, name: str) -> str | None:
+    """The sha256 in hex of a digest field `sha-256=:…:` (RFC 9530), called `name`; other algorithms are left alone.
+
+    Raises:
+        Invalid: it is no digest.
+    """
     found = _DIGEST.search(header) if header else None
     if found is None:
         return None
@@ -111,5 +115,6 @@ def _digest(header: str | None) -> str | None:
     except (binascii.Error, UnicodeError):
         raw = b""
     if not (value.startswith(":") and value.endswith(":") and len(raw) == 32):
-        raise Invalid("Content-Digest must be sha-256=:BASE64: of the body.")
+        of = "body" if name == "Content-Digest" else "whole file"
+        raise Invalid(f"{name} must be sha-256=:BASE64: of the {of}.")
     return raw.hex()

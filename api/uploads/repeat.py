@@ -5,23 +5,19 @@ Without a key nothing is held, and there is no earlier answer.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 
-import structlog
 from anyio import to_thread
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answers import json_answer
 from api.uploads.body import Received
 from api.uploads.head import Head, Terms
-from core.db.session import Database, is_outage
+from api.uploads.outage import outlasted
+from core.db.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
-
-log = structlog.get_logger(__name__)
 
 
 class Repeat:
@@ -57,7 +53,7 @@ class Repeat:
     async def _renew(self, request: idempotency.Request) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
-            with _outage():
+            with outlasted("idempotency key"):
                 await to_thread.run_sync(idempotency.renew, self._db, self._actor, request)
 
     async def __aexit__(self, *_: object) -> None:
@@ -67,7 +63,7 @@ class Repeat:
         with contextlib.suppress(asyncio.CancelledError):
             await self._renewing
         if not self.is_done:
-            with _outage():
+            with outlasted("idempotency key"):
                 await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
 
     def answer_to_head(self, head: Head) -> Response | None:
@@ -85,13 +81,12 @@ class Repeat:
             raise idempotency.mismatch()
         return None
 
-    def answer_to(self, file: Received) -> Response:
-        """The earlier answer.
+    def answer_to(self, whole: idempotency.Request | None) -> Response:
+        """The earlier answer to this request with its body.
 
         Raises:
             IdempotencyMismatch: it was the answer to another request.
         """
-        whole = self.of(file)
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
             raise idempotency.mismatch()
@@ -99,23 +94,15 @@ class Repeat:
 
     def of(self, file: Received) -> idempotency.Request | None:
         """This request with its body; None without a key."""
+        fields = (file.fields.get(name) for name in self._terms.fields or ())
+        return self.of_body(file.body_sha256, *fields, file.sha256)
+
+    def of_body(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
+        """This request with a body of that digest, and what else must be equal; None without a key."""
         if self._request is None:
             return None
-        known = self._request.request
-        fields = (file.fields.get(name) for name in self._terms.fields or ())
-        whole = idempotency.fingerprint(known, *fields, file.sha256)
-        return replace(self._request, fingerprint=whole, content_sha256=file.body_sha256)
-
-
-@contextlib.contextmanager
-def _outage() -> Iterator[None]:
-    """An outage does not end the upload: a key that is not renewed or freed is free again after `STALE_S`."""
-    try:
-        yield
-    except SQLAlchemyError as error:
-        if not is_outage(error):
-            raise
-        log.warning("idempotency key not renewed or freed", error=type(error).__name__)
+        whole = idempotency.fingerprint(self._request.request, *parts)
+        return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
 def _again(earlier: idempotency.Replay) -> Response:

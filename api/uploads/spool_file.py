@@ -22,6 +22,7 @@ class SpoolFile:
 
     def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
         self._fd: int | None = spool.create(path)
+        self.path = path
         self._limit = limit
         self._hash = hashlib.sha256()
         self._first = b""

@@ -88,7 +88,7 @@ class Upload:
                 return again
             async with received(self.request, head, self.terms, self.settings) as file:
                 if repeat.earlier is not None:
-                    return repeat.answer_to(file)
+                    return repeat.answer_to(repeat.of(file))
                 answer = await commit(file, repeat.of(file))
                 repeat.is_done = True
                 return answer

@@ -126,6 +126,8 @@ def _outcome(run: Run, record: dict[str, Any], readout: str, stages: Stages, joi
         "intransigence": mean(lag),
         "source": source[-1] if source else None,
         "seconds": mean(stage["seconds"] for stage in record["stages"]),
+        "new_megabytes": mean(stage["new_bytes"] / 1e6 for stage in record["stages"]),
+        "kept_images": float(record["stages"][-1]["kept_images"]),
     }
     if run.joint:  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))

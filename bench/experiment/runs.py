@@ -10,24 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 import traceback
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
 from bench.experiment.grid import BaseRun, PackagedStart, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
-from bench.experiment.unfinished import Regular, Stage, Stages, write_json
+from bench.experiment.unfinished import Regular, Stage, Stages, clock_of, write_json
 from bench.job_run import run_job
 from core import packaged_base
+from core.learn import image_packs
 from core.learn.control import Control, PipeControl
 from core.learn.failures import kind_of
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.state import TYPES
+from core.protocol.job_spec import LocalPart
+from core.protocol.manifest import STATISTICS
 
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
@@ -135,7 +137,8 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
             facts = learn(spec, control, tests, run.protocols, old)
             stages.add({"stage": number, "classes": stage.test.classes, **facts})
         if number == stages.done[-1]["stage"]:
-            parent = _version(out / "result", number)
+            parent = _version(out / "result", number, sorted((folder / STATISTICS).glob("*")))
+            _keep_statistics(out / "result", folder / STATISTICS / f"{number:03}.safetensors")
             shutil.rmtree(folder / str(number - 1), ignore_errors=True)
     return {
         "status": "done",
@@ -161,27 +164,31 @@ def learn(
 ) -> dict[str, Any]:
     """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
 
-    The result lies in spec["out"] afterwards. `new_bytes`: of parts that the parent does not have,
+    The result lies in spec["out"] afterwards. `kept_images`: that the method remembers. `new_bytes`: of parts that the parent does not have,
     `new_state_bytes` of those among them that are not the network's.
     """
     rows: list[dict[str, Any]] = []
-    seconds = 0.0
+    clock, seconds = clock_of(spec["device"]), 0.0
 
     def judge(network: Network, method: Method, inputs: Inputs) -> None:
         nonlocal seconds
-        begun = time.perf_counter()
+        begun = clock()
         rows.extend(read_out(network, method, inputs, tests, protocols))
         if old is not None:
             rows.append({"readout": "class", "test": "source", **retention(network, inputs, old)})
-        seconds = time.perf_counter() - begun
+        seconds = clock() - begun
 
     out = Path(spec["out"])
-    stage = Stage(out)
+    stage = Stage(out, clock)
     run_job({**spec, "snapshot": stage.snapshot}, stage.emit, Regular(control), judge)
     took = stage.seconds
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     before = {_digest(Path(part["path"])) for part in spec["parent"]["parts"]}
+    stored = image_packs.state_of(
+        LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
+        for part in result["parts"]
+    )
     files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]
     new = [(file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before]
     return {
@@ -190,6 +197,7 @@ def learn(
         "seconds": took - seconds,
         "seconds_reading_out": seconds,
         "state_bytes": sum(file.stat().st_size for file, of_state in files if of_state),
+        "kept_images": sum(len(tensors.get(image_packs.IMAGES, ())) for tensors in stored.values()),
         "new_bytes": sum(size for size, _ in new),
         "new_state_bytes": sum(size for size, of_state in new if of_state),
         "results": rows,
@@ -221,14 +229,24 @@ def _packaged(base: PackagedStart, channels: int, folder: Path) -> dict[str, str
     return {"name": "base", "type": "base", "path": str(path)}
 
 
-def _version(folder: Path, number: int) -> dict[str, Any]:
-    """A result as the parent of the next task."""
+def _keep_statistics(folder: Path, path: Path) -> None:
+    """Keep a version's sums: those of all tasks are handed to the next, and each version stores its own task's."""
+    result = json.loads((folder / "result.json").read_text())
+    for part in result["parts"]:
+        if part["type"] == STATISTICS:
+            path.parent.mkdir(exist_ok=True)
+            shutil.copy(folder / part["file"], path)
+
+
+def _version(folder: Path, number: int, earlier: Sequence[Path] = ()) -> dict[str, Any]:
+    """A result as the parent of the next task; earlier: sums of the tasks before, in their order."""
     result = json.loads((folder / "result.json").read_text())
     manifest = {
         "version": number,
         **{name: result[name] for name in ("classes", "heads", "method", "normalise", "network")},
     }
-    parts = [
+    parts = [{"name": STATISTICS, "type": STATISTICS, "path": str(path)} for path in earlier]
+    parts += [
         {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
         for part in result["parts"]
     ]

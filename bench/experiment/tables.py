@@ -34,6 +34,8 @@ HEADINGS = {
     "gap_to_joint": "below joint %",
     "source": "source %",
     "seconds": "s/task",
+    "new_megabytes": "MB/task",
+    "kept_images": "images",
 }
 MEANINGS = {
     "acc": "mean accuracy over all tasks after the last one",
@@ -46,7 +48,9 @@ MEANINGS = {
     "mean over tasks",
     "gap_to_joint": "accuracy of training on all data so far minus this one",
     "source": "accuracy on the base's classes at the end",
-    "seconds": "time to learn a task",
+    "seconds": "time to learn a task, of the processor where it is learned on a CPU",
+    "new_megabytes": "what a version stores that the one before does not have",
+    "kept_images": "kept at the end",
 }
 WITH_INTERVAL = ("acc", "forgetting", "source")
 SIGNS = "`>`: the 95 % t-interval of the paired difference excludes 0; `≥`: it includes 0, or there is none."

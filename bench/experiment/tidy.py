@@ -12,7 +12,7 @@ from bench.experiment.runs import Store
 RUN = ("key", "data", "scenario", "method", "depth", "order", "seed", "architecture", "base", "status")
 FIGURES = (
     "acc", "last", "average_incremental", "bwt", "forgetting", "learning_accuracy", "update_norm",
-    "gap_to_joint", "intransigence", "source", "seconds",
+    "gap_to_joint", "intransigence", "source", "seconds", "new_megabytes", "kept_images",
 )  # fmt: skip
 LAST = ("trainable", "parameters", "state_bytes")
 STAGE = ("stage", "seconds", "update_backbone", "update_head", "update_relative", *LAST)

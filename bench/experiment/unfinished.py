@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,31 @@ class Stages:
         write_json(self._file, self.done)
 
 
-class Stage:
-    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all attempts."""
+def clock_of(device: str) -> Callable[[], float]:
+    """Seconds: on a CPU of its processor, which other work on the machine does not lengthen; else on the wall."""
+    return time.process_time if device == "cpu" else time.perf_counter
 
-    def __init__(self, out: Path) -> None:
+
+class Stage:
+    """One job of a run, in its own folder: its last snapshot, and the seconds it took in all attempts.
+
+    clock: that counts them, see `clock_of`.
+    """
+
+    def __init__(self, out: Path, clock: Callable[[], float] = time.perf_counter) -> None:
         self._file = out / "unfinished.json"
         self.snapshot: str | None = None
         self._before = 0.0
         if self._file.exists():
             left = json.loads(self._file.read_text())
             self.snapshot, self._before = left["snapshot"], left["seconds"]
-        self._begun = time.perf_counter()
+        self._clock = clock
+        self._begun = clock()
 
     @property
     def seconds(self) -> float:
         """So far."""
-        return self._before + time.perf_counter() - self._begun
+        return self._before + self._clock() - self._begun
 
     def emit(self, event: dict[str, Any]) -> None:
         """Takes note of snapshots among a job's events; those before are removed."""

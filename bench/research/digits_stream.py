@@ -15,8 +15,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from perennial import Perennial
 from tools import digits, service
-from tools.client import Client
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
         "finetune": {"name": "finetune"},
     }
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
-        client = Client(running.url, running.key)
+        client = Perennial(running.key, base_url=running.url)
         for name, method in methods.items():
             scores = [
                 _stream(client, f"{name.replace('+', 'p')}-{seed}", method, seed) for seed in range(seeds)
@@ -39,36 +39,34 @@ def main() -> None:
         _print("joint", [_joint(client, f"joint-{seed}", seed) for seed in range(seeds)])
 
 
-def _stream(client: Client, model: str, method: dict[str, Any], seed: int) -> float:
-    client.create_model(model, recipe={"method": method, "seed": seed})
+def _stream(client: Perennial, model: str, method: dict[str, Any], seed: int) -> float:
+    client.models.create(model, recipe={"method": method, "seed": seed}, architecture="small-cnn")
     _learn(client, model, [archive for _, archive in digits.archives()])
-    metrics = client.get(f"/v1/models/{model}/metrics")
+    metrics = client.metrics.retrieve(model)
     if seed == 0:
-        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
+        for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
             print(
-                f"  {model} version {row['version']}: "
+                f"  {model} version {row.version}: "
                 + "  ".join("  –  " if c is None else f"{c:.3f}" for c in cells)
             )
-    return float(metrics["summary"]["acc"])
+    return metrics.summary.acc or 0.0
 
 
-def _joint(client: Client, model: str, seed: int) -> float:
+def _joint(client: Perennial, model: str, seed: int) -> float:
     merged = io.BytesIO()
     with zipfile.ZipFile(merged, "w") as out:
         for _, data in digits.archives():
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 for name in archive.namelist():
                     out.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), archive.read(name))
-    client.create_model(model, recipe={"method": "finetune", "seed": seed})
+    client.models.create(model, recipe={"method": "finetune", "seed": seed}, architecture="small-cnn")
     _learn(client, model, [merged.getvalue()])
-    return float(client.get(f"/v1/models/{model}/metrics")["summary"]["acc"])
+    return client.metrics.retrieve(model).summary.acc or 0.0
 
 
-def _learn(client: Client, model: str, archives: list[bytes]) -> None:
+def _learn(client: Perennial, model: str, archives: list[bytes]) -> None:
     for job in [client.submit(model, archive) for archive in archives]:
-        end = client.wait(job)
-        if end["state"] != "succeeded":
-            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+        job.wait()
 
 
 def _print(name: str, scores: list[float]) -> None:

@@ -15,7 +15,6 @@ DIR holds `mnist/` with the four idx files. Some minutes on two cores.
 
 import argparse
 import io
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -33,8 +32,8 @@ from torch.nn import functional
 from bench.experiment.data import read_idx
 from core.learn.networks import ImageSpec, Network, build_network
 from core.learn.networks.edits import replace_relu
+from perennial import Perennial, types
 from tools import service
-from tools.client import Client
 
 Json = dict[str, Any]
 Pixels = npt.NDArray[np.uint8]
@@ -92,6 +91,16 @@ class Mnist:
         return out.getvalue()
 
 
+@dataclass(frozen=True)
+class Stream:
+    """What one model has learned."""
+
+    scenario: str
+    method: str
+    metrics: types.Metrics
+    versions: list[types.Version]
+
+
 def main() -> None:
     """Print base, matrices, forecasts and sizes."""
     parser = argparse.ArgumentParser(
@@ -114,7 +123,7 @@ def main() -> None:
     )
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
-        client = Client(running.url, running.key)
+        client = Perennial(running.key, base_url=running.url)
         base = upload(client, network, {"name": options.architecture})
         found = learn_all(client, mnist, base, options)
         print(matrices(found), forecasts(found), sizes(found), sep="\n\n")
@@ -141,24 +150,21 @@ def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
         return network, float((network(x).argmax(1) == y).float().mean())
 
 
-def upload(client: Client, network: Network, architecture: Json) -> str:
+def upload(client: Perennial, network: Network, architecture: Json) -> str:
     """The id of the base."""
     tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
-    answer = client.call(
-        "POST",
-        "/v1/bases",
-        params={"architecture": json.dumps(architecture), "image_size": SIZE, "channels": 1},
-        content=save(tensors),
-        headers={"Content-Type": "application/safetensors"},
-    )
-    return str(answer.json()["id"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "base.safetensors"
+        file.write_bytes(save(tensors))
+        made = client.bases.create(file, architecture, image_size=SIZE, channels=1)
+    return made.id
 
 
-def learn_all(client: Client, mnist: Mnist, base: str, options: argparse.Namespace) -> list[Json]:
-    """For every scenario and method: {"scenario", "method", "metrics", "versions"}.
+def learn_all(client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace) -> list[Stream]:
+    """For every scenario and method what was learned.
 
     Raises:
-        RuntimeError: a job did not succeed.
+        JobEnded: a job did not end with a published version.
     """
     streams = {scenario: list(batches(mnist, scenario, options.images)) for scenario in options.scenarios}
     jobs, named = [], []
@@ -169,7 +175,7 @@ def learn_all(client: Client, mnist: Mnist, base: str, options: argparse.Namespa
             linear = hyper["name"] == "dlcft"
             memory = {"buffer": BUFFER} if scenario == "class" and linear else {}
             recipe = {"method": {**hyper, **memory}, "epochs": options.epochs, "augment": "none"}
-            client.create_model(
+            client.models.create(
                 name,
                 scenario,
                 architecture={"name": options.architecture},
@@ -179,18 +185,11 @@ def learn_all(client: Client, mnist: Mnist, base: str, options: argparse.Namespa
                 recipe=recipe,
             )
             named.append((name, scenario, method))
-            jobs += [client.submit(name, archive, task) for task, archive in streams[scenario]]
+            jobs += [client.submit(name, archive, name=task) for task, archive in streams[scenario]]
     for job in jobs:
-        end = client.wait(job, timeout_s=1800)
-        if end["state"] != "succeeded":
-            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
+        job.wait(1800)
     return [
-        {
-            "scenario": scenario,
-            "method": method,
-            "metrics": client.get(f"/v1/models/{name}/metrics"),
-            "versions": client.items(f"/v1/models/{name}/versions"),
-        }
+        Stream(scenario, method, client.metrics.retrieve(name), list(client.versions.list(name)))
         for name, scenario, method in named
     ]
 
@@ -205,7 +204,7 @@ def batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, byte
             yield f"digits-{pair[0]}-{pair[1]}", mnist.batch(pair, count, 0)
 
 
-def matrices(found: list[Json]) -> str:
+def matrices(found: list[Stream]) -> str:
     """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of the
     last."""
     lines = [
@@ -213,39 +212,39 @@ def matrices(found: list[Json]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for stream in found:
-        metrics = stream["metrics"]
-        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
-            last = row is metrics["rows"][-1]
-            figures = [metrics["summary"][name] if last else None for name in ("acc", "forgetting")]
-            shown = [stream["scenario"], stream["method"], str(row["version"])]
+        metrics, summary = stream.metrics, stream.metrics.summary
+        for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
+            last = row is metrics.rows[-1]
+            figures = [figure if last else None for figure in (summary.acc, summary.forgetting)]
+            shown = [stream.scenario, stream.method, str(row.version)]
             lines.append(f"| {' | '.join([*shown, *(_number(v) for v in [*cells, *figures])])} |")
     return "\n".join(lines)
 
 
-def forecasts(found: list[Json]) -> str:
+def forecasts(found: list[Stream]) -> str:
     """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before → after |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for stream in found:
-        for version in stream["versions"]:
-            forecast = version["manifest"].get("forecast")
+        for version in stream.versions:
+            forecast = version.manifest.forecast
             if not forecast:
                 continue
-            predicted, measured = forecast["predicted"], forecast["measured"]
+            predicted, measured = forecast.predicted, forecast.measured
             ratio = measured / predicted if predicted and measured is not None else None
             by_task = "; ".join(
-                f"{task}: {t['before']:.2f} → {t['after']:.2f}" for task, t in forecast["tasks"].items()
+                f"{task}: {_number(t.before)} → {_number(t.after)}" for task, t in forecast.tasks.items()
             )
-            named = [stream["scenario"], stream["method"], str(version["number"])]
+            named = [stream.scenario, stream.method, str(version.number)]
             lines.append(
                 f"| {' | '.join([*named, *(_number(v) for v in (predicted, measured, ratio)), by_task])} |"
             )
     return "\n".join(lines)
 
 
-def sizes(found: list[Json]) -> str:
+def sizes(found: list[Stream]) -> str:
     """Markdown: kB of the last version's parts by type, and of what it does not share with earlier
     versions."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
@@ -254,10 +253,10 @@ def sizes(found: list[Json]) -> str:
         f"|---|---|{'---:|' * (len(kinds) + 2)}",
     ]
     for stream in found:
-        last = stream["versions"][-1]
-        held = {kind: sum(p["bytes"] for p in last["parts"] if p["type"] == kind) for kind in kinds}
-        cells = [*held.values(), last["bytes"], last["bytes_new"]]
-        named = [stream["scenario"], stream["method"]]
+        last = stream.versions[-1]
+        held = {kind: sum(part.bytes for part in last.parts if part.type == kind) for kind in kinds}
+        cells = [*held.values(), last.bytes, last.bytes_new]
+        named = [stream.scenario, stream.method]
         lines.append(f"| {' | '.join([*named, *(f'{b / 1000:,.0f}' if b else '–' for b in cells)])} |")
     return "\n".join(lines)
 

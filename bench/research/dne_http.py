@@ -29,11 +29,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 
 from bench.research.methods_http import matrices
+from perennial import JobHandle, Perennial, types
 from tools import digits, service
-from tools.client import Client
 
 Json = dict[str, Any]
 Files = dict[str, bytes]
@@ -72,11 +73,14 @@ class Stream:
         chosen = [pair for task in held_out for pair in task[:: max(1, len(task) // ASKED)][:ASKED]]
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
-    def ask(self, client: Client, model: str, newest: int) -> None:
+    def ask(self, http: httpx2.Client, model: str, newest: int) -> None:
         """Have every version predict the probe, and compare with what it answered before."""
         for version in range(1, newest + 1):
-            path = f"/v1/models/{model}/versions/{version}/predict"
-            body = client.call("POST", path, files=self.probe()).content
+            body = (
+                http.post(f"/v1/models/{model}/versions/{version}/predict", files=self.probe())
+                .raise_for_status()
+                .content
+            )
             self.asked += 1
             check(
                 self.answers.setdefault((model, version), body) == body,
@@ -106,15 +110,20 @@ def main() -> None:
             for stream in streams:
                 learn_both(running, stream, options.epochs)
         with service.running(Path(folder), environment) as running:
-            client = Client(running.url, running.key)
+            http = bare(running)
             for stream in streams:
                 for model in stream.models():
-                    stream.ask(client, model, len(stream.tasks))
+                    stream.ask(http, model, len(stream.tasks))
                 print(
                     f"{stream.name}, started again: {stream.asked} times {len(stream.probe())} images "
                     "predicted by "
                     f"{len(stream.answers)} versions, each version's answers always the same bytes"
                 )
+
+
+def bare(running: service.Service) -> httpx2.Client:
+    """For answers whose bytes are compared."""
+    return httpx2.Client(base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60)
 
 
 def check(holds: bool, otherwise: str) -> None:
@@ -160,7 +169,7 @@ def packed(files: Files) -> bytes:
 
 def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
     """Learn the stream undisturbed and killed, compare, and print."""
-    client = Client(running.url, running.key)
+    client = Perennial(running.key, base_url=running.url)
     counts = [sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")]
     print(f"{stream.name}: {len(stream.tasks)} tasks, {counts[0]:,} images and {counts[1]:,} held out")
     undisturbed, killed = stream.models()
@@ -168,22 +177,20 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
         begun = time.monotonic()
         learn(running, stream, model, epochs, stages)
         print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
-    versions, others = (client.items(f"/v1/models/{m}/versions")[1:] for m in (undisturbed, killed))
+    versions, others = (list(client.versions.list(m))[1:] for m in (undisturbed, killed))
     compare(stream, versions, others)
     keep(versions)
-    metrics, other = (client.get(f"/v1/models/{m}/metrics") for m in (undisturbed, killed))
-    check(
-        metrics["accuracy_matrix"] == other["accuracy_matrix"], f"{killed} has accuracies of its own: {other}"
-    )
-    print("", sizes(versions), "", matrices([(client.get(f"/v1/models/{killed}"), other)]), "", sep="\n")
-    print("ACC {acc:.3f}, forgetting {forgetting:.3f}\n".format_map(other["summary"]), flush=True)
+    metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
+    check(metrics.accuracy_matrix == other.accuracy_matrix, f"{killed} has accuracies of its own: {other}")
+    print("", sizes(versions), "", matrices([(client.models.retrieve(killed), other)]), "", sep="\n")
+    print(f"ACC {other.summary.acc:.3f}, forgetting {other.summary.forgetting:.3f}\n", flush=True)
 
 
 def learn(running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]) -> None:
     """Task by task, all versions predicting after each; of task 3 the process is killed once in each of
     `stages`."""
-    client = Client(running.url, running.key)
-    client.create_model(
+    client, http = Perennial(running.key, base_url=running.url), bare(running)
+    client.models.create(
         model,
         architecture=ARCHITECTURE,
         image={"size": 32, "channels": stream.channels},
@@ -194,98 +201,104 @@ def learn(running: service.Service, stream: Stream, model: str, epochs: int, sta
         },
     )
     for number, files in enumerate(stream.tasks, start=1):
-        job = client.submit(model, packed(files), f"task-{number}")
+        job = client.submit(model, packed(files), name=f"task-{number}")
         for stage in stages if number == KILLED else ():
-            kill(running, client, job, stage)
-        end = client.wait(job, timeout_s=1800)
-        check(end["state"] == "succeeded", f"{job} ended {end['state']}: {end['error']}")
+            kill(running, job, stage)
+        end = job.wait(1800)
         if stages and number == KILLED:
-            resumed(client, end, stages)
-        stream.ask(client, model, number)
+            resumed(job, end, stages)
+        stream.ask(http, model, number)
 
 
-def kill(running: service.Service, client: Client, job: str, stage: str) -> None:
+def kill(running: service.Service, job: JobHandle, stage: str) -> None:
     """Kill the process of a job some steps after a snapshot of the stage."""
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        events = client.items(f"/v1/jobs/{job}/events")
-        found = client.get(f"/v1/jobs/{job}")
-        check(not found["is_terminal"], f"{job} ended before it could be killed: give it more --epochs")
-        taken = [e["data"] for e in events if e["type"] == "snapshot"]
-        step = (found["progress"] or {}).get("step") or 0
-        if taken and STAGES[taken[-1]["stage"]] == stage and step > taken[-1]["step"]:
+    taken: types.SnapshotData | None = None
+    for event in job.events(only=("progress", "snapshot")):
+        if isinstance(event.data, types.SnapshotData):
+            taken = event.data
+        elif taken and isinstance(event.data, types.ProgressData) and STAGES[taken.stage or 0] == stage:
+            if (event.data.step or 0) <= (taken.step or 0):
+                continue
             _job_process(running).kill()
             return
-        time.sleep(0.02)
-    raise SystemExit(f"FAILED: {job} wrote no snapshot while it trained the {stage}")
+    raise SystemExit(
+        f"FAILED: {job.id} ended before it could be killed as it trained the {stage}: give it more --epochs"
+    )
 
 
-def resumed(client: Client, job: Json, stages: tuple[str, ...]) -> None:
+def resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
     """Print where the job was killed, and from which snapshot it went on."""
-    check(job["attempt"] == 1 + len(stages), f"{len(stages)} kills, but attempt {job['attempt']}")
-    events = client.items(f"/v1/jobs/{job['id']}/events")
+    check(job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}")
+    events = list(handle.events())
     for attempt, stage in enumerate(stages, start=2):
-        place = next(n for n, e in enumerate(events) if e["data"].get("attempt") == attempt)
-        snapshot = [e["data"] for e in events[:place] if e["type"] == "snapshot"][-1]
+        place = next(
+            n
+            for n, e in enumerate(events)
+            if isinstance(e.data, types.StateData) and e.data.attempt == attempt
+        )
+        snapshot = [e.data for e in events[:place] if isinstance(e.data, types.SnapshotData)][-1]
         before, after = (
-            [e["data"] for e in part if e["type"] == "progress" and e["data"].get("step")]
+            [e.data for e in part if isinstance(e.data, types.ProgressData) and e.data.step]
             for part in (events[:place], events[place:])
         )
-        told = f"after step {before[-1]['step']} of {before[-1]['total_steps']}"
-        check(after[0]["step"] > snapshot["step"] > 0, f"attempt {attempt} began at step {after[0]['step']}")
-        print(
-            f"  task {job['task']}: process killed in the stage of the {stage}, {told}; attempt {attempt} "
-            "went on from "
-            f"the snapshot at step {snapshot['step']}"
+        told = f"after step {before[-1].step} of {before[-1].total_steps}"
+        check(
+            (after[0].step or 0) > (snapshot.step or 0) > 0,
+            f"attempt {attempt} began at step {after[0].step}",
         )
-    print(f"  task {job['task']}: {job['state']} at attempt {job['attempt']}")
+        print(
+            f"  task {job.task}: process killed in the stage of the {stage}, {told}; attempt {attempt} "
+            "went on from "
+            f"the snapshot at step {snapshot.step}"
+        )
+    print(f"  task {job.task}: {job.state} at attempt {job.attempt}")
 
 
-def compare(stream: Stream, versions: list[Json], others: list[Json]) -> None:
+def compare(stream: Stream, versions: list[types.Version], others: list[types.Version]) -> None:
     """Have equal parts and answers in the undisturbed and the killed model."""
     for one, other in zip(versions, others, strict=True):
         ours, theirs = (digests(v) for v in (one, other))
         differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-        check(not differing, f"version {one['number']} differs between the models in {', '.join(differing)}")
-        first, second = (stream.answers[model, one["number"]] for model in stream.models())
-        check(first == second, f"version {one['number']} answers otherwise where task {KILLED} was killed")
-    parts = sum(len(v["parts"]) for v in versions)
+        check(not differing, f"version {one.number} differs between the models in {', '.join(differing)}")
+        first, second = (stream.answers[model, one.number] for model in stream.models())
+        check(first == second, f"version {one.number} answers otherwise where task {KILLED} was killed")
+    parts = sum(len(v.parts) for v in versions)
     print(f"  killed = undisturbed: sha256 of all {parts} parts of {len(versions)} versions, and all answers")
 
 
-def keep(versions: list[Json]) -> None:
+def keep(versions: list[types.Version]) -> None:
     """Have every version contain the experts before it unchanged, and be new but for them."""
     for before, after in pairwise(versions):
-        number, known = after["number"], digests(after)
+        number, known = after.number, digests(after)
         for name, digest in digests(before).items():
             if name not in ("head", "exemplars"):
                 check(known.get(name) == digest, f"{name} has changed in version {number}")
-        new = {part["name"]: part["bytes"] for part in after["parts"] if part["shared_with"] is None}
+        new = {part.name: part.bytes for part in after.parts if part.shared_with is None}
         wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
         check(new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}")
-        check(sum(new.values()) == after["bytes_new"], f"version {number} adds {after['bytes_new']} bytes")
+        check(sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes")
     print(
         "  experts: the same sha256 in all later versions; new are an expert, head and the task's exemplars"
     )
 
 
-def digests(version: Json) -> dict[str, str]:
+def digests(version: types.Version) -> dict[str, str]:
     """Of each part, by name."""
-    return {part["name"]: part["sha256"] for part in version["parts"]}
+    return {part.name: part.sha256 for part in version.parts}
 
 
-def sizes(versions: list[Json]) -> str:
+def sizes(versions: list[types.Version]) -> str:
     """Markdown: bytes that each version adds, and those that it shares with earlier ones."""
     lines = [
         "| version | its expert | head | exemplars | new in all | shared |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
     for version in versions:
-        new = {p["name"]: p["bytes"] for p in version["parts"] if p["shared_with"] is None}
-        all_new = version["bytes_new"]
+        new = {p.name: p.bytes for p in version.parts if p.shared_with is None}
+        all_new = version.bytes_new
         kept = [new["head"], sum(size for name, size in new.items() if name.startswith("exemplars"))]
-        cells = [sum(new.values()) - sum(kept), *kept, all_new, version["bytes"] - all_new]
-        lines.append(f"| {version['number']} | {' | '.join(f'{b:,}' for b in cells)} |")
+        cells = [sum(new.values()) - sum(kept), *kept, all_new, version.bytes - all_new]
+        lines.append(f"| {version.number} | {' | '.join(f'{b:,}' for b in cells)} |")
     return "\n".join(lines)
 
 

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perennial import Invalid, Perennial, types
 from tools import digits, service
-from tools.client import Client
 
 Json = dict[str, Any]
 IMAGE = {"size": 16, "channels": 1}
@@ -50,7 +50,7 @@ def main() -> None:
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
-        client = Client(running.url, running.key)
+        client = Perennial(running.key, base_url=running.url)
         found = learn_all(client, tasks=options.tasks, recipe={"epochs": options.epochs})
         seconds = time.monotonic() - begun
         said = remarks(client, recipe={"epochs": options.epochs})
@@ -59,8 +59,8 @@ def main() -> None:
 
 
 def learn_all(
-    client: Client, *, tasks: int, recipe: Json, usual: str | Json = "small-cnn"
-) -> list[tuple[Json, Json]]:
+    client: Perennial, *, tasks: int, recipe: Json, usual: str | Json = "small-cnn"
+) -> list[tuple[types.Model, types.Metrics]]:
     """(model, metrics) of every method after the stream's first `tasks` tasks.
 
     Args:
@@ -68,77 +68,74 @@ def learn_all(
         usual: the architecture of methods that work on it.
 
     Raises:
-        RuntimeError: a job did not succeed.
+        JobEnded: a job did not end with a published version.
     """
     batches = digits.archives()[:tasks]
-    families = {a["name"]: a["family"] for a in client.items("/v1/architectures")}
+    families = {one.name: one.family for one in client.architectures.list()}
     models, jobs = [], []
-    for entry in client.items("/v1/methods"):
-        model = client.create_model(**model_for(entry, families, recipe, usual))
+    for entry in client.methods.list().items:
+        model = client.models.create(**model_for(entry, families, recipe, usual))
         models.append(model)
-        jobs += [client.submit(model["name"], archive, name) for name, archive in batches]
+        jobs += [client.submit(model.name, archive, name=name) for name, archive in batches]
     for job in jobs:
-        end = client.wait(job)
-        if end["state"] != "succeeded":
-            raise RuntimeError(f"{job} ended {end['state']}: {end['error']}")
-    return [(model, client.get(f"/v1/models/{model['name']}/metrics")) for model in models]
+        job.wait()
+    return [(model, client.metrics.retrieve(model.name)) for model in models]
 
 
-def model_for(entry: Json, families: dict[str, str], recipe: Json, usual: str | Json) -> Json:
+def model_for(entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json) -> Json:
     """The fields of a model that learns the digits with a method of the catalogue."""
-    scenario = next(s for s in SCENARIOS if s in entry["scenarios"])
-    accepted = entry["accepts"]["architectures"]
+    scenario = next(s for s in SCENARIOS if s in entry.scenarios)
+    accepted = entry.accepts.architectures
     name = usual if isinstance(usual, str) else usual["name"]
-    memory = {key: size for key, size in MEMORY.items() if key in entry["defaults"]}
-    fits = accepted is None or families[name] in accepted
+    memory = {key: size for key, size in MEMORY.items() if key in entry.defaults}
     return {
-        "name": entry["name"].replace("+", "p"),
+        "name": entry.name.replace("+", "p"),
         "scenario": scenario,
-        "architecture": usual if fits else SMALLEST[accepted[0]],
+        "architecture": usual if not accepted or families[name] in accepted else SMALLEST[accepted[0]],
         "image": IMAGE,
         "classes": [str(digit) for digit in range(10)] if scenario == "data" else None,
-        "recipe": {**recipe, **SLOW.get(entry["name"], {}), "method": {"name": entry["name"], **memory}},
+        "recipe": {**recipe, **SLOW.get(entry.name, {}), "method": {"name": entry.name, **memory}},
     }
 
 
-def table(found: list[tuple[Json, Json]]) -> str:
+def table(found: list[tuple[types.Model, types.Metrics]]) -> str:
     """Markdown: the last row of each accuracy matrix, and the figures that follow."""
-    columns = max(len(metrics["columns"]) for _, metrics in found)
+    columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
     lines = [
         f"| method | scenario | network | {' | '.join(tasks)} | ACC | BWT | forgetting | k-NN |",
         f"|---|---|---|{'---:|' * (columns + 4)}",
     ]
     for model, metrics in found:
-        figures = metrics["summary"]
-        probe = figures["knn_probe"]["accuracy"]
+        figures = metrics.summary
+        probe = figures.knn_probe.accuracy if figures.knn_probe else None
         cells = [
-            *metrics["accuracy_matrix"][-1],
-            figures["acc"],
-            figures["bwt"],
-            figures["forgetting"],
+            *metrics.accuracy_matrix[-1],
+            figures.acc,
+            figures.bwt,
+            figures.forgetting,
             probe,
         ]
-        named = [model["recipe"]["method"]["name"], model["scenario"], model["architecture"]["name"]]
+        named = [_method(model), model.scenario, model.architecture.name]
         lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
     return "\n".join(lines)
 
 
-def matrices(found: list[tuple[Json, Json]]) -> str:
+def matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
     """Markdown: the accuracy matrix R of every method, a line per version."""
-    tasks = [c["task"] for c in max((metrics["columns"] for _, metrics in found), key=len)]
+    tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
     lines = [
         f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
         f"|---|---:|{'---:|' * len(tasks)}",
     ]
     for model, metrics in found:
-        for row, cells in zip(metrics["rows"], metrics["accuracy_matrix"], strict=True):
-            named = [model["recipe"]["method"]["name"], str(row["version"])]
+        for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
+            named = [_method(model), str(row.version)]
             lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
     return "\n".join(lines)
 
 
-def remarks(client: Client, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
+def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
     """Markdown: the answers to a weak combination, an impossible one, and another method in mid-life.
 
     Args:
@@ -147,28 +144,37 @@ def remarks(client: Client, *, recipe: Json, usual: str | Json = "small-cnn") ->
     Raises:
         RuntimeError: an answer is not the expected one.
     """
-    weak = client.create_model("weak", scenario="class", image=IMAGE, recipe={**recipe, "method": "si"})
-    if not weak["warnings"]:
+    weak = client.models.create(
+        "weak", scenario="class", image=IMAGE, recipe={**recipe, "method": "si"}, architecture="small-cnn"
+    )
+    if not weak.warnings:
         raise RuntimeError("SI in the class scenario was accepted without a warning")
-    body = {"name": "impossible", "scenario": "data", "recipe": {"method": "icarl"}}
-    refused = client.http.post("/v1/models", json=body)
-    if refused.status_code != 422:
-        raise RuntimeError(f"iCaRL in the data scenario was answered with {refused.status_code}")
+    body: Json = {"name": "impossible", "scenario": "data", "recipe": {"method": "icarl"}}
+    try:
+        client.models.create(**body)
+    except Invalid as error:
+        refused = error
+    else:
+        raise RuntimeError("iCaRL in the data scenario was accepted")
     lines = [
-        f"- weak, accepted: {'; '.join(weak['warnings'])}",
-        f"- impossible, {refused.status_code}: {refused.json()['detail']}",
+        f"- weak, accepted: {'; '.join(weak.warnings)}",
+        f"- impossible, {refused.status}: {refused.detail}",
     ]
-    client.create_model("midlife", architecture=usual, image=IMAGE, recipe={**recipe, "method": "ewc-online"})
+    client.models.create(
+        "midlife", architecture=usual, image=IMAGE, recipe={**recipe, "method": "ewc-online"}
+    )
     for (name, archive), method in zip(digits.archives(), ("ewc-online", "er"), strict=False):
-        end = client.wait(client.submit("midlife", archive, name, f'{{"method": "{method}"}}'))
-        if end["state"] != "succeeded":
-            raise RuntimeError(f"midlife with {method} ended {end['state']}: {end['error']}")
-    changed = [w for w in client.get("/v1/models/midlife/tasks/2")["warnings"] if "method changes" in w]
+        client.submit("midlife", archive, name=name, recipe={"method": method}).wait()
+    changed = [w for w in client.tasks.retrieve("midlife", 2).warnings if "method changes" in w]
     if not changed:
         raise RuntimeError("the method changed from ewc-online to er without a warning")
-    rows = client.get("/v1/models/midlife/metrics")["accuracy_matrix"]
+    rows = client.metrics.retrieve("midlife").accuracy_matrix
     shown = "; ".join(", ".join(_number(cell) for cell in row) for row in rows)
     return "\n".join([*lines, f"- in mid-life, accepted: {changed[0]} R by version: {shown}"])
+
+
+def _method(model: types.Model) -> str:
+    return model.recipe.method.name if model.recipe.method else "–"
 
 
 def _number(value: float | None) -> str:

@@ -15,11 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from bench.service import load
+from perennial import Perennial
 from tools import digits, service
-from tools.client import Client
 
 CLIENTS = (1, 16, 64)
 
@@ -32,26 +32,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         with service.running(data) as running, _bare(data / "perennial.db") as bare:
-            client = Client(running.url, running.key)
+            client = Perennial(running.key, base_url=running.url)
             archives = digits.archives()
-            client.create_model("polled", recipe={"epochs": 1})
-            job = client.submit("polled", archives[0][1])
-            client.wait(job)
+            client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
+            job = client.submit("polled", archives[0][1]).wait().id
             _compare("idle", running, bare, job, seconds)
             # A job that outlasts the measurement.
-            client.create_model("busy", recipe={"epochs": 10_000})
+            client.models.create("busy", recipe={"epochs": 10_000}, architecture="small-cnn")
             busy = client.submit("busy", archives[1][1])
-            while client.get(f"/v1/jobs/{busy}")["progress"].get("phase") != "train":
+            while busy.refresh().progress.phase != "train":
                 time.sleep(0.1)
             _compare("while a job trains", running, bare, job, seconds)
-            client.call("POST", f"/v1/jobs/{busy}/cancel")
-            client.wait(busy)
+            busy.cancel()
+            busy.wait(check=False)
 
 
 def _compare(title: str, running: service.Service, bare: str, job: str, seconds: float) -> None:
     url = f"{running.url}/v1/jobs/{job}"
     key = {"Authorization": f"Bearer {running.key}"}
-    etag = httpx.get(url, headers=key).headers["ETag"]
+    etag = httpx2.get(url, headers=key).headers["ETag"]
     print(f"\n{title}: requests/s (p50 / p99 ms), ratio to the bare route")
     print(f"{'clients':>8} {'bare':>24} {'GET':>32} {'GET, If-None-Match':>32}")
     for clients in CLIENTS:
@@ -99,9 +98,9 @@ class _bare:
         url = f"http://127.0.0.1:{self.port}"
         for _ in range(200):
             try:
-                httpx.get(f"{url}/openapi.json", timeout=1)
+                httpx2.get(f"{url}/openapi.json", timeout=1)
                 return url
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.05)
         raise RuntimeError("The reference server did not start.")
 

@@ -11,8 +11,10 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
+import httpx2
+
+from perennial import Perennial, types
 from tools import service
-from tools.client import Client
 
 
 def main() -> None:
@@ -21,33 +23,41 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     archive = parser.parse_args().data / "cifar100" / "classes_00-09.zip"
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
-        client = Client(running.url, running.key)
-        client.create_model(
-            "cifar",
-            architecture={"name": "slim-resnet18"},
-            recipe={"epochs": 1, "method": "finetune"},
+        client = Perennial(running.key, base_url=running.url)
+        client.models.create(
+            "cifar", architecture={"name": "slim-resnet18"}, recipe={"epochs": 1, "method": "finetune"}
         )
         job = client.submit("cifar", archive)
-        end = client.wait(job, timeout_s=900)
-        task = client.get("/v1/models/cifar/tasks/1")
-        print(f"job {end['state']}; {task['n_train']} + {task['n_held_out']} images, report {task['report']}")
-        events = client.items(f"/v1/jobs/{job}/events")
-        at = {e["data"].get("state"): datetime.fromisoformat(e["at"]) for e in events if e["type"] == "state"}
+        end = job.wait(900)
+        task = client.tasks.retrieve("cifar", 1)
+        print(f"job {end.state}; {task.n_train} + {task.n_held_out} images, report {task.report}")
+        at = {
+            event.data.state: datetime.fromisoformat(event.at)
+            for event in job.events()
+            if isinstance(event.data, types.StateData)
+        }
         seconds = (at["running"] - at["validating"]).total_seconds()
-        images = task["n_train"] + task["n_held_out"]
+        images = (task.n_train or 0) + (task.n_held_out or 0)
         print(
             f"ingest: {images} images in {seconds:.2f} s = {images / seconds:,.0f} images/s (fetch to commit)"
         )
-        print(f"accuracy after one epoch: {client.get('/v1/models/cifar/metrics')['accuracy_matrix']}")
-        _resumed_download(client, "/v1/models/cifar/versions/1/download")
+        accuracy = client.metrics.retrieve("cifar").accuracy_matrix
+        print(f"accuracy after one epoch: {accuracy}")
+        _resumed_download(running, "/v1/models/cifar/versions/1/download")
 
 
-def _resumed_download(client: Client, path: str) -> None:
-    head = client.call("HEAD", path)
+def _resumed_download(running: service.Service, path: str) -> None:
+    key = {"Authorization": f"Bearer {running.key}"}
+    with httpx2.Client(base_url=running.url, headers=key, timeout=60) as http:
+        _in_two_halves(http, path)
+
+
+def _in_two_halves(http: httpx2.Client, path: str) -> None:
+    head = http.head(path)
     size, etag = int(head.headers["Content-Length"]), head.headers["ETag"]
     half = size // 2
-    first = client.call("GET", path, headers={"Range": f"bytes=0-{half - 1}"})
-    second = client.call("GET", path, headers={"Range": f"bytes={half}-", "If-Range": etag})
+    first = http.get(path, headers={"Range": f"bytes=0-{half - 1}"})
+    second = http.get(path, headers={"Range": f"bytes={half}-", "If-Range": etag})
     assert (first.status_code, second.status_code) == (206, 206)
     digest = hashlib.sha256(first.content + second.content).hexdigest()
     print(

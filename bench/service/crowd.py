@@ -27,13 +27,13 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from PIL import Image
 
 from bench.service import load
 from bench.service.resources import api_process
+from perennial import JobHandle, Perennial, types
 from tools import service
-from tools.client import Client, Json
 
 MB = 1e6
 LONGEST_S = 600.0
@@ -68,7 +68,7 @@ def main() -> int:
 
 def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
     """The job alone, with the crowd, alone."""
-    client = Client(running.url, running.key)
+    client = Perennial(running.key, base_url=running.url)
     batch = _images(100, 16)
     _alone(client, "first", batch, 1)  # the worker's first job loads what the others find loaded
     before = _alone(client, "before", batch, given.epochs)
@@ -77,17 +77,17 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
     ended = threading.Event()
     with ThreadPoolExecutor(3) as side:
         polled = side.submit(
-            load.run, f"{running.url}/v1/jobs/{job}", given.pollers, LONGEST_S, key,
+            load.run, f"{running.url}/v1/jobs/{job.id}", given.pollers, LONGEST_S, key,
             warm_up=0, pause_s=given.pause, until=ended.is_set,
         )  # fmt: skip
-        followed = side.submit(asyncio.run, _follow_all(running, job, given.streams))
+        followed = side.submit(asyncio.run, _follow_all(running, job.id, given.streams))
         try:
-            during = _seconds(client.wait(job, LONGEST_S))
+            during = _seconds(job.wait(LONGEST_S))
         finally:
             ended.set()
         got, streams = polled.result(), followed.result()
     after = _alone(client, "after", batch, given.epochs)
-    events = len(client.items(f"/v1/jobs/{job}/events"))
+    events = sum(1 for _ in job.events())
     print(
         f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 {got.p50_ms:.1f} "
         "ms,"
@@ -104,24 +104,20 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
     return wrong + [f"a stream had {count} of {events} events" for count in streams if count != events]
 
 
-def _alone(client: Client, name: str, batch: bytes, epochs: int) -> float:
-    return _seconds(client.wait(_submit(client, name, batch, epochs), LONGEST_S))
+def _alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
+    return _seconds(_submit(client, name, batch, epochs).wait(LONGEST_S))
 
 
-def _submit(client: Client, name: str, batch: bytes, epochs: int) -> str:
-    client.create_model(name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": epochs})
+def _submit(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandle:
+    client.models.create(
+        name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": epochs}, architecture="small-cnn"
+    )
     return client.submit(name, batch)
 
 
-def _seconds(job: Json) -> float:
-    """From claim to publication.
-
-    Raises:
-        RuntimeError: it did not succeed.
-    """
-    if job["state"] != "succeeded":
-        raise RuntimeError(f"The job {job['id']} is {job['state']}: {job['error']}")
-    begin, end = (datetime.fromisoformat(job[field]) for field in ("started_at", "finished_at"))
+def _seconds(job: types.Job) -> float:
+    """From claim to publication."""
+    begin, end = (datetime.fromisoformat(at or "") for at in (job.started_at, job.finished_at))
     return (end - begin).total_seconds()
 
 
@@ -147,10 +143,12 @@ async def _follow_all(running: service.Service, job: str, streams: int) -> list[
 
 def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[str]:
     """All uploads at once."""
-    client = Client(running.url, running.key)
+    client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]
     for name in names:
-        client.create_model(name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": 1})
+        client.models.create(
+            name, image={"size": 16, "channels": 3}, recipe={**RECIPE, "epochs": 1}, architecture="small-cnn"
+        )
     bodies = [_images(megabytes * 8, 200) for _ in names]
     statuses: collections.Counter[int] = collections.Counter()
     wrong: list[str] = []
@@ -161,7 +159,7 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
     def one(name: str, body: bytes) -> None:
         headers = {"Authorization": f"Bearer {running.key}", "Idempotency-Key": name}
         together.wait()
-        with httpx.Client(base_url=running.url, headers=headers, timeout=120) as http:
+        with httpx2.Client(base_url=running.url, headers=headers, timeout=120) as http:
             for _ in range(TRIES):
                 answer = http.post(f"/v1/models/{name}/tasks", content=body)
                 statuses[answer.status_code] += 1
@@ -182,7 +180,7 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
     for end in ends:
         end.result()
     for name, body in zip(names, bodies, strict=True):
-        kept = [task["sha256"] for task in client.items(f"/v1/models/{name}/tasks")]
+        kept = [task.sha256 for task in client.tasks.list(name)]
         if kept != [hashlib.sha256(body).hexdigest()]:
             wrong.append(f"{name} has the digests {kept}")
     size = sum(map(len, bodies)) / MB

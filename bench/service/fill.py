@@ -54,6 +54,7 @@ from core.db.tables import (
     Measurement,
     Model,
     Owner,
+    OwnerEvent,
     Part,
     Result,
     Task,
@@ -229,6 +230,17 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
             Event, SERIES, None if place == 0 else ~waits,
             job_id=sql_id("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
         )  # fmt: skip
+    yield filled(
+        OwnerEvent, SERIES, None,
+        owner_id=owner, model_id=sql_id("mdl", S.model), job_id=sql_id("job", S.n), type=literal("job"),
+        data=sql_json({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
+        at=S.at,
+    )  # fmt: skip
+    yield filled(
+        OwnerEvent, SERIES, PUBLISHED,
+        owner_id=owner, model_id=sql_id("mdl", S.model), type=literal("alias"),
+        data=sql_json({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}), at=S.at + 20.0,
+    )  # fmt: skip
     for action, key, where in (
         ("task.submit", literal("key_" + "0" * 26), None),
         ("version.publish", None, done),
@@ -237,6 +249,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
             Audit, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
             object=sql_id("tsk", S.n), data=sql_json({"number": 1}),
+            model_id=sql_id("mdl", S.model),
         )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
+from perennial import JobHandle, Perennial, types
 from tools import digits, service
-from tools.client import Client
 
 
 def main() -> None:
@@ -24,25 +24,25 @@ def main() -> None:
     runs = parser.parse_args().runs
     archive = digits.archives()[0][1]
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
-        client = Client(running.url, running.key)
+        client = Perennial(running.key, base_url=running.url)
         waits = []
         for run in range(runs + 1):
-            client.create_model(f"start-{run}", recipe={"epochs": 1})
+            client.models.create(f"start-{run}", recipe={"epochs": 1}, architecture="small-cnn")
             job = client.submit(f"start-{run}", archive)
-            client.wait(job)
+            job.wait()
             if run:  # the first job finds a cold worker
-                waits.append(_first_step(client, job))
+                waits.append(_first_step(job))
                 print(f"run {run}: {waits[-1]:.2f} s", flush=True)
         print(f"median {statistics.median(waits):.2f} s, worst {max(waits):.2f} s (goal ≤ 1)")
 
 
-def _first_step(client: Client, job: str) -> float:
-    created = datetime.fromisoformat(client.get(f"/v1/jobs/{job}")["created_at"])
-    for event in client.items(f"/v1/jobs/{job}/events"):
-        data = event["data"]
-        if event["type"] == "progress" and data.get("phase") == "train" and data.get("step"):
-            return (datetime.fromisoformat(event["at"]) - created).total_seconds()
-    raise RuntimeError(f"{job} reported no optimizer step.")
+def _first_step(job: JobHandle) -> float:
+    created = datetime.fromisoformat(job.refresh().created_at)
+    for event in job.events(only=("progress",)):
+        data = event.data
+        if isinstance(data, types.ProgressData) and data.phase == "train" and data.step:
+            return (datetime.fromisoformat(event.at) - created).total_seconds()
+    raise RuntimeError(f"{job.id} reported no optimizer step.")
 
 
 if __name__ == "__main__":

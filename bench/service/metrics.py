@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import psycopg
 from sqlalchemy import text
@@ -60,7 +60,7 @@ def main() -> None:
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade(db, SCHEMA)
         for size in sorted({*sizes, *ends}):
-            _fill(db, size)
+            fill(db, size)
         began = time.perf_counter()
         migrate.upgrade(db)
         if not url:
@@ -103,8 +103,8 @@ def _ask(running: service.Service, size: int, window: str) -> None:
     key = {"Authorization": f"Bearer {running.key}"}
     began = time.perf_counter()
     try:
-        answer = httpx.get(url, headers=key, timeout=300)
-    except httpx.TimeoutException:
+        answer = httpx2.get(url, headers=key, timeout=300)
+    except httpx2.TimeoutException:
         print(f"GET metrics{window or ' (whole)'} of {size} × {size}: no answer in 300 s", flush=True)
         return
     alone = time.perf_counter() - began
@@ -220,10 +220,10 @@ _JSON = {
 }
 
 
-def _fill(db: Database, size: int) -> None:
+def fill(db: Database, size: int) -> None:
     """A model of `size` versions and tasks, each version measured on all tasks until its own, each task also
     before it."""
-    model, empty = f"mdl_{size}", "{}"
+    model, empty = model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
             _rows("owners", session, [{"id": "own_b", "name": "bench", "created_at": 0.0}])
@@ -270,6 +270,11 @@ def _fill(db: Database, size: int) -> None:
             _rows("results", session, [_cell(model, number, task) for task in [*tasks, *before]])
 
 
+def model_id(size: int) -> str:
+    """The id of the model with so many versions."""
+    return f"mdl_{size:0>26}"
+
+
 def _cell(model: str, version: int, task: int) -> Json:
     of = {
         "model_id": model,
@@ -283,7 +288,7 @@ def _cell(model: str, version: int, task: int) -> Json:
 
 def _task(size: int, number: int, standing: str | None) -> Json:
     return {
-        "id": f"tsk_{size}_{number}", "model_id": f"mdl_{size}", "number": number, "name": f"week {number}",
+        "id": f"tsk_{size}_{number}", "model_id": model_id(size), "number": number, "name": f"week {number}",
         "sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": '{"cat": 500, "dog": 500}',
         "n_train": 850,
         "n_held_out": 150, "report": "{}", "standing": standing, "stops": False, "warnings": "[]",
@@ -295,7 +300,7 @@ def _task(size: int, number: int, standing: str | None) -> Json:
 def _submit(db: Database, size: int, number: int) -> None:
     """The next task of a model, decoded, and its job."""
     job = {
-        "id": f"job_{size}_{number}", "model_id": f"mdl_{size}", "owner_id": "own_b",
+        "id": f"job_{size}_{number}", "model_id": model_id(size), "owner_id": "own_b",
         "task_id": f"tsk_{size}_{number}",
         "task_number": number, "place": number, "again": False, "state": "queued", "revision": 1,
         "recipe_override": "{}",
@@ -307,7 +312,7 @@ def _submit(db: Database, size: int, number: int) -> None:
         _rows("jobs", session, [job])
         session.execute(
             text("UPDATE models SET next_task = :n, next_place = :n WHERE id = :m"),
-            {"n": number + 1, "m": f"mdl_{size}"},
+            {"n": number + 1, "m": model_id(size)},
         )
 
 

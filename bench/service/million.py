@@ -21,12 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import psycopg
 from sqlalchemy.engine import make_url
@@ -48,12 +48,18 @@ from tools import service
 
 CLIENTS = 4
 GOAL = 1.2
+OF_TASK = "/v1/models/{model}/tasks/{n}"
+OF_READS = (
+    *("/v1/me", "/v1/events", "/v1/bases", "/v1/models/{model}/versions/{version}/results"),
+    *(f"{OF_TASK}/{rest}" for rest in ("images", "images/{split}/{i}.png", "sheet.png")),
+)
 LEFT_OUT = {
     "/": "says where to go, touches no database",
     "/healthz": "touches no database",
     "/v1/methods": "of the catalogue, a file",
     "/v1/methods/{name}": "of the catalogue, a file",
     "/v1/architectures": "of the catalogue, a file",
+    **dict.fromkeys(OF_READS, "asked by `bench.service.reads`"),
 }
 CALLS = 20
 """Of each thing that a worker does."""
@@ -100,6 +106,10 @@ class Ask:
     path: str
     who: str = "owner"
 
+    @property
+    def label(self) -> str:
+        return self.path + (" (admin)" if self.who == "admin" else "")
+
 
 ASKS = (
     Ask("/readyz", "/readyz"),
@@ -142,6 +152,11 @@ ASKS = (
     Ask("/v1/usage", "/v1/usage", "admin"),
     Ask("/v1/usage", "/v1/usage?by=owner", "admin"),
     Ask("/metrics", "/metrics", "admin"),
+    Ask("/ui", "/ui"),
+    Ask("/ui", "/ui", "admin"),
+    Ask("/ui/models/{model}", "/ui/models/{model}"),
+    Ask("/ui/models/{model}/tasks/{n}", "/ui/models/{model}/tasks/50"),
+    Ask("/ui/jobs/{job}", "/ui/jobs/{job}"),
 )
 
 
@@ -159,19 +174,19 @@ def main() -> int:
     with ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            _side(folder, given.database, name, size)
+            side_of(folder, given.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
         missing = routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
         if missing:
             raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
         for side in sides:
-            stack.enter_context(_serving(side))
+            stack.enter_context(serving(side))
         print(
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
         )
-        slow = _reads(sides, given.rounds, given.seconds, given.only)
+        slow = reads(sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds)
         slow += _worker(sides, given.only)
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
@@ -182,10 +197,10 @@ def routes() -> set[str]:
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {route.path for route in app.router.routes if "GET" in (getattr(route, "methods", None) or ())}
-    return found - {"/openapi.json", "/docs", "/docs/oauth2-redirect"}
+    return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
-def _side(folder: Path, server: str, name: str, size: Size) -> Side:
+def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
     url = _database(server, f"perennial_bench_{name}") if server else ""
@@ -221,7 +236,7 @@ def _database(server: str, name: str) -> str:
 
 
 @contextmanager
-def _serving(side: Side) -> Iterator[None]:
+def serving(side: Side) -> Iterator[None]:
     """An API process on a side's database; no worker, so the rows stay as they are."""
     port = service.free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
@@ -251,24 +266,22 @@ def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
+            if httpx2.get(f"{url}/readyz").status_code == 200:
                 return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             time.sleep(0.1)
     raise RuntimeError(f"The API at {url} did not get ready.")
 
 
-def _reads(sides: list[Side], rounds: int, seconds: float, only: str) -> list[str]:
+def reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float) -> list[str]:
     """Print a line per ask; those above the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
         f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
     )
     slow = []
-    for ask in ASKS:
-        label = ask.path + (" (admin)" if ask.who == "admin" else "")
-        if only not in label:
-            continue
+    for ask in asks:
+        label = ask.label
         seen: list[list[load.Load]] = [[], []]
         spent = [0.0, 0.0]
         for side in sides:
@@ -318,7 +331,7 @@ def _path(side: Side, ask: Ask) -> str:
 def _once(side: Side, ask: Ask) -> None:
     """The first answer may be slow: it makes a download or counts for the first time."""
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
-    answer = httpx.get(side.url + _path(side, ask), headers=key, timeout=120)
+    answer = httpx2.get(side.url + _path(side, ask), headers=key, timeout=120)
     if answer.status_code != 200:
         raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
 

@@ -12,14 +12,15 @@ import io
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load
 
+from perennial import Perennial
 from tools import digits, service
-from tools.client import Client, Json
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "finetune, depth 5": {"method": "finetune"},
     "finetune, depth 2": {"method": "finetune", "depth": 2},
     "finetune, depth 1": {"method": "finetune", "depth": 1},
@@ -28,7 +29,7 @@ CASES = {
 }
 
 
-MEMORIES = {
+MEMORIES: dict[str, dict[str, Any]] = {
     "der++, 500 images": {"name": "der++", "buffer": 500},
     "icarl, 2,000 images": {"name": "icarl", "exemplars": 2000},
 }
@@ -46,33 +47,33 @@ def main() -> None:
     """Print a line per recipe, then one for each version of models that remember images."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
-        client = Client(running.url, running.key)
+        client = Perennial(running.key, base_url=running.url)
         for number, (title, recipe) in enumerate(CASES.items()):
             print(_network(client, f"bytes-{number}", title, recipe), flush=True)
         for number, (title, method) in enumerate(MEMORIES.items()):
             print(_memory(client, running.data_dir / "store", f"memory-{number}", title, method), flush=True)
 
 
-def _network(client: Client, model: str, title: str, recipe: Json) -> str:
+def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) -> str:
     """What versions 2 … 4 add, on average."""
-    client.create_model(model, recipe={**recipe, "epochs": 1})
+    client.models.create(model, recipe={**recipe, "epochs": 1}, architecture="small-cnn")
     for _, archive in digits.archives()[:4]:
-        client.wait(client.submit(model, archive))
+        client.submit(model, archive).wait()
     tensors = [_tensors(client, model, version) for version in range(1, 5)]
     changed = sum(_changed(old, new) for old, new in pairwise(tensors))
-    new = sum(client.get(f"/v1/models/{model}/versions/{v}")["bytes_new"] for v in range(2, 5))
-    whole = client.get(f"/v1/models/{model}/versions/4")["bytes"]
+    new = sum(client.versions.retrieve(model, v).bytes_new for v in range(2, 5))
+    whole = client.versions.retrieve(model, 4).bytes
     return (
         f"{title:22} new {new / 3:>11,.0f} B a version of {whole:,} B"
         f"   new / changed {new / changed:.3f} (goal ≤ 1.05)"
     )
 
 
-def _memory(client: Client, store: Path, model: str, title: str, method: Json) -> str:
+def _memory(client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]) -> str:
     """Markdown: images that each version remembers anew, and bytes that its memory adds."""
     image = {"size": SIDE, "channels": 3}
     recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
-    client.create_model(model, image=image, architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
+    client.models.create(model, image=image, architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
     lines = [
         f"| {title}: version | remembered | of them new | their bytes | bytes of new images | ratio | other "
         "new bytes |",
@@ -81,16 +82,15 @@ def _memory(client: Client, store: Path, model: str, title: str, method: Json) -
     parent: Memory = set()
     came, added = 0, 0
     for number in range(1, TASKS + 1):
-        end = client.wait(client.submit(model, _batch(number)))
-        assert end["state"] == "succeeded", end
-        version = client.get(f"/v1/models/{model}/versions/{number}")
-        parts = {p["name"]: p for p in version["parts"] if p["type"] in ("buffer", "exemplars")}
-        tensors = {name: load(_blob(store, part["sha256"])) for name, part in parts.items()}
-        new = [name for name, part in parts.items() if part["shared_with"] is None]
+        client.submit(model, _batch(number)).wait()
+        version = client.versions.retrieve(model, number)
+        parts = {part.name: part for part in version.parts if part.type in ("buffer", "exemplars")}
+        tensors = {name: load(_blob(store, part.sha256)) for name, part in parts.items()}
+        new = [name for name, part in parts.items() if part.shared_with is None]
         images = sum(tensors[name]["images"].nbytes for name in new if "images" in tensors[name])
         now = _remembered(tensors)
         changed = len(now - parent) * SIDE * SIDE * 3
-        rest = sum(parts[name]["bytes"] for name in new) - images
+        rest = sum(parts[name].bytes for name in new) - images
         cells = [len(now), len(now - parent), changed, images, f"{images / changed:.3f}", rest]
         lines.append(f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |")
         parent, came, added = now, came + changed, added + images
@@ -129,13 +129,14 @@ def _blob(store: Path, sha256: str) -> bytes:
     return (store / "blobs" / sha256[:2] / sha256).read_bytes()
 
 
-def _tensors(client: Client, model: str, version: int) -> dict[str, bytes]:
-    path = f"/v1/models/{model}/versions/{version}"
+def _tensors(client: Perennial, model: str, version: int) -> dict[str, bytes]:
     found = {}
-    for part in client.get(path)["parts"]:
-        blob = client.call("GET", f"{path}/files/{part['name']}").content
-        for name, array in load(io.BytesIO(blob).getvalue()).items():
-            found[f"{part['name']}/{name}"] = array.tobytes()
+    with tempfile.TemporaryDirectory() as folder:
+        for part in client.versions.retrieve(model, version).parts:
+            file = Path(folder) / "part"
+            client.versions.download_file(model, version, part.name, file)
+            for name, array in load(file.read_bytes()).items():
+                found[f"{part.name}/{name}"] = array.tobytes()
     return found
 
 

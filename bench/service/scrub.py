@@ -22,8 +22,8 @@ from core.ids import new_id
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work.scrub import Scrubber
+from perennial import Perennial
 from tools import digits, service
-from tools.client import Client
 
 MB = 1_000_000
 FILE_BYTES = 64 * MB
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         with service.running(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
-            client = Client(running.url, running.key, timeout_s=600)
+            client = Perennial(running.key, base_url=running.url, timeout=600)
             settings = Settings(data_dir=data, scrub_bytes_per_s=options.rate, scrub_hours=0)
             _fill(settings, options.megabytes * MB)
             archive = digits.archives()[0][1]
@@ -120,12 +120,11 @@ def _fill(settings: Settings, size: int) -> None:
     db.close()
 
 
-def _learned(client: Client, archive: bytes, name: str, epochs: int) -> float:
+def _learned(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
     """Seconds from the submit to the end of the job."""
-    client.create_model(name, recipe={"method": "finetune", "epochs": epochs})
+    client.models.create(name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn")
     begin = time.perf_counter()
-    job = client.submit(name, archive)
-    client.wait(job)
+    client.submit(name, archive).wait()
     return time.perf_counter() - begin
 
 

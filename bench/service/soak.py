@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from PIL import Image
 
 from bench.service.resources import Watch, slope
@@ -65,7 +65,7 @@ class Traffic:
         self.published = 0
         self._end = threading.Event()
         self._random = random.Random(1)
-        kinds: list[tuple[Callable[[httpx.Client], None], float]] = [
+        kinds: list[tuple[Callable[[httpx2.Client], None], float]] = [
             (self.learn, 0.5), (self.read, 0.2), (self.predict, 0.5), (self.download, 2.0),
             (self.stream, 0.5),
             (self.fail, 0.5), (self.break_off, 2.0),
@@ -75,7 +75,7 @@ class Traffic:
     def fill(self) -> None:
         """What fails and breaks off, without a pause, on a model of its own; then many readers at once."""
         headers = {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+        with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
             self._ask(client, "POST", "/v1/models", {201}, json={"name": self.model, "scenario": "class"})
             for _ in range(FILLING):
@@ -93,7 +93,7 @@ class Traffic:
         for thread in self._threads:
             thread.join(120)
 
-    def learn(self, client: httpx.Client) -> None:
+    def learn(self, client: httpx2.Client) -> None:
         """A model's life: made, some batches learned one after another, deleted while others still read
         it."""
         name = f"soak-{time.time_ns()}"
@@ -124,7 +124,7 @@ class Traffic:
             self._end.wait(0.5)
         self._ask(client, "DELETE", f"/v1/models/{name}", {204})
 
-    def read(self, client: httpx.Client) -> None:
+    def read(self, client: httpx2.Client) -> None:
         """Lists and details; what was just deleted may be gone."""
         model = self.model or "none"
         for path in (
@@ -137,7 +137,7 @@ class Traffic:
             self._ask(client, "GET", path, {200, 404})
             self._end.wait(0.05)
 
-    def predict(self, client: httpx.Client) -> None:
+    def predict(self, client: httpx2.Client) -> None:
         """Images as numbers and as files, with the newest version."""
         path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
         if self._random.random() < 0.5:
@@ -147,7 +147,7 @@ class Traffic:
             files = [("image", ("a.png", _png((9, 9, 9)), "image/png"))] * 3
             self._ask(client, "POST", path, {200, 404, 409}, files=files)
 
-    def download(self, client: httpx.Client) -> None:
+    def download(self, client: httpx2.Client) -> None:
         """A whole version, a range of it, a part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
         self._ask(client, "GET", f"{path}/download", {200, 404})
@@ -155,7 +155,7 @@ class Traffic:
         self._ask(client, "HEAD", f"{path}/download", {200, 404})
         self._ask(client, "GET", f"{path}/files/head", {200, 404})
 
-    def stream(self, client: httpx.Client) -> None:
+    def stream(self, client: httpx2.Client) -> None:
         """Events of the job at hand; half of the readers leave in the middle."""
         if not self.job:
             return
@@ -167,7 +167,7 @@ class Traffic:
                 if self._end.is_set() or (leave and number > 5):
                     return
 
-    def fail(self, client: httpx.Client) -> None:
+    def fail(self, client: httpx2.Client) -> None:
         """One of the usual mistakes."""
         kind = self._random.randrange(7)
         if kind == 0:
@@ -188,7 +188,7 @@ class Traffic:
         else:
             self._ask(client, "PUT", "/v1/models", {405})
 
-    def break_off(self, client: httpx.Client) -> None:
+    def break_off(self, client: httpx2.Client) -> None:
         """An upload whose client goes away in the middle."""
         parts = urlsplit(self.url)
         head = (
@@ -200,8 +200,8 @@ class Traffic:
         self.seen["upload broken off"] += 1
 
     def _ask(
-        self, client: httpx.Client, method: str, path: str, expected: set[int], **options: object
-    ) -> httpx.Response:
+        self, client: httpx2.Client, method: str, path: str, expected: set[int], **options: object
+    ) -> httpx2.Response:
         answer = client.request(method, path, **options)  # type: ignore[arg-type]
         self._count(method, path, answer.status_code, expected)
         if answer.status_code not in expected:
@@ -213,13 +213,13 @@ class Traffic:
         if status not in expected:
             self.wrong.append(f"{method} {path} → {status}, not {sorted(expected)}")
 
-    def _repeat(self, kind: Callable[[httpx.Client], None], pause_s: float) -> None:
+    def _repeat(self, kind: Callable[[httpx2.Client], None], pause_s: float) -> None:
         headers = {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+        with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             while not self._end.is_set():
                 try:
                     kind(client)
-                except (httpx.HTTPError, OSError) as error:
+                except (httpx2.HTTPError, OSError) as error:
                     self.wrong.append(f"{kind.__name__}: {type(error).__name__}: {error}")
                 self._end.wait(pause_s)
 

@@ -16,10 +16,11 @@ import time
 import zipfile
 from pathlib import Path
 
+import httpx2
 import psutil
 
+from perennial import Perennial
 from tools import service
-from tools.client import Client
 
 MB = 1_000_000
 
@@ -39,16 +40,20 @@ def main() -> None:
             f"{_sha(archive):,.0f} MB/s"
         )
         with service.running(Path(folder) / "data") as running:
-            client = Client(running.url, running.key, timeout_s=600)
-            client.create_model("large")
+            Perennial(running.key, base_url=running.url).models.create("large", architecture="small-cnn")
             api = _api_process(running)
             with _Peak(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
-                    answer = client.http.post(
-                        "/v1/models/large/tasks?validate=only",
+                    answer = httpx2.post(
+                        f"{running.url}/v1/models/large/tasks?validate=only",
                         content=iter(lambda: body.read(1 << 20), b""),
-                        headers={"Content-Type": "application/zip", "Content-Length": str(total)},
+                        headers={
+                            "Authorization": f"Bearer {running.key}",
+                            "Content-Type": "application/zip",
+                            "Content-Length": str(total),
+                        },
+                        timeout=600,
                     )
                 seconds = time.perf_counter() - start
             print(

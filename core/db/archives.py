@@ -7,6 +7,8 @@ from sqlalchemy.orm import Session
 
 from core.db.tables import Job, Task
 
+PREFIX = "archives/"
+"""Of their keys in the store."""
 _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 

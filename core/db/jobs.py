@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
-from core.db import job_log
+from core.db import job_log, owner_events
 from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
 from core.db.tables import Event, Job
 from core.protocol.answers.event import StateData
@@ -25,11 +25,12 @@ def is_unfinished(state: Any) -> ColumnElement[bool]:
 def locked(session: Session, job_id: str) -> Job | None:
     """Read a job and hold its row until the transaction ends.
 
-    PostgreSQL locks the row; on SQLite a writing transaction is alone anyway.
+    PostgreSQL locks the row; on SQLite a writing transaction is alone anyway. Here and elsewhere jobs are held without
+    their key (`key_share`): whoever holds the model's row, and writes what refers to the job, must not wait for somebody who
+    holds the job and waits for the model.
     """
-    return session.execute(
-        select(Job).where(Job.id == job_id).with_for_update().execution_options(populate_existing=True)
-    ).scalar_one_or_none()
+    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
+    return session.execute(query.execution_options(populate_existing=True)).scalar_one_or_none()
 
 
 def move(session: Session, job: Job, action: Action, now: float, data: StateData | None = None) -> State:
@@ -56,5 +57,15 @@ def move(session: Session, job: Job, action: Action, now: float, data: StateData
     line = job_log.of_change(job, before, action, data or {})
     if line is not None:
         job_log.add(session, job.id, line, now)
-    session.add(Event(job_id=job.id, type="state", data={**(data or {}), "state": job.state}, at=now))
+    _tell(session, job, data or {}, now)
     return state
+
+
+def made(session: Session, job: Job, now: float, data: StateData | None = None) -> None:
+    """Record the first event of a job: that it was made, and waits. `data` is added to the event."""
+    _tell(session, job, data or {}, now)
+
+
+def _tell(session: Session, job: Job, data: StateData, now: float) -> None:
+    session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
+    owner_events.of_job(session, job, data, now)

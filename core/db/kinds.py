@@ -9,3 +9,4 @@ class Kind(StrEnum):
     LEARN = "learn"  # a task, at its place in the line of its model
     VALIDATE = "validate"  # decode a batch as a submit would, and report; nothing is learned
     FETCH = "fetch"  # bring pretrained weights, of which version 0 of a model is made
+    EXPORT = "export"  # make a download of a version that takes more than copying

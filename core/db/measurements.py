@@ -20,7 +20,7 @@ from core.protocol.manifest import Manifest
 NAMES = tuple(Figures.model_fields)
 """The figures that a manifest shows."""
 ROW = "row"
-"""The figures of a version's row: `{"last", "forgetting"}`."""
+"""The figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")

@@ -1,4 +1,4 @@
-"""The reads that clients poll, without an ORM and without a thread: a job, its events, a key.
+"""The reads that clients poll, without an ORM and without a thread: a job, its events, a key, a session.
 
 SQLite: one read-only connection used on the event loop itself; such a read takes some ten microseconds.
 PostgreSQL: a few asynchronous connections with prepared statements, opened again after an outage. A
@@ -20,9 +20,10 @@ from core.db.states import UNFINISHED
 from core.errors import Unavailable
 from core.protocol.answers.event import EventData, EventType
 from core.protocol.answers.job import Progress
+from core.protocol.answers.owner_event import OwnerEventData, OwnerEventType
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.error import JobError
-from core.protocol.report import BatchCheck
+from core.protocol.report import BatchCheck, ExportReport
 
 TIMEOUT_S = 5.0
 CONNECTIONS = 4
@@ -48,9 +49,17 @@ _STOP = (
     " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
 )
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+_OWNER_EVENTS = (
+    "SELECT id, type, model_id, job_id, data, at FROM owner_events WHERE {}id > {}{} ORDER BY id LIMIT {}"
+)
+_NEWEST_OWNER_EVENT = "SELECT max(id) FROM owner_events WHERE {}id > 0"
 _KEY = (
     "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
     " WHERE prefix = {}"
+)
+_SESSION = (
+    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at FROM sessions s"
+    " JOIN keys k ON k.id = s.key_id WHERE s.hash = {}"
 )
 
 
@@ -80,7 +89,7 @@ class JobRow:
     started_at: float | None
     finished_at: float | None
     kind: str
-    report: BatchCheck | None
+    report: BatchCheck | ExportReport | None
     outcome: str | None
     stop_task: int | None
     base: str | None
@@ -97,6 +106,32 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerEventRow:
+    """One event of an owner's models."""
+
+    id: int
+    type: OwnerEventType
+    model_id: str
+    job_id: str | None
+    data: OwnerEventData
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whose events: of a model, else of an owner, else of everybody. Ids, not names."""
+
+    owner_id: str | None = None
+    model_id: str | None = None
+
+    def condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
+        """Where these events are, to be followed by another condition."""
+        if self.model_id is not None:
+            return f"model_id = {mark} AND ", (self.model_id,)
+        return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """What the check of a key needs."""
 
@@ -109,6 +144,19 @@ class KeyRow:
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """What the check of a session needs: its key, when it was last seen, and when it ends."""
+
+    key_id: str
+    owner_id: str
+    scope: str
+    key_expires_at: float | None
+    key_revoked_at: float | None
+    seen_at: float
+    expires_at: float
 
 
 class PollingReads:
@@ -172,10 +220,39 @@ class PollingReads:
         rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
         return [EventRow(row[0], row[1], self._reader.loads(row[2]), row[3]) for row in rows]
 
+    async def owner_events(
+        self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+    ) -> list[OwnerEventRow]:
+        """At most `limit` events of an owner with an id above `after_id`, in order; `types` None: of every type.
+
+        Raises:
+            Unavailable: the database does not answer.
+        """
+        condition, values = about.condition(self._mark)
+        among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
+        query = _OWNER_EVENTS.format(condition, self._mark, among, self._mark)
+        rows = await self._reader.fetch(query, (*values, after_id, *(types or ()), limit))
+        loads = self._reader.loads
+        return [
+            OwnerEventRow(id_, type_, model, job, loads(data), at)
+            for id_, type_, model, job, data, at in rows
+        ]
+
+    async def newest_owner_event(self, about: About) -> int:
+        """The id of the newest event of an owner; 0: there is none. Raises: Unavailable."""
+        condition, values = about.condition(self._mark)
+        rows = await self._reader.fetch(_NEWEST_OWNER_EVENT.format(condition), values)
+        return rows[0][0] or 0
+
     async def key(self, prefix: str) -> KeyRow | None:
         """The key with that public prefix. Raises: Unavailable."""
         rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
         return KeyRow(*rows[0]) if rows else None
+
+    async def session(self, digest: str) -> SessionRow | None:
+        """The session whose token has that sha256. Raises: Unavailable."""
+        rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
+        return SessionRow(*rows[0]) if rows else None
 
 
 class _Sqlite:

@@ -18,6 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
+from core.db import owner_events
+
 BUSY_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_S = 3
 CACHE_KIB = 16 << 10
@@ -85,6 +87,7 @@ class Database:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes, which rolls back
+            owner_events.write(session)
             session.commit()
 
     @contextmanager

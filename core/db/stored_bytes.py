@@ -52,4 +52,5 @@ def measured(db: Database, owner_id: str) -> int:
 
 def _sum(session: Session, owner_id: str) -> int:
     found = usage.of_owner(session, owner_id)["bytes"]
-    return found["versions"] + found["archives"] + found["datasets"] + found["exports"] + found["bases"]
+    of_models = found["versions"] + found["archives"] + found["datasets"] + found["exports"]
+    return of_models + found["bases"] + found["uploads"]

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.session import Database
-from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
+from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Upload, Version
 from core.protocol.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
 
 FRESH_S = 60.0
@@ -91,7 +91,7 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
 
 
 def of_owner(session: Session, owner_id: str) -> OwnerSums:
-    """The sums over an owner's models, deleted ones too until their files are swept, and his bases."""
+    """The sums over an owner's models, deleted ones too until their files are swept, his bases and uploads."""
     mine = Model.owner_id == owner_id
     models = list(per_model(session, mine).values())
     jobs: dict[str, int] = {}
@@ -104,6 +104,7 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
         .group_by(Base.sha256)
         .subquery()
     )
+    begun = select(func.sum(Upload.offset)).where(Upload.owner_id == owner_id)
     there = select(func.count()).where(mine, Model.deleted_at.is_(None))
     return {
         "models": session.scalar(there) or 0,
@@ -116,6 +117,7 @@ def of_owner(session: Session, owner_id: str) -> OwnerSums:
             "datasets": sum(one["bytes"]["datasets"] for one in models),
             "exports": sum(one["bytes"]["exports"] for one in models),
             "bases": int(session.scalar(select(func.sum(bases.c.bytes))) or 0),
+            "uploads": int(session.scalar(begun) or 0),
         },
     }
 

@@ -23,23 +23,31 @@ class Version:
     """What a download is made of: the manifest, and the parts that the version answers with, in the
     manifest's order.
 
-    catalogue: methods and architectures, see `core.catalogue`.
+    catalogue: methods and architectures, see `core.catalogue`. made: folder with what a job process has made of the
+    version, for formats that are made by jobs.
     """
 
     manifest: Manifest
     parts: Sequence[PartFile]
     catalogue: Catalogue
+    made: Path | None = None
 
 
 class Format:
     """One form in which a version is downloaded.
 
     name: what `?format=` says, at most 20 characters; media_type: of the answer; suffix: of the file's name.
+    by_job: a job of a worker makes it (`core.work.kinds.export`), and not the API at once.
     """
 
     name: ClassVar[str]
     media_type: ClassVar[str]
     suffix: ClassVar[str]
+    by_job: ClassVar[bool] = False
+
+    def refusal(self, manifest: Manifest) -> str | None:
+        """Why a version cannot be had in this format, in a sentence; None where it can."""
+        return None
 
     def write(self, target: Path, version: Version) -> None:
         """Write the download to `target`. The same version must give the same bytes: they are named by their

@@ -72,9 +72,9 @@ def card(version: Version) -> str:
         "parent version": manifest.parent,
         "code version": manifest.code_version,
     }
-    lines = [f"# {_inline(title)}", "", what, ""]
+    lines = [f"# {inline(title)}", "", what, ""]
     lines += ["| | |", "| --- | --- |"]
-    lines += [f"| {key} | {_inline(value)} |" for key, value in facts.items() if value is not None]
+    lines += [f"| {key} | {inline(value)} |" for key, value in facts.items() if value is not None]
     lines += ["", "## Classes", "", *_classes(manifest), ""]
     lines += ["`config.json` has them in the order of the network's outputs.", ""]
     return "\n".join([*lines, *_usage(version)])
@@ -111,7 +111,7 @@ def _occasion(manifest: Manifest) -> tuple[str, str]:
     job, step = state.job, state.step
     correct, total = state.validation.correct, state.validation.total
     return f"{name}, {job} at step {step}", (
-        f"An unfinished state of {_inline(job)}, exported by Perennial while the job runs: its network after step "
+        f"An unfinished state of {inline(job)}, exported by Perennial while the job runs: its network after step "
         f"{step}, the best validated so far, with a validation accuracy of {correct / total:.4f} ({correct} of "
         f"{total} images held back from training). It is not a version: no gate has judged it, and the next "
         "download may hold another state."
@@ -127,12 +127,12 @@ def _classes(manifest: Manifest) -> list[str]:
 
 
 def _names(classes: Sequence[str]) -> str:
-    shown = ", ".join(_inline(name) for name in classes[:SHOWN_CLASSES])
+    shown = ", ".join(inline(name) for name in classes[:SHOWN_CLASSES])
     more = len(classes) - SHOWN_CLASSES
     return (shown or "none yet") + (f" and {more} more" if more > 0 else "")
 
 
-def _inline(value: JsonValue) -> str:
+def inline(value: JsonValue) -> str:
     """Text that cannot break out of its line or table cell."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
     text = "".join(c if c.isprintable() else " " for c in text)

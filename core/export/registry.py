@@ -1,10 +1,12 @@
 """The list of download formats: one line each. A new one is a file in `formats/` and its line here."""
 
 from core.export.format import Format
+from core.export.formats.onnx_zip import OnnxZip
 from core.export.formats.safetensors_zip import SafetensorsZip
 
 _ALL: list[Format] = [
     SafetensorsZip(),
+    OnnxZip(),
 ]
 FORMATS = {each.name: each for each in _ALL}
 """By the name that `?format=` says."""

@@ -9,17 +9,20 @@ import torch
 
 from core.learn.dataset import DataError
 from core.learn.loop import NonFinite
+from core.learn.onnx.graph import ExportFailed
 
 OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """Parts of messages of memory errors that have no type of their own."""
 
 
 def kind_of(error: Exception) -> str:
-    """ "data", "non-finite", "memory", "disk" or "code"."""
+    """ "data", "non-finite", "export", "memory", "disk" or "code"."""
     if isinstance(error, DataError):
         return "data"
     if isinstance(error, NonFinite):
         return "non-finite"
+    if isinstance(error, ExportFailed):
+        return "export"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(t in str(error) for t in OUT_OF_MEMORY):
         return "memory"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

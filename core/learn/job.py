@@ -11,9 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,10 @@ from torch import Tensor
 from core.learn import image_packs, log_lines
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
+from core.learn.child import Emit, reported
 from core.learn.comparison import update_norm
 from core.learn.context import Context
-from core.learn.control import EXIT_ORPHANED, Control, NoControl, PipeControl
+from core.learn.control import Control, NoControl, PipeControl
 from core.learn.dataset import DataError, Dataset
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
@@ -50,8 +49,6 @@ from core.protocol.figures import Figures, UpdateNorm
 from core.protocol.job_event import (
     AnytimeEvent,
     DoneEvent,
-    ErrorEvent,
-    JobEvent,
     LogEvent,
     MetricEvent,
     PhaseEvent,
@@ -64,12 +61,10 @@ from core.protocol.manifest import STATISTICS, MadeBy, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
-Emit = Callable[[JobEvent], None]
 EvaluationHook = Callable[[Network, Method, Inputs], None]
 """Sees the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
-EXIT_ERROR = 1
 _UNFIT = (KeyError, TypeError, ValueError, RuntimeError, IndexError, SafetensorError)
 """What reading a snapshot raises whose content does not fit this code."""
 
@@ -139,7 +134,7 @@ class Job:
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
         predicted, by_task = self._forecast(run)
         self._phase("consolidate")
-        self._log(log_lines.CONSOLIDATING)
+        self._log(log_lines.consolidating(run.loop))
         run.loop.consolidate()
         self._phase("evaluate")
         self._log(log_lines.EVALUATING)
@@ -377,26 +372,13 @@ def _hyper(recipe: Recipe) -> dict[str, object]:
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
     """Run the spec in a file with events to `out_fd` and requests from `control_fd`; the exit status.
 
-    Every failure is an `error` event of kind data, memory, disk, non-finite or code. before: sees each event first.
+    Every failure is an `error` event (`core.learn.child`). before: sees each event first.
     """
-    with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
 
-        def emit(event: JobEvent) -> None:
-            before(event)
-            out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
-            out.flush()
+    def work(emit: Emit) -> None:
+        run(JobSpec.from_json(json.loads(Path(spec_path).read_text())), emit, PipeControl(control_fd))
 
-        try:
-            spec = JobSpec.from_json(json.loads(Path(spec_path).read_text()))
-            run(spec, emit, PipeControl(control_fd))
-        except BrokenPipeError:
-            os._exit(EXIT_ORPHANED)
-        except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
-            message = f"{type(error).__name__}: {error}"
-            trace = "".join(traceback.format_exception(error))
-            emit(ErrorEvent(kind=kind_of(error), message=message, traceback=trace))
-            return EXIT_ERROR
-    return 0
+    return reported(out_fd, before, work)
 
 
 if __name__ == "__main__":

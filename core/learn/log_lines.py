@@ -25,6 +25,11 @@ def training(ctx: Context, loop: Loop) -> str:
     recipe, done = ctx.recipe, loop.position.step
     if done:
         return f"Going on from a snapshot: epoch {loop.epoch:,} of {loop.epochs:,}, step {done:,} of {loop.total_steps:,}."
+    if not loop.total_steps:
+        return (
+            f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of {len(ctx.classes)} classes; the "
+            "network stays as it is, and what reads it is solved for."
+        )
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
         f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: {loop.epochs:,} epochs,"
@@ -40,7 +45,13 @@ def unfit_snapshot(error: Exception) -> str:
     )
 
 
-CONSOLIDATING = "Trained. The method takes from this task what it needs to keep it."
+def consolidating(loop: Loop) -> str:
+    """After training: what the method does before the version is measured."""
+    return (
+        f"{'Trained. ' if loop.total_steps else ''}The method takes from this task what it needs to keep it."
+    )
+
+
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 

@@ -157,6 +157,11 @@ class Method:
         self.hyper = hyper
         self.state = state
 
+    @property
+    def amplifies_rounding(self) -> bool:
+        """Whether rounding features to float32 alone moves a probability by more than 1e-5."""
+        return False
+
     def __setattr__(self, name: str, value: object) -> None:
         if _holds_tensors(value):
             raise AttributeError(

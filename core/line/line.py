@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db import owner_events
 from core.db.jobs import is_unfinished
 from core.db.states import State
 from core.db.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
@@ -17,6 +18,7 @@ from core.line import words
 from core.line.coverage import taught
 from core.line.judgement import judge
 from core.line.standing import ENDED, Standing, open_tasks, settle
+from core.protocol.answers.owner_event import AliasMoved
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
@@ -60,6 +62,7 @@ def publish(
 ) -> None:
     """A version becomes the line head, and production where that follows."""
     version.status = "published"
+    owner_events.of_version(session, model, version, now)
     model.head = version.number
     settle(task, Standing.LEARNED, now)
     _date(model, task, now)
@@ -161,6 +164,7 @@ def promote(session: Session, model: Model, target: Version, mover: Mover, now: 
     model.head, model.production_follows = target.number, settles or target.number >= head
     if held:
         target.status = "published"
+        owner_events.of_version(session, model, target, now)
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
         _newest(session, model, target, now)
         # Not in the job's log: whoever retries that job holds its row and waits for the model's.
@@ -204,6 +208,8 @@ def point(session: Session, model: Model, name: str, number: int, now: float, mo
             at=now,
         )
     )
+    moved: AliasMoved = {"alias": name, "version": number, "previous": previous, "cause": mover.cause}
+    owner_events.of_alias(session, model, moved, now)
     return alias
 
 
@@ -262,7 +268,6 @@ def waiting_job(session: Session, model: Model) -> str | None:
 def record_publish(session: Session, model: Model, version: Version, now: float, **how: str) -> None:
     """The audit row of a version that was made, or that a gate let pass later; `how` names the job or the judgement."""
     data = {"model": model.id, "version": version.number, "status": version.status, **how}
-    row = Audit(
-        at=now, owner_id=model.owner_id, actor=None, action="version.publish", object=version.id, data=data
-    )
+    about = {"object": version.id, "model_id": model.id, "data": data}
+    row = Audit(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
     session.add(row)

@@ -43,6 +43,4 @@ def keep_figures(session: Session, version: Version, cells: Mapping[int, Cell], 
     """Store the figures of a version's row, for the metrics of the versions that come from it."""
     figures = row_figures(taught(version.manifest), cells, scenario)
     told = {"last": figures.last, "forgetting": figures.forgetting}
-    measurements.add(
-        session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.last, told)]
-    )
+    measurements.add(session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, told)])

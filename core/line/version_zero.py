@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from core.db import owner_events
 from core.db.tables import Model, Part, Version, Weights
 from core.ids import new_id
 from core.line.line import LATEST, PRODUCTION, Mover, point
@@ -66,6 +67,7 @@ def write(
         created_at=now,
     )
     session.add(version)
+    owner_events.of_version(session, model, version, now)
     session.flush()
     for position, part in enumerate(parts):
         session.add(Part(version_id=version.id, position=position, **part.given()))

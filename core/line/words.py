@@ -1,6 +1,6 @@
 """The line in sentences that a person reads: why a version is held, what one lacks, what to send."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from core.db.tables import Model, Task, Version
@@ -126,22 +126,38 @@ def _reason(check: GateCheck) -> str:
     return f"{what} is {figure}, {bound} {limit:.3g} is asked for"
 
 
-def stopped(model: Model, task: Task, version: Version) -> str:
-    """What a held version means for the line, and what settles it."""
+def stopped(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
+    """What a held version means for the line, and what settles it.
+
+    Args:
+        learned: those of the tasks which the version lacks that the line head has been taught since.
+    """
     again = (
         f"learns {called(task)} again, discards the task" if can_relearn(task) else f"discards {called(task)}"
     )
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, {again}, or "
-        f"continues without it.{first_mend(model, version)}"
+        f"continues without it.{first_mend(model, version, learned)}"
     )
 
 
-def first_mend(model: Model, version: Version) -> str:
+def lost_tasks(gate: Verdict) -> list[int]:
+    """The tasks that a version was held for lacking."""
+    return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
+
+
+def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
     """What lets a held version pass that lacks tasks: to learn its own task again would not bring them back."""
-    numbers = [n for check in version.gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
-    if not numbers or model.allow_lost_classes:
+    lost = lost_tasks(version.gate)
+    if not lost or model.allow_lost_classes:
         return ""
+    numbers = [number for number in lost if number not in learned]
+    if not numbers:
+        tasks = listed([str(number) for number in lost], 20)
+        return (
+            f" Task{'s' * (len(lost) > 1)} {tasks} {'were' if len(lost) > 1 else 'was'} learned again since: learn task "
+            f"{version.task_number} again, and the new version knows all of them."
+        )
     tasks = listed([str(number) for number in numbers], 20)
     paths = f"POST /v1/models/{model.name}/tasks/{numbers[0]}"
     return (

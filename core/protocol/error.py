@@ -6,12 +6,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
+from core.protocol.answers.base import ModelRef
 
 
 class JobError(TypedDict):
     """Why a job ended without its work done.
 
-    `kind`: data, code, memory, disk, time, non-finite, weights or lost; `code`: that of a problem, or
+    `kind`: data, code, memory, disk, time, non-finite, weights, export or lost; `code`: that of a problem, or
     `job-<kind>`.
     """
 
@@ -65,7 +66,10 @@ class Problem(TypedDict):
     ]
     standing: Annotated[NotRequired[str], Field(description="Where the task stands")]
     targets: Annotated[NotRequired[list[int]], Field(description="Versions that the alias can be put on")]
-    models: Annotated[NotRequired[list[NamedModel]], Field(description="Those of the ambiguous name")]
+    models: Annotated[
+        NotRequired[list[NamedModel | ModelRef]],
+        Field(description="Those of the ambiguous name, or those that need what was to be deleted"),
+    ]
     training_data_deleted_at: NotRequired[str | None]
     used: Annotated[NotRequired[int], Field(description="Bytes in the store")]
     needed: Annotated[NotRequired[int], Field(description="Bytes or parameters that it would take")]

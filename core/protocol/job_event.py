@@ -103,7 +103,7 @@ class DoneEvent(_Event):
 
 
 class ErrorEvent(_Event):
-    """The run failed; kind data, memory, disk, non-finite or code."""
+    """The run failed; kind data, memory, disk, non-finite, export or code."""
 
     event: Literal["error"] = "error"
     kind: str

@@ -1,6 +1,6 @@
 """What is said of a batch: by names and sizes at the submit, by its images once a job has decoded it."""
 
-from typing import Literal
+from typing import Literal, Required
 
 from typing_extensions import TypedDict
 
@@ -115,3 +115,25 @@ class BatchCheck(BatchFound):
     valid: bool | None
     checked: Checked
     n_held_out: int | None
+
+
+class ExportReport(TypedDict, total=False):
+    """What a job of the kind `export` was asked for, and once it has succeeded what it made.
+
+    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`: the largest
+    difference of a probability between the graph in ONNX Runtime and the version, over `images` images of noise and
+    `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what it may be; `exporter`: the
+    packages that made it, with their versions.
+    """
+
+    version: Required[int]
+    format: Required[str]
+    sha256: str
+    bytes: int
+    opset: int
+    max_difference: float
+    tolerance: float
+    batches: list[int]
+    images: int
+    held_out_images: int
+    exporter: dict[str, str]

@@ -13,9 +13,10 @@ class ModelBytes(TypedDict):
 
 
 class OwnerBytes(ModelBytes):
-    """Sums over an owner's models, and his uploaded bases."""
+    """Sums over an owner's models, his uploaded bases, and his uploads that no task has taken yet."""
 
     bases: int
+    uploads: int
 
 
 class ModelCounts(TypedDict):

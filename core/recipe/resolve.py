@@ -19,7 +19,7 @@ from core.protocol.document import JsonObject
 from core.recipe.combination import refused
 from core.recipe.merge import merge_recipe
 from core.recipe.schema import FieldError, as_fields, errors_of, sentence
-from core.recipe.weaknesses import weaknesses
+from core.recipe.weaknesses import weaknesses, without_effect
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def resolve(
     errors = errors or list(refused(catalogue, scenario, complete, architecture))
     if errors:
         raise _wrong(errors)
-    return Resolved(complete, weaknesses(catalogue, scenario, complete))
+    idle = [] if stored else without_effect(catalogue, patch, complete)
+    return Resolved(complete, [*weaknesses(catalogue, scenario, complete), *idle])
 
 
 def completed(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:

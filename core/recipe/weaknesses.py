@@ -5,13 +5,21 @@ that says why. Methods name their own weaknesses; here are those of what compose
 scenario the head is what forgets, so a modifier helps there only beside a method that protects it.
 """
 
+from collections.abc import Mapping
+
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
+from core.recipe.start import CLIP
 
 _FAST = {
     "class": "from the second task on only the rows of new classes start at zero (new-rows-zero)",
     "data": "from the second task on the head goes on from what it learned before",
 }
+
+_OF_TRAINING = ("anytime", "augment", "epochs", "optimizer", "sampler", "validation")
+"""What a recipe says of training."""
+SUMS = "analytic"
+"""Inference of methods whose classifier is solved for from sums over all batches."""
 
 
 def weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
@@ -47,3 +55,26 @@ def weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[s
     if recipe.get("preset") == "fast" and scenario in _FAST:
         found.append(f"preset fast is made for a head that is zero as a whole: {_FAST[scenario]}")
     return found
+
+
+def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut) -> list[str]:
+    """A warning of what was asked for and changes nothing, because the method trains nothing.
+
+    asked: the patches; a bound of gradients alone is no request, since models have it by default.
+    """
+    method = recipe["method"]
+    if catalogue["methods"][method["name"]].get("inference") != SUMS or dict(method).get("adapt") is not None:
+        return []
+    bound_alone = asked.get("optimizer") == {"clip": CLIP}
+    idle = [
+        name
+        for name in _OF_TRAINING
+        if asked.get(name) is not None and not (name == "optimizer" and bound_alone)
+    ]
+    if not idle:
+        return []
+    return [
+        f"{method['name']} trains nothing, so {' and '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing. To train "
+        'the network, name a method that does, such as "method": "er"; or train it on the first batch alone: '
+        '"method": {"name": "analytic", "adapt": {"epochs": 10, "depth": 5}}'
+    ]

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db import owner_events
 from core.db.session import Database
 from core.db.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
@@ -20,6 +21,7 @@ from core.line.coverage import taught
 from core.line.line import PRODUCTION, Mover
 from core.protocol.answers.alias import AliasHistory, AliasMoveOut, AliasOut
 from core.protocol.answers.audit import AuditData
+from core.protocol.answers.owner_event import AliasMoved
 from core.protocol.error import AliasState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
@@ -127,6 +129,31 @@ def follow(db: Database, actor: Actor, model: str, alias: str) -> tuple[AliasOut
             _record(session, db, actor, row, session.get_one(Alias, (row.id, PRODUCTION)), before, mover)
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), line.waiting_job(session, row)
+
+
+def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
+    """Remove an alias; its history stays, and goes on when it is made again.
+
+    Raises:
+        NotFound: no such alias.
+        Invalid: one that every model has.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        if alias in (LATEST, PRODUCTION):
+            raise Invalid(
+                f"Every model has the alias {alias!r}: it cannot be deleted.",
+                fields=[{"field": "alias", "message": "every model has it"}],
+            )
+        current = session.get(Alias, (row.id, alias))
+        if current is None:
+            raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+        now, version = db.now(session), current.version
+        session.delete(current)
+        moved: AliasMoved = {"alias": alias, "version": None, "previous": version, "cause": "delete"}
+        owner_events.of_alias(session, row, moved, now)
+        data: AuditData = {"alias": alias, "previous": version}
+        record(session, actor, "alias.delete", row.id, data, now=now, model=row.id)
 
 
 def history(
@@ -288,7 +315,7 @@ def _record(
     }
     if lost_tasks is not None:
         data["lost_tasks"] = lost_tasks
-    record(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session))
+    record(session, actor, f"alias.{mover.cause}", model.id, data, now=db.now(session), model=model.id)
 
 
 def _production_to_json(session: Session, model: Model, alias: Alias, gone: Collection[Task]) -> AliasOut:

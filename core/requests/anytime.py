@@ -21,10 +21,10 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.ids import is_id
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
+from core.protocol.part_types import inference_part_types
 from core.protocol.snapshot import StoredAnytime
 from core.requests.actor import Actor
 from core.requests.jobs import missing
-from core.requests.versions import inference_part_types
 from core.store import Store
 from core.store.blobs import Damaged, require_digest, verified
 

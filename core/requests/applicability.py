@@ -19,6 +19,7 @@ from core.errors import InvalidRecipe
 from core.line import line
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
+from core.recipe.weaknesses import SUMS
 
 _PLAIN = "plain"
 _MEMORY = {
@@ -75,7 +76,25 @@ def check_next_task(session: Session, catalogue: Catalogue, model: Model, recipe
             raise _refused(
                 f"recipe.method.{name}", f"is {was} in {start.name}, and shapes the network: leave it"
             )
+    _check_sums(start, method["name"], entry.get("inference"), model.scenario)
     return _handover(start, method["name"], frozenset(entry.get("takes", [])))
+
+
+def _check_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
+    """A classifier in closed form knows the classes of the batches that it summed itself, and no others.
+
+    Raises:
+        InvalidRecipe: the task would start from a version of another method, and its classes would be lost.
+    """
+    before = start.method.get("name")
+    if inference == SUMS and before not in (None, after) and scenario != "data":
+        raise _refused(
+            "recipe.method.name",
+            f"{after} answers from sums over every batch, and {start.name} was learned by {before}, which keeps none: "
+            f"none of the classes so far would be known. Take {before} for this batch, "
+            f"{f'{start.instead}, ' if start.instead else ''}learn the batches of {before} again by {after} after a "
+            f"rollback (POST …/tasks/{{number}}/relearn), or start a new model",
+        )
 
 
 def _start(session: Session, catalogue: Catalogue, model: Model) -> _Start | None:

@@ -1,6 +1,7 @@
 """What in a model waits for a person, and the requests that settle it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session, aliased, defer
@@ -21,6 +22,25 @@ MOST = 50
 _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A task that waits for a person, with what is said of it.
+
+    Attributes:
+        version: its newest one, where it is held.
+        job: its newest one.
+        answering: its newest published version, where it is rolled back.
+        learned: the tasks that the held version lacks and the line head has been taught since.
+    """
+
+    model: Model
+    task: Task
+    version: Version | None
+    job: Job | None
+    answering: int | None
+    learned: Collection[int]
+
+
 def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
     """Model id → its entries, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
@@ -29,13 +49,13 @@ def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[Atten
     if not found:
         return shown
     versions, jobs = _versions(session, found), _jobs(session, found)
-    answering = _answering(session, found)
+    answering, learned = _answering(session, found), _learned_since(session, versions)
     for task in found:
         model, key = by_id[task.model_id], (task.model_id, task.number)
-        version = versions.get(key)
-        shown.setdefault(model.id, []).append(
-            _entry(model, task, version, jobs.get(task.id), answering.get(key))
+        waiting = Waiting(
+            model, task, versions.get(key), jobs.get(task.id), answering.get(key), learned.get(key, ())
         )
+        shown.setdefault(model.id, []).append(_entry(waiting))
     return shown
 
 
@@ -87,23 +107,35 @@ def _answering(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int],
     return {(model, task): number for model, task, number in session.execute(query) if number is not None}
 
 
+def _learned_since(
+    session: Session, held: Mapping[tuple[str, int], Version]
+) -> dict[tuple[str, int], set[int]]:
+    """(model, task) → of the tasks that its held version lacks, those that the line head has been taught since."""
+    lost = {key: set(words.lost_tasks(version.gate)) for key, version in held.items()}
+    numbers = set().union(*lost.values()) if lost else set()
+    query = select(Task.model_id, Task.number).where(
+        Task.model_id.in_({model for model, _ in lost}), Task.number.in_(numbers), Task.standing == S.LEARNED
+    )
+    learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
+    return {key: {number for number in of if (key[0], number) in learned} for key, of in lost.items()}
+
+
 def _of_task() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _entry(
-    model: Model, task: Task, version: Version | None, job: Job | None, answering: int | None
-) -> AttentionOut:
+def _entry(waiting: Waiting) -> AttentionOut:
+    model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
         S.HELD: _held,
         S.ROLLED_BACK: _rolled_back,
         S.REJECTED: _rejected,
         S.FAILED: _failed,
-    }[kind](model, task, version, job, answering)
+    }[kind](waiting)
     return {
         "kind": str(kind),
-        "version": version.number if kind is S.HELD and version is not None else answering,
+        "version": version.number if kind is S.HELD and version is not None else waiting.answering,
         "task": task.number,
         "since": rfc3339(task.standing_at),
         "training_data_until": rfc3339(words.kept_until(model, task)),
@@ -130,11 +162,12 @@ def _base(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _held(
-    model: Model, task: Task, version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[ActionOut]]:
+def _held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
-    detail = f"{words.held(version.number, version.gate)} {words.stopped(model, task, version)}"
+    detail = (
+        f"{words.held(version.number, version.gate)} {words.stopped(model, task, version, waiting.learned)}"
+    )
     promote: ActionBody = {"version": version.number, "reason": "…"}
     actions = [
         _action(
@@ -151,9 +184,8 @@ def _held(
     return detail, actions
 
 
-def _rolled_back(
-    model: Model, task: Task, _version: Version | None, _job: Job | None, answering: int | None
-) -> tuple[str, list[ActionOut]]:
+def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.until(model, task)
     detail = (
         f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next batch starts, "
@@ -169,9 +201,8 @@ def _rolled_back(
     return detail, [*actions, _discard(model, task)]
 
 
-def _rejected(
-    model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[ActionOut]]:
+def _rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, job = waiting.model, waiting.task, waiting.job
     detail = f"The batch of {words.called(task)} was rejected and nothing was learned from it: {_why(job)}"
     upload: ActionOut = {
         "title": "Upload a mended batch as a new task",
@@ -183,9 +214,8 @@ def _rejected(
     return f"{detail} Upload a mended batch as a new task.{settled}", [upload, _discard(model, task)]
 
 
-def _failed(
-    model: Model, task: Task, _version: Version | None, job: Job | None, _answering: int | None
-) -> tuple[str, list[ActionOut]]:
+def _failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
         f"The job of {words.called(task)} failed and nothing was learned from it: {_why(job)}{_line(task)}"

@@ -1,22 +1,57 @@
 """The audit trail: one row for every change that somebody asked for, in the same transaction."""
 
 import json
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Audit
+from core.ids import is_id
 from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
-from core.requests.actor import Actor
+from core.requests.actor import Actor, find_model
 from core.requests.pages import Page, page
 from core.requests.times import rfc3339
 
 MAX_DATA_BYTES = 16 << 10
 """Of what a row keeps of a change, in UTF-8: of more, only the fields' names and the size."""
+_AT_ONCE = 1000
+"""Rows whose ids may be in another order than their times: of changes that were made at the same moment."""
+_BEHIND_ALL = 2**62
+"""Above every id."""
 
 
-def record(session: Session, actor: Actor, action: str, object: str, data: AuditData, *, now: float) -> None:
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of the trail, and in what order.
+
+    Attributes:
+        model: id or name; by id also of a deleted one.
+        action: such as `alias.set`.
+        since: seconds since 1970.
+        newest_first: else the oldest.
+    """
+
+    model: str | None = None
+    action: str | None = None
+    since: float | None = None
+    newest_first: bool = False
+
+
+ALL = Wanted()
+
+
+def record(
+    session: Session,
+    actor: Actor,
+    action: str,
+    object: str,
+    data: AuditData,
+    *,
+    now: float,
+    model: str | None = None,
+) -> None:
     """Add a row to the caller's transaction.
 
     Args:
@@ -24,21 +59,44 @@ def record(session: Session, actor: Actor, action: str, object: str, data: Audit
         object: id of what changed.
         data: what is worth keeping of the change; never a secret.
         now: seconds since 1970 by the database's clock.
+        model: id of the model that it concerns.
     """
     size = len(json.dumps(data, ensure_ascii=False, default=str).encode())
     if size > MAX_DATA_BYTES:
         data = {"left_out": sorted(data)[:20], "bytes": size}
-    session.add(
-        Audit(at=now, owner_id=actor.owner_id, actor=actor.key_id, action=action, object=object, data=data)
-    )
+    who = {"owner_id": actor.owner_id, "actor": actor.key_id}
+    session.add(Audit(at=now, action=action, object=object, data=data, model_id=model, **who))
 
 
-def list_audit(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> AuditPage:
-    """A page of the trail, oldest first, of all owners the caller sees."""
+def list_audit(
+    db: Database, actor: Actor, *, limit: int, cursor: str | None, wanted: Wanted = ALL
+) -> AuditPage:
+    """A page of the trail, of all owners the caller sees.
+
+    Raises:
+        NotFound: there is no model of that name.
+    """
     with db.read() as session:
-        query = select(Audit).where(actor.filter(Audit.owner_id))
-        found: Page[Audit] = page(session, query, Audit.id, limit, cursor)
+        query = select(Audit).where(actor.filter(Audit.owner_id), *_conditions(session, actor, wanted))
+        found: Page[Audit] = page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
         return {"items": [_to_json(row) for row in found.rows], "next_cursor": found.next_cursor}
+
+
+def _conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.model is not None:
+        by_id = is_id(wanted.model, "mdl")
+        found.append(
+            Audit.model_id == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
+        )
+    if wanted.action is not None:
+        found.append(Audit.action == wanted.action)
+    if wanted.since is not None:
+        # Pages go by id: without a first id, one that is older than all rows would be looked for row by row.
+        early = select(Audit.id).where(Audit.at >= wanted.since).order_by(Audit.at, Audit.id)
+        first = session.scalar(select(func.min(early.limit(_AT_ONCE).subquery().c.id)))
+        found += [Audit.at >= wanted.since, Audit.id >= (first or _BEHIND_ALL)]
+    return found
 
 
 def _to_json(row: Audit) -> AuditOut:
@@ -49,5 +107,6 @@ def _to_json(row: Audit) -> AuditOut:
         "key": row.actor,
         "action": row.action,
         "object": row.object,
+        "model": row.model_id,
         "data": row.data,
     }

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from sqlalchemy import ColumnElement, Text, select, true
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.orm import Session
+
 from core.db import references
 from core.db.session import Database
-from core.db.tables import Base
-from core.errors import BaseInvalid, Invalid, NotFound, Unavailable
+from core.db.tables import Base, Model
+from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.expected_base import to_compare
 from core.ids import new_id
+from core.line import words
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
-from core.protocol.answers.base import BaseOut
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.base import BaseOut, BasePage, ListedBase, ModelRef
 from core.protocol.answers.model_change import AskedImage
 from core.protocol.base import ExpectedBase, UploadedFor
 from core.protocol.catalogue import Catalogue
@@ -27,12 +33,16 @@ from core.requests import idempotency, quota
 from core.requests.actor import Actor
 from core.requests.audit import record
 from core.requests.base_advice import advice, architecture_of, refuse_pickle
+from core.requests.pages import Page, page
 from core.requests.times import rfc3339
+from core.requests.unused import delete_unused
 from core.safetensors_header import Tensor, check_expected, check_finite, read_header
 from core.settings import Settings
 from core.store.blobs import Blobs
 
 UNSAID = BaseConfig()
+_NAMED, _MOST = 5, 20
+"""Models that a refusal names in its sentence, and lists."""
 
 
 def parse_architecture(
@@ -132,6 +142,61 @@ def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
         if row is None or not actor.sees(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         return _to_json(row)
+
+
+def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
+    """A page of the bases that the caller sees, newest first, with the models that begin with each."""
+    with db.read() as session:
+        query = select(Base).where(actor.filter(Base.owner_id))
+        found: Page[Base] = page(session, query, Base.id, limit, cursor, descending=True)
+        users = _users(session, found.rows, actor.filter(Model.owner_id))
+        items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in found.rows]
+        return {"items": items, "next_cursor": found.next_cursor}
+
+
+def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
+    """Forget a base; its bytes go, unless something else names the same.
+
+    Raises:
+        NotFound: no such base, or another owner's.
+        WrongState: models begin with it; `extra["models"]` names them.
+    """
+    with db.write() as session:
+        references.own(session)  # whoever names it for a new model does so before, or finds it gone
+        row = session.get(Base, base_id)
+        if row is None or not actor.sees(row.owner_id):
+            raise NotFound(f"There is no base {base_id!r}.")
+        if _users(session, [row], true())[row.id]:
+            raise _needed(_users(session, [row], actor.filter(Model.owner_id))[row.id])
+        session.delete(row)
+        data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
+        record(session, actor, "base.delete", row.id, data, now=db.now(session))
+    delete_unused(db, blobs, [row.sha256])
+
+
+def _needed(models: list[ModelRef]) -> WrongState:
+    """The refusal to delete a base; `models`: those of its users that the caller sees."""
+    named = (
+        words.listed([model["name"] for model in models], _NAMED) if models else "a model of another owner"
+    )
+    advice = (
+        "Delete these models first, or keep the base." if models else "It stays as long as that model does."
+    )
+    return WrongState(
+        f"The base cannot be deleted: {named} began with it. {advice}",
+        extra={"state": "in-use", "models": models[:_MOST]},
+    )
+
+
+def _users(session: Session, rows: Sequence[Base], seen: ColumnElement[bool]) -> dict[str, list[ModelRef]]:
+    """Base id → the models among those seen that begin with it, oldest first; one statement for all."""
+    found: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
+    stored = {json.dumps(row.id): row.id for row in rows}
+    named = sql_cast(Model.base, Text)
+    query = select(named, Model.id, Model.name).where(seen, Model.deleted_at.is_(None), named.in_(stored))
+    for base, model_id, name in session.execute(query.order_by(Model.id)):
+        found[stored[base]].append({"id": model_id, "name": name})
+    return found
 
 
 def _check_fit(

@@ -1,7 +1,8 @@
 """Downloads of a version: which file, whether it is stored, and how it is made.
 
 The file is a pure function of the version, so it is built once, on first request, kept as a blob and swept
-after some days: built again it has the same digest. What it holds is its format's work (`core.export`).
+after some days: built again it has the same digest. What it holds is its format's work (`core.export`). Formats that
+take long are made by jobs (`core.requests.export_jobs`).
 """
 
 import secrets
@@ -21,8 +22,9 @@ from core.export.merged import DamagedPart
 from core.export.registry import FORMATS
 from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
+from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
-from core.requests.versions import find_version, inference_part_types
+from core.requests.versions import find_version
 from core.store.blobs import Blobs
 
 
@@ -63,7 +65,7 @@ def export(
         spool: folder for the unfinished file.
 
     Raises:
-        ExportUnavailable: an unknown format, or a version without stored weights.
+        ExportUnavailable: an unknown format, or a version without stored weights, or not to be had in it.
         StoreCorrupt: a part is damaged or missing.
     """
     source = _source(db, actor, model, version, format)
@@ -97,6 +99,9 @@ def _source(db: Database, actor: Actor, model: str, version: str, format: str) -
                 "describes. Download a later version."
             )
         damage.refuse(session, row, {Blobs.key(sha256): name for name, sha256 in parts})
+        refusal = form.refusal(row.manifest)
+        if refusal is not None:
+            raise ExportUnavailable(refusal)
         return _Source(form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts)
 
 

@@ -15,7 +15,7 @@ from core.line.standing import Standing
 from core.line.words import SETTLED_BY, waits_for_base
 from core.protocol.answers.job import JobOut, Progress, WaitingFor
 from core.protocol.error import JobError
-from core.protocol.report import BatchCheck
+from core.protocol.report import BatchCheck, ExportReport
 from core.requests.times import rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -51,7 +51,7 @@ class JobLike(Protocol):
     @property
     def retry_of(self) -> str | None: ...
     @property
-    def report(self) -> BatchCheck | None: ...
+    def report(self) -> BatchCheck | ExportReport | None: ...
     @property
     def created_at(self) -> float: ...
     @property

@@ -15,6 +15,7 @@ from core.db.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
 from core.line import line
+from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut, JobPage
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.patch import RecipePatch
@@ -62,6 +63,15 @@ def list_jobs(
         return {"items": items, "next_cursor": found.next_cursor}
 
 
+def read(db: Database, actor: Actor, job_id: str) -> JobOut:
+    """One job. Raises: NotFound."""
+    with db.read() as session:
+        job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        if job is None or not actor.sees(job.owner_id):
+            raise missing(job_id)
+        return shown(session, job)
+
+
 def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
     """Cancel, pause or resume; asking for what already is changes nothing.
 
@@ -75,7 +85,8 @@ def act(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
         before = job.state
         state = move(session, job, action, now)
         if job.state != before:
-            record(session, actor, f"job.{action}", job.id, {"from": before, "to": job.state}, now=now)
+            data: AuditData = {"from": before, "to": job.state}
+            record(session, actor, f"job.{action}", job.id, data, now=now, model=job.model_id)
         if state is State.CANCELLED and before != State.CANCELLED:
             line.ended(session, job, now)
         return shown(session, job)

@@ -12,12 +12,12 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Key, Owner
+from core.db.tables import Key, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import NAME_PATTERN, is_plain_name, new_id
 from core.protocol.answers.key import KeyOut, KeyPage, NewKey
@@ -98,7 +98,7 @@ def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> 
 
 
 def revoke(db: Database, actor: Actor, key_id: str) -> None:
-    """End a key at once. A second call changes nothing.
+    """End a key at once, and who has logged in with it. A second call changes nothing.
 
     Raises:
         NotFound: no such key.
@@ -113,6 +113,7 @@ def revoke(db: Database, actor: Actor, key_id: str) -> None:
         if key.revoked_at is None:
             now = db.now(session)
             key.revoked_at = now
+            session.execute(delete(UserSession).where(UserSession.key_id == key.id))
             record(session, actor, "key.revoke", key.id, {"name": key.name}, now=now)
 
 

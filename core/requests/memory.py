@@ -21,11 +21,12 @@ from core.errors import StoreCorrupt
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.memory import MemoryOut, PartMemory, TaskMemory
 from core.protocol.manifest import Manifest
+from core.protocol.part_types import PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.times import rfc3339
 from core.requests.unused import delete_unused
-from core.requests.versions import PRIVATE_TYPES, find_version
+from core.requests.versions import find_version
 from core.safetensors_header import Tensor, parse_header
 from core.store import Blobs, Store
 
@@ -96,7 +97,9 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     found = find_model(session, actor, model)
     holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
     query = select(Job).where(Job.model_id == found.id, Job.place.is_not(None), holding).order_by(Job.id)
-    held = list(session.scalars(query.with_for_update().execution_options(populate_existing=True)))
+    held = list(
+        session.scalars(query.with_for_update(key_share=True).execution_options(populate_existing=True))
+    )
     row = find_model(session, actor, found.id, lock=True)
     if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {job.id for job in held}:
         return None  # claimed since: hold it too
@@ -118,7 +121,7 @@ def _emptied(db: Database, session: Session, actor: Actor, model: str) -> tuple[
     affected = versions | {None}
     keys = [key for job in held if job.parent_version in affected for key in _restarted(session, job, now)]
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record(session, actor, "memory.delete", row.id, data, now=now)
+    record(session, actor, "memory.delete", row.id, data, now=now, model=row.id)
     return keys, digests
 
 

@@ -39,7 +39,9 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     """
     found = find_model(session, actor, model)
     unfinished = (Job.model_id == found.id, Job.state.in_(sorted(UNFINISHED)))
-    held = list(session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update()))
+    held = list(
+        session.scalars(select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True))
+    )
     row = session.get_one(Model, found.id, with_for_update=True, populate_existing=True)
     if row.deleted_at is not None:
         raise NotFound(f"There is no model {model!r}.")
@@ -68,5 +70,5 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
-    record(session, actor, "model.delete", row.id, {"name": row.name}, now=now)
+    record(session, actor, "model.delete", row.id, {"name": row.name}, now=now, model=row.id)
     return archives, sorted(digests)

@@ -20,21 +20,23 @@ from core.ingest.names import label_of
 from core.line import line, words
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
-from core.protocol.answers.model import ModelOut, ModelPage, Scenario
-from core.protocol.answers.model_change import AskedImage, ModelChange, NewModel
+from core.protocol.answers.model import ListedModel, ModelOut, ModelPage, Scenario
+from core.protocol.answers.model_change import ModelChange, NewModel
 from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
+from core.recipe import start
 from core.recipe.architecture import architecture
-from core.recipe.images import Images, images_of
+from core.recipe.images import images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
-from core.requests import attention, first_version, idempotency, packaged, pretrained
+from core.requests import attention, first_version, idempotency, model_summary, packaged, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.pages import Page, page
+from core.requests.size_warning import size_warning
 from core.requests.times import rfc3339
 from core.store import Blobs
 
@@ -57,7 +59,6 @@ LINE: Line = {
     "allow_lost_classes": False,
 }
 """The defaults."""
-MIN_SIZE, MAX_SIZE = 8, 1024
 
 
 def create(
@@ -92,20 +93,21 @@ def create(
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     asked = given.get("image") or {}
-    asked_architecture = given.get("architecture") or "small-cnn"
+    asked_architecture = given.get("architecture") or start.default_architecture()
     images = images_of(catalogue, asked_architecture, asked)
     image = images.image
     resolved_architecture = architecture(catalogue, scenario, asked_architecture, image)
-    recipe = stored(given.get("recipe") or {})
+    base = given.get("base") or start.default_base(resolved_architecture)
+    recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
     admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
     gate = _gate({}, given.get("gate") or {})
     classes = _classes(scenario, given.get("classes"))
     weights = None
-    if given.get("base") == PRETRAINED:
+    if base == PRETRAINED:
         weights = pretrained.wanted(catalogue, resolved_architecture)
         pretrained.require_room(db, actor, weights, terms)
-    packaged.store(blobs, given.get("base"), images.image)
+    packaged.store(blobs, base, images.image)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -121,14 +123,16 @@ def create(
                 scenario=scenario,
                 architecture=resolved_architecture,
                 image=image,
-                base=given.get("base") or "random",
+                base=base,
                 classes=classes,
                 recipe=recipe,
                 gate=gate,
                 keep_training_data=bool(given.get("keep_training_data", False)),
                 held_out=given.get("held_out") or "keep",
                 **_line(given),
-                warnings=[*_default_size(asked, images), *_kept_data(given), *resolved.warnings],
+                warnings=[*size_warning(asked, images, base), *_kept_data(given), *resolved.warnings],
+                description=given.get("description") or None,
+                tags=given.get("tags") or None,
                 fence=0,
                 next_task=1,
                 next_place=1,
@@ -138,7 +142,8 @@ def create(
             )
             session.add(model)
             session.flush()
-            record(session, actor, "model.create", model.id, {"name": name, "scenario": scenario}, now=now)
+            data: AuditData = {"name": name, "scenario": scenario}
+            record(session, actor, "model.create", model.id, data, now=now, model=model.id)
             if weights is None:
                 seed = int(resolved.recipe.get("seed", 0))
                 first_version.make(session, blobs, actor, model, seed, now, images)
@@ -156,15 +161,37 @@ def create(
 
 
 def list_models(
-    db: Database, catalogue: Catalogue, actor: Actor, limit: int, cursor: str | None
+    db: Database,
+    catalogue: Catalogue,
+    actor: Actor,
+    limit: int,
+    cursor: str | None,
+    *,
+    q: str | None = None,
+    summary: bool = False,
+    newest_first: bool = False,
 ) -> ModelPage:
-    """A page of the models that the caller sees, oldest first."""
+    """A page of the models that the caller sees, oldest first.
+
+    Args:
+        q: only those with this text in their name, in upper or lower case.
+        summary: whether each has its summary, see `core.requests.model_summary`.
+    """
     with db.read() as session:
         query = select(Model).where(Model.deleted_at.is_(None), actor.filter(Model.owner_id))
-        found: Page[Model] = page(session, query, Model.id, limit, cursor)
+        if q is not None:
+            query = query.where(Model.name.contains(q.lower(), autoescape=True))  # names are in lower case
+        found: Page[Model] = page(session, query, Model.id, limit, cursor, descending=newest_first)
         named = aliases_of(session, [m.id for m in found.rows])
         waits = attention.of_models(session, found.rows)
-        items = [to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])) for m in found.rows]
+        told = model_summary.of_models(session, found.rows) if summary else {}
+        items: list[ListedModel] = [
+            {
+                **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
+                "summary": told.get(m.id),
+            }
+            for m in found.rows
+        ]
         return {"items": items, "next_cursor": found.next_cursor}
 
 
@@ -186,7 +213,8 @@ def change(
     patch: ModelChange,
     admission: Admission = ANY,
 ) -> ModelOut:
-    """Change recipe or gate for later tasks (merge patches, RFC 7396, null resets), or what the line does from now on.
+    """Change recipe or gate for later tasks (merge patches, RFC 7396, null resets), what the line does from now on, or
+    what people read of the model.
 
     The answer also warns of memory that the next task would lose to a change of method.
 
@@ -201,6 +229,8 @@ def change(
         if "recipe" in patch:
             given = patch["recipe"]
             recipe = {} if given is None else stored(given, row.recipe)
+            if given is None or any(given.get(name, "") is None for name in ("method", "optimizer")):
+                recipe = start.recipe_of(catalogue, recipe, row.base)
             resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
             warnings = check_next_task(session, catalogue, row, resolved.recipe)
             work = work_of(session, row, row.next_task)
@@ -213,12 +243,16 @@ def change(
         for name, default in LINE.items():
             if name in patch:
                 setattr(row, name, said.get(name, default))
+        if "description" in patch:
+            row.description = patch["description"] or None
+        if "tags" in patch:
+            row.tags = patch["tags"] or None
         if "training_data_days" in patch:  # decided now: what was said of the default at creation is over
             row.warnings = [text for text in row.warnings if text not in _kept_data({})]
         now = db.now(session)
         if "allow_lost_classes" in patch:
             line.judge_again(session, row, now)
-        record(session, actor, "model.change", row.id, cast(AuditData, patch), now=now)
+        record(session, actor, "model.change", row.id, cast(AuditData, patch), now=now, model=row.id)
         session.flush()
         answer = _shown(session, catalogue, row)
         answer["warnings"] += warnings
@@ -281,6 +315,8 @@ def to_json(catalogue: Catalogue, model: Model, named: dict[str, int], waits: li
         "line_head": None if fetching else model.head,
         "production_follows": model.production_follows,
         "attention": waits,
+        "description": model.description,
+        "tags": list(model.tags or []),
         "created_at": rfc3339(model.created_at),
         "warnings": warnings,
     }
@@ -311,18 +347,6 @@ def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
         "min_acc": limits.get("min_acc"),
         "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
     }
-
-
-def _default_size(asked: AskedImage, images: Images) -> list[str]:
-    """Said at creation, where nothing is learned yet that another size would throw away."""
-    if asked.get("size") is not None or images.normalise is not None:
-        return []
-    size = images.image["size"]
-    return [
-        f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where more"
-        ' pixels matter, create the model with "image": {"size": 64}, or another size from'
-        f" {MIN_SIZE} to {MAX_SIZE}."
-    ]
 
 
 def _classes(scenario: str, classes: list[str] | None) -> list[str] | None:

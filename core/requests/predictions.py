@@ -9,8 +9,9 @@ from core.db.session import Database
 from core.db.tables import Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.protocol.manifest import Manifest
+from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
-from core.requests.versions import find_version, inference_part_types
+from core.requests.versions import find_version
 from core.store.blobs import Blobs
 
 

@@ -13,16 +13,17 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log, references
-from core.db.jobs import move
+from core.db.jobs import made, move
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State, after
-from core.db.tables import Event, Job, Model, Weights
+from core.db.tables import Job, Model, Weights
 from core.errors import Invalid, WrongState
 from core.line import version_zero
 from core.line.line import Mover
 from core.nearest import did_you_mean
 from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.answers.audit import AuditData
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
@@ -125,7 +126,7 @@ def begin(
     session.flush()
     text = f"Accepted: the weights {weights.name} of {weights.repository} are brought, for version 0."
     job_log.add(session, job.id, ("info", text), now)
-    session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+    made(session, job, now)
     session.flush()
     quota.take_turn(session, model.owner_id, terms.max_open_jobs)
 
@@ -144,7 +145,8 @@ def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs:
         return False
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     move(session, job, Action.RETRY, now)
-    record(session, actor, "job.retry", job.id, {"from": str(before), "to": job.state}, now=now)
+    data: AuditData = {"from": str(before), "to": job.state}
+    record(session, actor, "job.retry", job.id, data, now=now, model=job.model_id)
     session.flush()
     quota.take_turn(session, model.owner_id, max_open_jobs)
     return True

@@ -7,21 +7,22 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log
-from core.db.jobs import is_unfinished, move
+from core.db.jobs import is_unfinished, made, move
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State, after
-from core.db.tables import Event, Job, Model, Task, Version
+from core.db.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line, words
 from core.line.standing import Standing
+from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.resolve import resolve
 from core.recipe.stored import stored_override
-from core.requests import pretrained, quota
+from core.requests import export_jobs, pretrained, quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
@@ -71,6 +72,9 @@ def retry(
             now = db.now(session)
             fresh_fetch = pretrained.retry(session, actor, model, job, max_open_jobs, now)
             return shown(session, job), fresh_fetch
+        if job.kind == Kind.EXPORT:
+            fresh_export = export_jobs.retry(session, actor, model, job, max_open_jobs, db.now(session))
+            return shown(session, job), fresh_export
         if job.task_id is None:
             raise WrongState(
                 f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "
@@ -134,7 +138,7 @@ def _retried(
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, now)
-    record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now)
+    record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now, model=model.id)
     return job
 
 
@@ -169,9 +173,9 @@ def learn_again(
     if task.held_out_deleted_at is not None:
         text = "Its held-out images are gone: the new version is not measured on this task, and limits on it pass."
         job_log.add(session, fresh.id, ("warning", text), now)
-    data = {"state": fresh.state, "retry_of": last.id}
-    session.add(Event(job_id=fresh.id, type="state", data=data, at=now))
-    record(session, actor, action, fresh.id, {"retry_of": last.id, "task": task.number}, now=now)
+    made(session, fresh, now, {"retry_of": last.id})
+    data: AuditData = {"retry_of": last.id, "task": task.number}
+    record(session, actor, action, fresh.id, data, now=now, model=model.id)
     return fresh
 
 

@@ -156,7 +156,7 @@ def _settled(
         "reason": reason,
         "published": published,
     }
-    record(session, actor, action, task.id, data, now=now)
+    record(session, actor, action, task.id, data, now=now, model=model.id)
     session.flush()
     return task_answer.shown(session, model, task), line.waiting_job(session, model)
 

@@ -12,9 +12,10 @@ from typing import TypeVar, cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import job_log
+from core.db import archives, job_log
+from core.db import jobs as job_rows
 from core.db.session import Database
-from core.db.tables import Event, Job, Model, Task
+from core.db.tables import Job, Model, Task
 from core.failpoints import hit
 from core.ids import new_id
 from core.ingest.inspect import Directory
@@ -36,6 +37,7 @@ from core.requests.audit import record
 from core.requests.class_names import Compared, compare
 from core.requests.job_answer import shown as shown_job
 from core.requests.task_answer import to_json
+from core.requests.whole_uploads import Whole, remove, spend
 from core.store import Store
 
 Answer = TypeVar("Answer")
@@ -83,6 +85,12 @@ def admit(
     quota.require_room(db, row.owner_id, max_bytes, length)
 
 
+def require_model(db: Database, actor: Actor, model: str) -> None:
+    """Raises NotFound where the caller sees no such model."""
+    with db.read() as session:
+        find_model(session, actor, model)
+
+
 @dataclass(frozen=True)
 class BatchInModel:
     """What a batch is in its model: whose that is, the recipe there, and its class names beside the known ones."""
@@ -98,6 +106,7 @@ class Submission:
 
     Attributes:
         repeat: its idempotency key, if it has one.
+        upload: the upload that the batch came by, if it came in pieces; a task spends it, a check does not.
         max_bytes: that the model's owner may store; 0: no limit.
         max_open_jobs: that the owner may have; 0: no limit.
         admission: how large a job may be.
@@ -113,6 +122,7 @@ class Submission:
     max_bytes: int = 0
     max_open_jobs: int = 0
     admission: Admission = ANY
+    upload: Whole | None = None
 
     def preview(self) -> Report:
         """What submitting this batch would say, without doing it (`?validate=only`).
@@ -147,7 +157,7 @@ class Submission:
         """Make the batch the model's next task; returns `{task, job}`, and whether it is a replay.
 
         Raises:
-            NotFound: the model is gone.
+            NotFound: the model is gone, or the upload.
             StorageFull, TooManyRequests: the owner has no room for it, in the store or in the queue.
             LabelsInvalid: a class that the model does not know (data scenario).
             InvalidRecipe: the resolved recipe cannot be used.
@@ -170,7 +180,7 @@ class Submission:
             job.warnings = outlook(session, model).missing
             session.add(job)
             session.flush()
-            session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+            job_rows.made(session, job, now)
             job_log.accepted(session, job, task, now)
             data: AuditData = {
                 "model": model.id,
@@ -178,23 +188,29 @@ class Submission:
                 "sha256": self.batch.sha256,
                 "job": job.id,
             }
-            record(session, self.actor, "task.submit", task.id, data, now=now)
+            record(session, self.actor, "task.submit", task.id, data, now=now, model=model.id)
             return {"task": to_json(model, task, job, Standing.QUEUED), "job": shown_job(session, job)}, job
 
-        return self.commit(there.owner_id, archive_key(task_id), add)
+        return self.commit(there.owner_id, archive_key(task_id), add, self.upload)
 
-    def commit(self, owner_id: str, key: str, add: Add[Answer]) -> tuple[Answer, bool]:
+    def commit(
+        self, owner_id: str, key: str, add: Add[Answer], spent: Whole | None = None
+    ) -> tuple[Answer, bool]:
         """Move the archive into the store and accept it in one transaction; returns as `submit`.
 
         Args:
             owner_id: of the model.
             key: of the archive in the store.
+            spent: the upload whose bytes the archive has; it is forgotten.
 
         Raises: what `submit` says of room and keys, and what `add` raises.
         """
         db, actor, size = self.db, self.actor, self.batch.bytes
-        quota.require_room(db, owner_id, self.max_bytes, size)
-        with kept(db, self.store, key, self.batch.path), db.write() as session:
+        is_counted = spent is not None and spent.owner_id == owner_id  # since its pieces came
+        if not is_counted:
+            quota.require_room(db, owner_id, self.max_bytes, size)
+        with kept(db, self.store, key, self.batch.path, archives.named), db.write() as session:
+            hit("submit-stored")
             now = db.now(session)
             replay = idempotency.replayed(session, actor, self.repeat, now)
             if replay is not None:
@@ -202,12 +218,18 @@ class Submission:
                 return cast(Answer, replay.body), True
             model = find_model(session, actor, self.model, lock=True)
             answer, job = add(session, model, now)
+            if spent is not None:
+                spend(session, actor, spent, now)
             headers = {"Location": f"/v1/jobs/{job.id}", "Retry-After": "1"}
             idempotency.remember(session, actor, self.repeat, 202, headers, answer, now)
             session.flush()
-            quota.take(session, model.owner_id, self.max_bytes, size)
+            if not is_counted:
+                quota.take(session, model.owner_id, self.max_bytes, size)
             quota.take_turn(session, model.owner_id, self.max_open_jobs)
         hit("submit-committed")
+        if spent is not None:
+            hit("upload-spent")
+            remove(self.store, spent)
         return answer, False
 
     def in_model(self) -> BatchInModel:
@@ -245,7 +267,7 @@ class Submission:
 
 def archive_key(name: str) -> str:
     """The key of an archive in the store."""
-    return f"archives/{name}"
+    return f"{archives.PREFIX}{name}"
 
 
 def _task(

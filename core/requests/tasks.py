@@ -8,6 +8,7 @@ from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
 from core.db.tables import Job, Model, Task
 from core.errors import NotFound, WrongState
+from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import TaskOut, TaskPage
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
@@ -69,7 +70,7 @@ def _erased(
     """
     found = find_model(session, actor, model)
     leased = (Job.model_id == found.id, Job.place.is_not(None), Job.state.in_(sorted(LEASED)))
-    held = session.scalars(select(Job).where(*leased).with_for_update()).one_or_none()
+    held = session.scalars(select(Job).where(*leased).with_for_update(key_share=True)).one_or_none()
     row = find_model(session, actor, found.id, lock=True)
     if session.scalar(select(Job.id).where(*leased)) != (held.id if held is not None else None):
         return None  # claimed since: hold it too
@@ -92,7 +93,8 @@ def _erased(
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
-    record(session, actor, "task.delete-data", task.id, {"model": row.id, "number": number}, now=now)
+    data: AuditData = {"model": row.id, "number": number}
+    record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
 
 

@@ -35,7 +35,7 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
 
 
 def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """A page of owners with the sums over their models, the bytes of their bases, and `measured_at`.
+    """A page of owners with the sums over their models, the bytes of their bases and uploads, and `measured_at`.
 
     Workers measure from time to time; only who was never measured is measured here.
     """
@@ -55,7 +55,7 @@ def _owner(db: Database, owner: Owner) -> OwnerUsage:
         "tasks": found["tasks"],
         "versions": found["versions"],
         "jobs": found["jobs"],
-        "bytes": found["bytes"],
+        "bytes": {"uploads": 0, **found["bytes"]},  # figures from before there were any
     }
 
 

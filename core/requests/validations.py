@@ -7,8 +7,9 @@ Its archive is kept until it is over, and counts among the bytes of its owner.
 from sqlalchemy.orm import Session
 
 from core.db import job_log
+from core.db import jobs as job_rows
 from core.db.kinds import Kind
-from core.db.tables import Event, Job, Model
+from core.db.tables import Job, Model
 from core.ids import new_id
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.job import JobOut
@@ -35,11 +36,11 @@ def begin(submission: Submission) -> tuple[JobOut, bool]:
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
         session.flush()
-        session.add(Event(job_id=job.id, type="state", data={"state": job.state}, at=now))
+        job_rows.made(session, job, now)
         found = batch.directory.classes
         job_log.to_check(session, job, sum(found.values()), len(found), now)
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
-        record(session, submission.actor, "batch.validate", job.id, data, now=now)
+        record(session, submission.actor, "batch.validate", job.id, data, now=now, model=model.id)
         return shown(session, job), job
 
     return submission.commit(there.owner_id, key, add)

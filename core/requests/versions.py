@@ -20,10 +20,19 @@ from core.db.session import Database
 from core.db.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.line.coverage import taught
+from core.protocol.answers.audit import AuditData
 from core.protocol.answers.manifest import ManifestOut
-from core.protocol.answers.version import FileList, FileOut, VersionOut, VersionPage
-from core.protocol.manifest import Manifest
+from core.protocol.answers.version import (
+    FileList,
+    FileOut,
+    ResultPage,
+    TaskResult,
+    VersionOut,
+    VersionPage,
+)
+from core.protocol.part_types import PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
+from core.requests.audit import record
 from core.requests.pages import Page, page, page_of
 from core.requests.times import rfc3339
 from core.store.blobs import Blobs
@@ -31,9 +40,6 @@ from core.store.blobs import Blobs
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 LATEST = "latest"
 """The newest published version; not a row that anybody moves."""
-PRIVATE_TYPES = frozenset({"buffer", "exemplars"})
-"""Types of parts that hold images of the training data."""
-NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts", "displacement", "reference", "expert"})
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,6 @@ class PartFile:
     sha256: str
     bytes: int
     filename: str
-
-
-def inference_part_types(manifest: Manifest) -> frozenset[str]:
-    """Types of the parts that a version answers with: its network's, and state that its method reads to answer."""
-    read = () if manifest.method is None else manifest.method.predicts_with
-    return NETWORK_TYPES | (frozenset(read) - PRIVATE_TYPES)
 
 
 def find_version(session: Session, model: Model, version: str) -> Version:
@@ -101,6 +101,38 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> Version
     with db.read() as session:
         row = find_model(session, actor, model)
         return to_json(session, row, [find_version(session, row, version)])[0]
+
+
+def list_results(
+    db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
+) -> ResultPage:
+    """A page of what was counted of a version, by rising task; also of tasks that it was not taught."""
+    with db.read() as session:
+        row = find_version(session, find_model(session, actor, model), version)
+        query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
+        found: Page[Result] = page(session, query, Result.task, limit, cursor)
+        items: list[TaskResult] = [
+            {"task": one.task, "correct": one.correct, "total": one.total, "per_class": one.per_class}
+            for one in found.rows
+        ]
+        return {"items": items, "next_cursor": found.next_cursor}
+
+
+def set_note(db: Database, actor: Actor, model: str, version: str, note: str | None) -> VersionOut:
+    """Write what a person says of a version; None or nothing removes it, and the same again changes nothing.
+
+    Raises:
+        NotFound: the caller sees no such model or version.
+    """
+    with db.write() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        if (note or None) != row.note:
+            row.note = note or None
+            data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
+            record(session, actor, "version.change", row.id, data, now=db.now(session), model=owner.id)
+            session.flush()
+        return to_json(session, owner, [row])[0]
 
 
 def list_files(
@@ -184,6 +216,7 @@ def _one(
         "bytes_new": version.bytes_new,
         "accuracy": accuracy,
         "manifest": cast(ManifestOut, {**version.manifest.to_json(), **measured}),
+        "note": version.note,
         "created_at": rfc3339(version.created_at),
     }
 

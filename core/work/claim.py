@@ -51,6 +51,7 @@ OUTAGE_PAUSE_S = 5.0
 _LOOKS = 5
 """A claim that finds so many jobs decided upon between read and lock leaves it to the next one."""
 _LEASED = sorted(str(state) for state in LEASED)
+_ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
 def eligible(now: float) -> ColumnElement[bool]:
@@ -101,7 +102,7 @@ def _held_postgresql(query: Select[Job]) -> Select[Job]:
     A row that changed between the read and the lock is tested again by the database; other rows are not, so a
     retry or a task that was held since may be missed. `claim` therefore looks again under the model's lock.
     """
-    return query.with_for_update(skip_locked=True, of=Job)
+    return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
 _HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
@@ -114,6 +115,10 @@ def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
     Jobs of kinds that this code does not know are left to others.
     Workers that claim at the same moment do not see each other's claims: an owner may then get one for each of them.
     """
+    # Workers ask again and again: where no job waits, that shall cost little and lock nothing.
+    with db.read() as session:
+        if not session.scalar(_ANY_QUEUED):
+            return None
     missed: set[str] = set()
     while len(missed) < _LOOKS:
         with db.write() as session:
@@ -135,9 +140,9 @@ def claim(db: Database, worker: str, lease_s: float) -> Claim | None:
 def _next(session: Session, dialect: str, now: float, missed: set[str]) -> tuple[Job | None, bool]:
     """The job to claim, its row held, and whether it overtakes an older one; none of those that were `missed`."""
     may_run = and_(eligible(now), Job.id.not_in(missed)) if missed else eligible(now)
-    priorities = {kind.name: kind.priority for kind in KINDS.values()}
+    priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
     for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
-        his = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(KINDS)), may_run)
+        his = select(Job).where(Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run)
         # His next ones are looked at where another worker is just claiming that job.
         for query in (select(Job).where(Job.id == next_, may_run), his.order_by(Job.id).limit(1)):
             job = session.scalars(_HELD[dialect](query)).one_or_none()
@@ -279,8 +284,8 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
 
 
 def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
-    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights or lost. It may be
-    retried.
+    """End a job as failed: `kind` is data, code, memory, time, non-finite, weights, export or lost. It may
+    be retried.
 
     Raises:
         LeaseLost: another worker owns the job by now.
@@ -319,7 +324,7 @@ def reap(db: Database, before: float | None = None) -> list[str]:
         now = db.now(session)
         limit = now if before is None else before
         query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
-        for job in session.execute(query.with_for_update(skip_locked=True)).scalars():
+        for job in session.execute(query.with_for_update(skip_locked=True, key_share=True)).scalars():
             _lost(session, job, now, f"The worker {job.worker} stopped reporting.")
             ids.append(job.id)
     return ids

@@ -16,11 +16,11 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core import damage
-from core.db import archives, references
+from core.db import archives, chunks, references
 from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.states import LEASED
-from core.db.tables import Base, Export, Job, Part, Task, Version
+from core.db.tables import Base, Chunk, Export, Job, Part, Task, Version
 from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.store import Blobs, Store
@@ -33,7 +33,7 @@ LATE_S = DAY_S
 """What a sweep should have removed so long ago counts as drift; before that it is only waiting its turn."""
 LEASE_S = 60.0
 """A lease that ran out so long ago should have been taken back: every worker looks every few seconds."""
-_PREFIXES = ("anytime/", "archives/", "blobs/", "snapshots/", "sweeps/")
+_PREFIXES = ("anytime/", archives.PREFIX, "blobs/", "snapshots/", "sweeps/", chunks.PREFIX)
 _ROWS = 1000
 _MARKED = 10_000
 
@@ -81,6 +81,9 @@ def named(db: Database) -> Iterator[Named]:
         uploads = select(*own).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for row in session.execute(uploads):
             yield Named(str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}")
+        pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
+        for key, size, sha256, upload, at in session.execute(pieces.execution_options(yield_per=_ROWS)):
+            yield Named(key, size, sha256, f"piece of {upload} from byte {at} on")
         for kind in ("snapshot", "anytime"):
             state = getattr(Job, kind)
             states = select(Job.id, state).where(state.is_not(None)).execution_options(yield_per=_ROWS)
@@ -193,6 +196,8 @@ def _is_named(session: Session, wanted: Named) -> bool:
         return bool(references.used(session, [rest.rpartition("/")[2]]))
     if area == "archives":
         return archives.sha256_of(session, wanted.key) is not None
+    if wanted.key.startswith(chunks.PREFIX):
+        return bool(chunks.named(session, [wanted.key]))
     job = session.get(Job, rest.partition("/")[0])
     if job is None:
         return False
@@ -253,7 +258,7 @@ def _remark(db: Database, store: Store, key: str) -> None:
     info = store.stat(key)
     with db.read() as session:
         digest = key.rpartition("/")[2]
-        if key.startswith("archives/"):
+        if key.startswith(archives.PREFIX):
             digest = archives.sha256_of(session, key) or ""
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.damage import Marks
-from core.db import job_log, references, stored_bytes
+from core.db import job_log, owner_events, references, stored_bytes
 from core.db.jobs import move
 from core.db.measurements import without_figures
 from core.db.session import Database
@@ -112,6 +112,7 @@ def _transaction(
             line.publish(session, model, task, version, now)
         else:
             line.hold(session, model, task, now)
+            owner_events.of_version(session, model, version, now)
         _end(session, model, job, task, version, [*found.warnings, *told], now)
         session.flush()
         line.judge_again(session, model, now)

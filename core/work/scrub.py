@@ -37,7 +37,7 @@ MARKED_RATE = 16 << 20
 _MARKED = 10_000
 _BATCH = 200
 _ROW = 1
-_ARCHIVES, _BLOBS = "archives/", "blobs/"
+_BLOBS = "blobs/"
 
 
 class _Over(Exception):
@@ -238,7 +238,7 @@ def _is_due(row: Scrub, now: float, period_s: float) -> bool:
 def _next(session: Session, cursor: str) -> list[_Named]:
     """The next objects after the key `cursor`; none: it was the last."""
     if cursor < _BLOBS:
-        rows = archives.after(session, cursor, _ARCHIVES, _BATCH)
+        rows = archives.after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
             return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""

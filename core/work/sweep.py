@@ -12,15 +12,26 @@ from sqlalchemy import and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from core import spool
-from core.db import archives, references
+from core.db import archives, chunks, references
 from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, State
-from core.db.tables import Alias, Event, Export, Idempotency, Job, Model, Part, Task, Version
+from core.db.tables import (
+    Alias,
+    Event,
+    Export,
+    Idempotency,
+    Job,
+    Model,
+    OwnerEvent,
+    Part,
+    Task,
+    Version,
+)
 from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import retention, uploads
+from core.work import open_uploads, retention, unnamed, uploads
 from core.work.claim import eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
@@ -65,8 +76,8 @@ def steps(
     """What a sweep does to database and store, in order; each step by what it removes.
 
     Args:
-        grace_days: age of a blob or archive that nothing names, before it goes. Blobs are safe at any: who names
-            one looks again while he does. An archive that is just being accepted is not: no less than an upload takes.
+        grace_days: age of what nothing names (blob, archive, piece of an upload), before it goes. Blobs are safe at
+            any: who names one looks again while he does. What is just being accepted is not: no less than that takes.
         whole: look at all blobs, though that was done less than a day ago.
     """
     return {
@@ -82,7 +93,13 @@ def steps(
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
         "upload of a job that is over": lambda: uploads.forget_old(db, store),
-        "archive that nothing names": lambda: _sweep_archives(db, store, grace_days),
+        "upload whose time is over": lambda: open_uploads.remove_expired(db, store),
+        "piece of an upload that nothing names": lambda: unnamed.remove(
+            db, store, chunks.PREFIX, chunks.named, grace_days
+        ),
+        "archive that nothing names": lambda: unnamed.remove(
+            db, store, archives.PREFIX, archives.named, grace_days
+        ),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
     }
 
@@ -117,6 +134,7 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
+        session.execute(delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S))
         session.execute(delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S))
 
 
@@ -213,7 +231,7 @@ def _tasks_with_files(db: Database) -> list[str]:
 
 def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:
     with db.write() as session:
-        query = select(Job).where(Job.task_id == task_id).with_for_update()
+        query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
@@ -334,19 +352,6 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
         retention.drop(db, blobs, digests)
-
-
-def _sweep_archives(db: Database, store: Store, grace_days: float) -> None:
-    """Raw archives of batches that were never accepted: the API died between store and database."""
-    with db.read() as session:
-        limit = db.now(session) - grace_days * retention.DAY_S
-    old = [info.key for info in store.list("archives/") if info.modified < limit]
-    for start in range(0, len(old), _BATCH):
-        batch = old[start : start + _BATCH]
-        with db.read() as session:
-            named = archives.named(session, batch)
-        for key in set(batch) - named:
-            store.delete(key)
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:

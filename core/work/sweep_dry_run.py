@@ -15,14 +15,28 @@ from sqlalchemy import Table, func, select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Alias, Base, Event, Export, Idempotency, Job, Model, Owner, Part, Task, Version
+from core.db.tables import (
+    Alias,
+    Base,
+    Chunk,
+    Event,
+    Export,
+    Idempotency,
+    Job,
+    Model,
+    Owner,
+    Part,
+    Task,
+    Upload,
+    Version,
+)
 from core.settings import Settings
 from core.store import Blobs, ObjectInfo, Store
 from core.work import sweep
 
-_COPIED = (Owner, Model, Task, Job, Event, Version, Part, Export, Base, Alias, Idempotency)
+_COPIED = (Owner, Model, Task, Job, Event, Version, Part, Export, Base, Alias, Idempotency, Upload, Chunk)
 """What a sweep reads, in the order of their references."""
-_COUNTED = (Event, Idempotency, Part, Export)
+_COUNTED = (Event, Idempotency, Part, Export, Upload)
 """Tables whose rows a sweep deletes."""
 _ROWS = 1000
 

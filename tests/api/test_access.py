@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
-from api.access import REMEMBER_S, is_loopback
+from api.access import REMEMBER_S
 from api.app import create_app
 from api.guard import OPEN_PATHS
+from api.loopback import is_loopback
 from core.db.tables import Owner
 from core.requests import keys
 from core.requests.actor import Actor
@@ -90,7 +91,9 @@ def test_another_owners_objects_are_404_and_the_admin_sees_them(
     client: TestClient, key_of: Callable[..., Headers], archive: Callable[..., bytes]
 ) -> None:
     mine, other = key_of("mine"), key_of("other")
-    client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=mine)
+    client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}, headers=mine
+    )
     job = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine).json()["job"]["id"]
     paths = ["/v1/models/birds", "/v1/models/birds/tasks", f"/v1/jobs/{job}", f"/v1/jobs/{job}/events"]
     for path in paths:
@@ -104,7 +107,11 @@ def test_another_owners_objects_are_404_and_the_admin_sees_them(
 
 def test_two_owners_may_use_one_name(client: TestClient, key_of: Callable[..., Headers]) -> None:
     for owner in ("mine", "other"):
-        made = client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=key_of(owner))
+        made = client.post(
+            "/v1/models",
+            json={"name": "birds", "scenario": "class", "architecture": "small-cnn"},
+            headers=key_of(owner),
+        )
         assert made.status_code == 201
 
 

@@ -29,7 +29,10 @@ def db(client: TestClient) -> Database:
 
 @pytest.fixture
 def job(client: TestClient, archive: Callable[..., bytes]) -> str:
-    client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": {"method": "er"}})
+    client.post(
+        "/v1/models",
+        json={"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}},
+    )
     made: str = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2)).json()["job"]["id"]
     return made
 

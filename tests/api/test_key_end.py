@@ -21,7 +21,9 @@ ENOUGH_S = 60.0
 def job(client: TestClient, key_of: Callable[..., Headers], archive: Callable[..., bytes]) -> str:
     """A job that waits, so that its stream does not end by itself."""
     mine = key_of("mine")
-    client.post("/v1/models", json={"name": "birds", "scenario": "class"}, headers=mine)
+    client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}, headers=mine
+    )
     sent = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine)
     return sent.json()["job"]["id"]  # type: ignore[no-any-return]
 

@@ -14,11 +14,12 @@ def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: T
     assert answer.status_code == 201
     made = answer.json()
     assert answer.headers["location"] == f"/v1/models/{made['id']}"
-    assert made["architecture"] == {"name": "small-cnn"}
+    assert made["architecture"] == {"name": "resnet20", "width": 32}
     assert made["image"] == {"size": 32, "channels": 3}
-    assert made["base"] == "random"
-    assert made["recipe"]["method"]["name"] == "der++"
-    assert made["recipe"]["optimizer"]["lr"] == 0.03
+    assert made["base"] == "perennial/resnet20-cifar100"
+    assert made["recipe"]["method"]["name"] == "analytic"
+    assert made["recipe"]["depth"] == 1
+    assert made["recipe"]["optimizer"]["clip"] == 1.0
     assert made["aliases"] == {"production": 0, "latest": 0}
     assert made["created_at"].endswith("Z")
     assert client.get("/v1/models/birds").json() == made == client.get(f"/v1/models/{made['id']}").json()
@@ -107,7 +108,52 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
         "min_acc": 0.5,
         "max_predicted_loss_rise": None,
     }
-    assert again["recipe"]["method"]["name"] == "der++"
+    assert again["recipe"]["method"]["name"] == "analytic"
+
+
+def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_bounded(
+    client: TestClient,
+) -> None:
+    for fields in (
+        {"architecture": "small-cnn"},
+        {"base": "random"},
+        {"architecture": "resnet20", "base": "random"},
+    ):
+        made = client.post(
+            "/v1/models", json={"name": f"m{len(fields)}-{len(str(fields))}", "scenario": "class", **fields}
+        )
+        assert made.json()["base"] == "random"
+        assert made.json()["recipe"]["method"]["name"] == "der++"
+        assert made.json()["recipe"]["optimizer"]["clip"] is None
+
+
+def test_null_resets_a_recipe_to_what_its_base_needs(client: TestClient) -> None:
+    recipe = {"method": "er", "optimizer": {"clip": 5.0, "lr": 0.01}}
+    made = client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe}).json()
+    assert (made["recipe"]["method"]["name"], made["recipe"]["optimizer"]["clip"]) == ("er", 5.0)
+    changed = client.patch("/v1/models/birds", json={"recipe": {"method": None}}).json()["recipe"]
+    assert (changed["method"]["name"], changed["optimizer"]["clip"]) == ("analytic", 5.0)
+    changed = client.patch("/v1/models/birds", json={"recipe": {"optimizer": None}}).json()["recipe"]
+    assert (changed["optimizer"]["clip"], changed["optimizer"]["lr"]) == (1.0, 0.03)
+    unbounded = client.patch("/v1/models/birds", json={"recipe": {"optimizer": {"clip": None}}}).json()[
+        "recipe"
+    ]
+    assert unbounded["optimizer"]["clip"] is None
+
+
+def test_an_architecture_with_weights_by_name_starts_from_them(client: TestClient) -> None:
+    body = {"name": "birds", "scenario": "class", "architecture": {"name": "resnet20", "width": 32}}
+    assert client.post("/v1/models", json=body).json()["base"] == "perennial/resnet20-cifar100"
+    named = {"name": "fish", "scenario": "class", "architecture": "timm/resnet18.a1_in1k"}
+    assert client.post("/v1/models", json=named).json()["base"] == "pretrained"
+
+
+def test_the_base_of_the_package_warns_of_images_that_it_does_not_know(client: TestClient) -> None:
+    body = {"name": "birds", "scenario": "class", "image": {"size": 64}}
+    said = client.post("/v1/models", json=body).json()["warnings"]
+    assert any(
+        "learned on images of 32 × 32 pixels" in text and '"image": {"size": 32}' in text for text in said
+    )
 
 
 def test_a_limit_of_the_forecast_is_a_gate_like_the_others(client: TestClient) -> None:

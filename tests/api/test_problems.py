@@ -111,7 +111,7 @@ def test_json_that_is_not_strict_is_refused(client: TestClient, body: bytes) -> 
 def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr("core.requests.models.list_models", broken)
@@ -125,7 +125,7 @@ def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
 def test_a_database_outage_is_a_503_with_retry_after(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise OperationalError("SELECT 1", {}, Exception("connection refused"))
 
     monkeypatch.setattr("core.requests.models.list_models", broken)
@@ -135,7 +135,7 @@ def test_a_database_outage_is_a_503_with_retry_after(
 
 
 def test_an_outage_of_a_hot_read_is_a_503(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise Unavailable("The database does not answer.", retry_after_s=1)
 
     monkeypatch.setattr(client.app.state.polling, "job", broken)  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
 def test_a_full_disk_is_a_507_with_retry_after(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, full: Exception
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise full
 
     monkeypatch.setattr("core.requests.models.list_models", broken)
@@ -248,7 +248,7 @@ def test_another_coding_than_chunks_is_refused(client: TestClient) -> None:
 def test_no_descriptor_left_is_a_503_that_says_when_to_come_again(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, number: int, is_cause: bool
 ) -> None:
-    def short(*_: object) -> None:
+    def short(*_: object, **__: object) -> None:
         error = OSError(number, "Too many open files")
         if not is_cause:
             raise error

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from core.settings import Settings
 
-MODEL = {"name": "birds", "scenario": "class"}
+MODEL = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
 
 
 @pytest.fixture

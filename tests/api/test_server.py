@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -39,8 +39,8 @@ class Server:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
-    def client(self) -> httpx.Client:
-        return httpx.Client(
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(
             base_url=f"http://127.0.0.1:{self.port}",
             headers={"Authorization": f"Bearer {self.key}"},
             timeout=30,
@@ -134,15 +134,15 @@ def running(folder: Path, *options: str, new: bool = True, idle_s: int = 1) -> I
 
         def ready() -> bool:
             try:
-                return httpx.get(url).status_code == 200
-            except httpx.TransportError:
+                return httpx2.get(url).status_code == 200
+            except httpx2.TransportError:
                 return False
 
         assert wait_for(ready, START_S), "the API did not start"
         key = (folder / "admin-key").read_text().strip()
         made = Server(port, key, process, folder)
         with made.client() as client:
-            model = {"name": "birds", "scenario": "class"}
+            model = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
             assert not new or client.post("/v1/models", json=model).status_code == 201
         yield made
     finally:
@@ -327,7 +327,7 @@ def test_small_reads_are_served_while_an_upload_is_under_way(server: Server) -> 
     assert slowest < 1
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("form", [False, True])
 def test_an_upload_of_2_gb_takes_at_most_64_mb_of_memory(server: Server, form: bool) -> None:
     size, kind, begin, end = 2 * GIB, "application/zip", b"", b""

@@ -5,10 +5,9 @@ from starlette.testclient import TestClient
 
 def test_the_root_names_where_to_go_without_a_key(client: TestClient) -> None:
     del client.headers["Authorization"]
-    for accept in ("*/*", "text/html,application/xhtml+xml"):
-        answer = client.get("/", headers={"Accept": accept})
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "application/json"
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
     told = answer.json()
     assert told["name"] == "Perennial" and told["version"]
     assert "Authorization: Bearer" in told["key"] and "README.md" in told["readme"]
@@ -16,6 +15,15 @@ def test_the_root_names_where_to_go_without_a_key(client: TestClient) -> None:
         assert client.get(told[name]).status_code == 200, name
     for name in ("models", "methods"):
         assert client.get(told[name]).status_code == 401, name
+
+
+def test_the_root_leads_a_browser_to_the_pages(client: TestClient) -> None:
+    del client.headers["Authorization"]
+    answer = client.get("/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=False)
+    assert answer.status_code == 303 and answer.headers["location"] == "/ui"
+    client.app.root_path = "/perennial"  # type: ignore[attr-defined]
+    answer = client.get("/", headers={"Accept": "text/html"}, follow_redirects=False)
+    assert answer.headers["location"] == "/perennial/ui"
 
 
 def test_the_root_answers_a_head(client: TestClient) -> None:

@@ -19,7 +19,12 @@ TASKS = "/v1/models/birds/tasks"
 
 @pytest.fixture(autouse=True)
 def model(client: TestClient) -> None:
-    made = {"name": "birds", "scenario": "class", "recipe": {"method": "finetune", "epochs": 1}}
+    made = {
+        "name": "birds",
+        "scenario": "class",
+        "architecture": "small-cnn",
+        "recipe": {"method": "finetune", "epochs": 1},
+    }
     assert client.post("/v1/models", json=made).status_code == 201
 
 
@@ -275,7 +280,15 @@ def test_in_the_data_scenario_a_class_that_is_fixed_meanwhile_rejects_the_check(
 
     from core.db.tables import Model
 
-    client.post("/v1/models", json={"name": "fixed", "scenario": "data", "recipe": {"method": "finetune"}})
+    client.post(
+        "/v1/models",
+        json={
+            "name": "fixed",
+            "scenario": "data",
+            "architecture": "small-cnn",
+            "recipe": {"method": "finetune"},
+        },
+    )
     answer = client.post("/v1/models/fixed/tasks?validate=full", content=archive(a=2, b=2))
     assert answer.status_code == 202
     with worker.db.write() as session:

@@ -13,7 +13,7 @@ import re
 import zipfile
 from typing import Any
 
-import httpx
+import httpx2
 
 Json = dict[str, Any]
 MEMORY_TYPES = ("buffer", "exemplars")
@@ -62,7 +62,7 @@ class Normaliser:
             return {self.text(name): self.value(item, name) for name, item in _of_any_time(value).items()}
         return value
 
-    def answer(self, response: httpx.Response) -> Json:
+    def answer(self, response: httpx2.Response) -> Json:
         """`{"status", "headers", "body"}` of a response."""
         headers = {name: self.text(response.headers[name]) for name in HEADERS if name in response.headers}
         headers |= {name: "<present>" for name in PRESENT if name in response.headers}
@@ -82,7 +82,7 @@ class Normaliser:
                     found[name] = hashlib.sha256(entry).hexdigest()
         return found
 
-    def _body(self, response: httpx.Response) -> Any:
+    def _body(self, response: httpx2.Response) -> Any:
         kind = response.headers.get("content-type", "")
         if "json" in kind:
             return self.value(response.json())

@@ -20,6 +20,8 @@ from tests.before_after import openapi_words
 Json = dict[str, Any]
 SHOWN = 300
 """Characters of a value that are shown."""
+_NAMES = "fields of "
+"""In the title of an answer that was kept as a list of its fields' names."""
 _SIZE = re.compile(r"→ (bytes|bytes_new)(\[\d+\]| → \w+)?$")
 
 
@@ -58,6 +60,9 @@ class Comparison:
             return
         gone = [item for item in before if item not in after]
         new = [item for item in after if item not in before]
+        if _NAMES in where and not gone:
+            self.added.append(f"{where}: {_short(new)}")
+            return
         counts = f"had {len(before)} items, has {len(after)}"
         self.different.append(f"{where}: {counts}; gone {_short(gone)}, new {_short(new)}")
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.before_after.answers import Normaliser
 
@@ -23,7 +23,7 @@ class Player:
     """
 
     def __init__(self, url: str, key: str) -> None:
-        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+        self.http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
         self.answers: dict[str, Json] = {}
         self.requests = 0
         self._normaliser = Normaliser()
@@ -34,7 +34,7 @@ class Player:
         """Titles that follow begin with this name."""
         self._chapter = name
 
-    def ask(self, method: str, path: str, note: str = "", **options: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, note: str = "", **options: Any) -> httpx2.Response:
         """Send a request and keep its answer, whatever its status is.
 
         Args:

@@ -4,7 +4,7 @@ import io
 import json
 import zipfile
 
-import httpx
+import httpx2
 
 from tests.before_after.answers import Normaliser
 
@@ -77,7 +77,7 @@ def test_of_a_download_weights_are_told_by_digest_and_the_code_version_is_replac
             archive.writestr("config.json", json.dumps({"code_version": code * 64, "seed": 0}))
             archive.writestr("README.md", f"# Card\n\n| code version | {code * 64} |\n")
         headers = {"Content-Type": "application/zip", "ETag": f'"{code}"', "Date": "today"}
-        return Normaliser().answer(httpx.Response(200, content=content.getvalue(), headers=headers))
+        return Normaliser().answer(httpx2.Response(200, content=content.getvalue(), headers=headers))
 
     assert answer(b"weights", "a") == answer(b"weights", "b")
     assert answer(b"weights", "a") != answer(b"others", "a")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.before_after import scenario
@@ -57,7 +57,7 @@ def player(running: service.Service, unnamed: list[str]) -> Player:
     player = Player(running.url, running.key)
     contract = Contract(player.http.get("/openapi.json").json())
 
-    def compare(response: httpx.Response) -> None:
+    def compare(response: httpx2.Response) -> None:
         response.read()
         unnamed.extend(contract.faults(response))
 

@@ -21,11 +21,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import httpx
+import httpx2
 
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 IMAGES = 20
 """Of each class."""
@@ -36,7 +37,7 @@ SMALL = {
 }
 NEVER = {"min_acc": 1.0}
 """A gate that no version passes which was taught for so short a time."""
-BREAKS = '{"optimizer": {"lr": 1e30}}'
+BREAKS = {"optimizer": {"lr": 1e30}}
 """A recipe that ends in numbers which are not finite: the job fails."""
 
 
@@ -48,66 +49,66 @@ def main(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         with service.running(data, {"PERENNIAL_THREADS": "1"}) as running:
-            _lives(Client(running.url, running.key), batches)
+            _lives(Rest(running.url, running.key), batches)
         with _api_alone(data) as client:  # what is asked for now waits in the queue
-            client.submit("waiting", batches[1][1], batches[1][0])
+            client.submit("waiting", batches[1][1], name=batches[1][0])
             job = client.get("/v1/models/retrying/tasks/2")["job"]
             client.call("POST", f"/v1/jobs/{job}/retry", json={"recipe": {}})
-            client.submit("retrying", batches[2][1], batches[2][0])
+            client.submit("retrying", batches[2][1], name=batches[2][0])
         _pack(data, target)
 
 
-def _lives(client: Client, batches: list[tuple[str, bytes]]) -> None:
+def _lives(client: Rest, batches: list[tuple[str, bytes]]) -> None:
     """One model after the other."""
 
-    def learn(model: str, number: int, state: str = "succeeded", **options: str) -> None:
+    def learn(model: str, number: int, state: str = "succeeded", **options: Any) -> None:
         name, archive = batches[number - 1]
-        end = client.wait(client.submit(model, archive, name, **options))
-        assert end["state"] == state, end
+        end = client.wait(client.submit(model, archive, name=name, **options))
+        assert end.state == state, end
 
     def hold(model: str, number: int) -> None:
-        client.call("PATCH", f"/v1/models/{model}", json={"gate": NEVER})
+        client.models.update(model, gate=NEVER)
         learn(model, number)
         version = client.get(f"/v1/models/{model}/versions/{number}")
         assert version["status"] == "held", version
-        client.call("PATCH", f"/v1/models/{model}", json={"gate": None})
+        client.models.update(model, gate=None)
 
     def roll_back(model: str) -> None:
         body = {"reason": "customers complain"}
         client.call("POST", f"/v1/models/{model}/aliases/production/rollback", json=body)
 
     for name in ("rolled", "rolled-and-on"):
-        client.create_model(name, **SMALL)
+        client.models.create(name, **SMALL)
         for number in (1, 2, 3):
             learn(name, number)
         roll_back(name)
     learn("rolled-and-on", 4)
     for name in ("held", "held-and-on", "overruled", "retrying"):
-        client.create_model(name, **SMALL)
+        client.models.create(name, **SMALL)
         learn(name, 1)
         hold(name, 2)
     learn("held-and-on", 3)
     body = {"version": 2, "reason": "good enough for us"}
     client.call("PUT", "/v1/models/overruled/aliases/production", json=body)
     learn("overruled", 3)
-    client.create_model("failed", **SMALL)
+    client.models.create("failed", **SMALL)
     learn("failed", 1)
     learn("failed", 2, "failed", recipe=BREAKS)
     learn("failed", 3)
-    client.create_model("cancelled", **SMALL)
+    client.models.create("cancelled", **SMALL)
     learn("cancelled", 1)
-    job = client.submit("cancelled", batches[1][1], batches[1][0], recipe='{"epochs": 5000}')
-    client.call("POST", f"/v1/jobs/{job}/cancel")
-    assert client.wait(job)["state"] == "cancelled"
-    client.create_model("waiting", **SMALL)
+    job = client.submit("cancelled", batches[1][1], name=batches[1][0], recipe={"epochs": 5000}).id
+    client.jobs.cancel(job)
+    assert client.wait(job).state == "cancelled"
+    client.models.create("waiting", **SMALL)
     learn("waiting", 1)
-    client.create_model("gone", **SMALL)
+    client.models.create("gone", **SMALL)
     learn("gone", 1)
-    client.call("DELETE", "/v1/models/gone")
-    client.create_model("seasons", "data", **SMALL)
+    client.models.delete("gone")
+    client.models.create("seasons", "data", **SMALL)
     for _ in range(2):
         learn("seasons", 1)
-    client.create_model("child", **SMALL, base={"model": "rolled", "version": 3})
+    client.models.create("child", **SMALL, base={"model": "rolled", "version": 3})
     learn("child", 4)
 
 
@@ -125,7 +126,7 @@ def _fewer(archive: bytes) -> bytes:
 
 
 @contextmanager
-def _api_alone(data: Path) -> Iterator[Client]:
+def _api_alone(data: Path) -> Iterator[Rest]:
     """The API on a data directory, without a worker."""
     port = service.free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
@@ -135,11 +136,11 @@ def _api_alone(data: Path) -> Iterator[Client]:
         end = time.monotonic() + service.START_S
         while time.monotonic() < end:
             try:
-                if httpx.get(f"{url}/readyz", timeout=2).status_code == 200:
+                if httpx2.get(f"{url}/readyz", timeout=2).status_code == 200:
                     break
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.1)
-        yield Client(url, (data / "admin-key").read_text().strip())
+        yield Rest(url, (data / "admin-key").read_text().strip())
     finally:
         process.terminate()
         process.wait(service.STOP_S)

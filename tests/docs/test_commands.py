@@ -4,8 +4,8 @@ A block that does not run here is in `NOT_RUN` with the reason.
 """
 
 import io
-import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,27 +17,33 @@ import torch
 from documents import ROOT, blocks, documents
 
 from core.learn.torchvision_import import torchvision_models
+from tests.client.pack import sources
+from tests.own_commands import environment
 from tools import digits, service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HOUR = "tests/e2e/test_readme_hour.py runs the section"
 CI = ".ci/run runs it, from the README of a clean clone"
+PROGRAMS = "tests/client/test_readme.py runs them, one after the other"
 ADDED = "tests/e2e/test_additions.py adds it to a copy of the sources"
 CONTAINERS = (
     "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers of its own"
 )
 NOT_RUN = {
     ("README.md", "make demo"): CI,
-    ("README.md", "make test"): CI,
+    ("README.md", "make test-all"): CI,
     ("README.md", "make serve"): HOUR,
-    ("README.md", "export KEY="): HOUR,
-    ("README.md", "json $URL/models -d"): HOUR,
-    ("README.md", "JOB=$(send --data-binary @week-32.zip"): HOUR,
-    ("README.md", "JOB=$(json $URL/jobs/$JOB/retry"): HOUR,
-    ("README.md", "api $URL/models/birds/metrics"): HOUR,
-    ("README.md", "json $URL/models/birds/aliases/production/rollback"): HOUR,
-    ("CONTRIBUTING.md", "make test"): CI,
+    ("README.md", "export PATH="): HOUR,
+    ("README.md", "perennial models create birds"): HOUR,
+    ("README.md", "perennial submit birds week-32.zip"): HOUR,
+    ("README.md", "perennial jobs retry"): HOUR,
+    ("README.md", "perennial metrics birds"): HOUR,
+    ("README.md", "perennial rollback birds"): HOUR,
+    ("README.md", "from perennial import Perennial"): HOUR,
+    ("client/README.md", "from perennial import"): PROGRAMS,
+    ("client/README.md", "import asyncio"): PROGRAMS,
+    ("CONTRIBUTING.md", "make test"): "a part of what CI runs",
     ("CONTRIBUTING.md", "pre-commit install"): "it changes the checkout; the hooks are those of `make check`",
     ("CONTRIBUTING.md", "python -m tests.before_after.record"): "it needs two checkouts, and takes minutes",
     ("docs/tutorial.md", "make serve"): "the fixture starts the service",
@@ -45,6 +51,7 @@ NOT_RUN = {
     ("docs/howto/run-at-the-large-size.md", "export PERENNIAL_DATABASE_URL"): CONTAINERS,
     ("docs/howto/back-up-and-restore.md", "mc mirror live"): "tests/e2e/test_restore.py does it, by pg_dump",
     ("docs/howto/back-up-and-restore.md", "pg_restore"): "tests/e2e/test_restore.py does it, by pg_restore",
+    ("docs/howto/submit-what-you-have.md", "pip install"): "the tests have what it installs",
     ("docs/howto/add-a-reader.md", '"""cpio'): ADDED,
     ("docs/howto/add-an-export-format.md", '"""The weights alone'): ADDED,
     ("docs/howto/add-a-job-kind.md", '"""Read every part'): "tests/core/work/test_added_kind.py adds it",
@@ -52,7 +59,18 @@ NOT_RUN = {
 """(Document, how its block begins) → why it does not run here."""
 TRAIN, TEST = 24, 8
 """Images of a class in a batch."""
-TUTORIAL = "docs/tutorial.md"
+COLLECTED = {
+    "photos": sources.folder,
+    "lists": sources.csv_list,
+    "shards": sources.shards,
+    "my-dataset": sources.parquet,
+    "my-images": sources.imagefolder,
+    "coco": sources.coco,
+    "yolo": sources.yolo,
+}
+"""Folders that a reader has, as the tools of others write them."""
+API = "docs/reference/api.md"
+"""Has the short names by which how-tos ask by curl."""
 
 
 def reason(document: str, block: str) -> str | None:
@@ -80,6 +98,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with zipfile.ZipFile(folder / "week-31.zip") as first:
         for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
             (folder / name).write_bytes(first.read(first.namelist()[0]))
+    for name, make in COLLECTED.items():
+        make(folder / name)
     (folder / ".venv").symlink_to(sys.prefix)
     with service.running(folder / "perennial-data", {"PERENNIAL_THREADS": "1"}) as running:
         (folder / "port").write_text(running.url.rsplit(":", 1)[1])
@@ -103,13 +123,16 @@ def _batch(archive: bytes) -> bytes:
 
 
 def said(document: str, folder: Path) -> str:
-    """What the document's commands print, without the short names that the README gives."""
-    names = [block for _, block in blocks("README.md") if block.startswith("export KEY=")]
+    """What the document's commands print, after the short names for curl; `perennial` is this checkout's."""
+    port = (folder / "port").read_text()
+    shutil.rmtree(folder / "own", ignore_errors=True)
+    names = [block for _, block in blocks(API) if block.startswith("export KEY=")]
     script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env={**os.environ, "PERENNIAL_PORT": (folder / "port").read_text(), "PYTHONPATH": str(ROOT)},
+        env=environment(folder / "own")
+        | {"PERENNIAL_PORT": port, "PERENNIAL_URL": f"http://127.0.0.1:{port}"},
         capture_output=True,
         text=True,
         timeout=500,

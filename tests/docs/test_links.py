@@ -5,7 +5,19 @@ import re
 import pytest
 from documents import ROOT, documents
 
-FOLDERS = (".ci", "api", "bench", "core", "deploy", "docs", "migrations", "tests", "tools", "worker")
+FOLDERS = (
+    ".ci",
+    "api",
+    "bench",
+    "client",
+    "core",
+    "deploy",
+    "docs",
+    "migrations",
+    "tests",
+    "tools",
+    "worker",
+)
 MADE_BY_THE_READER = {
     "core/ingest/readers/cpio.py",
     "core/export/formats/weights.py",

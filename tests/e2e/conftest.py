@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rest import Rest
 from tools import service
-from tools.client import Client
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +18,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 
 
 @pytest.fixture
-def client(running: service.Service) -> Client:
+def client(running: service.Service) -> Rest:
     """A client with the admin key."""
-    return Client(running.url, running.key)
+    return Rest(running.url, running.key)
 
 
 @pytest.fixture

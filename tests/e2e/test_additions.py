@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load
 
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("api", "core", "worker", "migrations")
@@ -54,20 +54,20 @@ def follow(text: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy) as found:
-        yield Client(found.url, found.key)
+        yield Rest(found.url, found.key)
 
 
 @pytest.fixture(scope="module")
-def learned(client: Client) -> str:
+def learned(client: Rest) -> str:
     """A model that learned a batch that was sent as cpio."""
-    client.create_model("birds", **SMALL)
+    client.models.create("birds", **SMALL)
     with zipfile.ZipFile(io.BytesIO(digits.archives()[0][1])) as archive:
         body = cpio({name: archive.read(name) for name in archive.namelist()})
     answer = client.call("POST", "/v1/models/birds/tasks", content=body, headers=CPIO).json()
     end = client.wait(answer["job"]["id"])
-    assert end["state"] == "succeeded", end
+    assert end.state == "succeeded", end
     return "birds"
 
 
@@ -98,21 +98,21 @@ def test_each_is_one_new_file_and_its_line_in_one_list(copy: Path) -> None:
         assert added == 2, "its import and its line"
 
 
-def test_a_batch_in_the_new_format_is_learned(client: Client, learned: str) -> None:
+def test_a_batch_in_the_new_format_is_learned(client: Rest, learned: str) -> None:
     task = client.get(f"/v1/models/{learned}/tasks/1")
     assert task["classes"] == {"0": 178, "1": 182}
     matrix = client.get(f"/v1/models/{learned}/metrics")["accuracy_matrix"]
     assert matrix[1][0] > 0.9
 
 
-def test_an_attack_in_the_new_format_is_refused(client: Client, learned: str) -> None:
+def test_an_attack_in_the_new_format_is_refused(client: Rest, learned: str) -> None:
     answer = client.http.post(
         f"/v1/models/{learned}/tasks", content=cpio({"cat/../../a.png": b"x"}), headers=CPIO
     )
     assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (422, "archive-hostile")
 
 
-def test_the_service_says_what_it_takes_and_gives_now(client: Client, learned: str) -> None:
+def test_the_service_says_what_it_takes_and_gives_now(client: Rest, learned: str) -> None:
     paths = client.http.get("/openapi.json").json()["paths"]
     assert "application/x-cpio" in paths["/v1/models/{model}/tasks"]["post"]["requestBody"]["content"]
     download = paths["/v1/models/{model}/versions/{version}/download"]["get"]
@@ -122,7 +122,7 @@ def test_the_service_says_what_it_takes_and_gives_now(client: Client, learned: s
     assert refused.status_code == 415 and "application/x-cpio" in refused.json()["detail"]
 
 
-def test_a_version_is_downloaded_in_the_new_format_twice_alike(client: Client, learned: str) -> None:
+def test_a_version_is_downloaded_in_the_new_format_twice_alike(client: Rest, learned: str) -> None:
     path = f"/v1/models/{learned}/versions/1/download"
     first, again = (client.call("GET", f"{path}?format=weights") for _ in range(2))
     assert first.headers["Content-Type"] == "application/safetensors"

@@ -13,8 +13,8 @@ from safetensors.torch import save
 
 from core.learn.torchvision_import import torchvision_models
 from tests.e2e.cards import answer_of_the_card, photo
+from tests.rest import Rest
 from tools import digits
-from tools.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,7 +33,7 @@ def checkpoint() -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def learned(running, checkpoint) -> str:
     """A model that starts from the checkpoint, by doing what the service's errors say."""
-    client = Client(running.url, running.key)
+    client = Rest(running.url, running.key)
     body = save(checkpoint)
     refused = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
     assert refused.status_code == 422, refused.text
@@ -47,15 +47,15 @@ def learned(running, checkpoint) -> str:
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default.json()["detail"]
     fitting = {key: problem["fits"][key] for key in ("architecture", "image")}
     recipe = {"method": "finetune", "epochs": 1, "batch_size": 64}
-    client.create_model(**fields, **fitting, recipe=recipe)
+    client.models.create(**fields, **fitting, recipe=recipe)
     job = client.wait(client.submit("photos", digits.archives()[0][1]))
-    assert job["state"] == "succeeded", job
+    assert job.state == "succeeded", job
     return "photos"
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_the_downloads_card_answers_as_the_service_does(
-    client: Client, learned: str, folder: Path, orientation: int
+    client: Rest, learned: str, folder: Path, orientation: int
 ) -> None:
     client.download(learned, 1, folder / "version.zip")
     with zipfile.ZipFile(folder / "version.zip") as packed:
@@ -68,7 +68,7 @@ def test_the_downloads_card_answers_as_the_service_does(
     assert {name: pytest.approx(p, abs=1e-6) for name, p in theirs.items()} == ours["probabilities"]
 
 
-def test_the_downloads_card_names_the_model(client: Client, learned: str, folder: Path) -> None:
+def test_the_downloads_card_names_the_model(client: Rest, learned: str, folder: Path) -> None:
     client.download(learned, 1, folder / "version.zip")
     with zipfile.ZipFile(folder / "version.zip") as packed:
         assert packed.read("README.md").decode().startswith("# photos version 1\n")
@@ -76,7 +76,7 @@ def test_the_downloads_card_names_the_model(client: Client, learned: str, folder
 
 
 def test_a_pickled_checkpoint_is_refused_with_the_command_that_converts_it_and_that_one_says_what_to_send(
-    client: Client, checkpoint: dict[str, torch.Tensor], folder: Path
+    client: Rest, checkpoint: dict[str, torch.Tensor], folder: Path
 ) -> None:
     torch.save(checkpoint, folder / "resnet18.pth")
     pickled = (folder / "resnet18.pth").read_bytes()
@@ -100,4 +100,5 @@ def test_a_pickled_checkpoint_is_refused_with_the_command_that_converts_it_and_t
     body = (folder / "base.safetensors").read_bytes()
     made = client.call("POST", request[1], content=body, headers=BASE).json()
     fields = json.loads("{" + model[1] + "}")
-    assert client.create_model("converted", base=made["id"], **fields)["architecture"]["stem"] == "standard"
+    made = client.models.create("converted", base=made["id"], **fields)
+    assert made.architecture.to_dict()["stem"] == "standard"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import large_size
 import psutil
 import psycopg
@@ -26,6 +26,7 @@ from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
 from core.store import open_store
+from tests.rest import Rest
 from tools import digits, service
 
 pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(300)]
@@ -131,16 +132,18 @@ def test_no_secret_is_written_or_said(
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
 
 
-def _work(client: Any, said: Said) -> dict[str, str]:
+def _work(client: Rest, said: Said) -> dict[str, str]:
     """What the service is for, once; the signature of a presigned URL is a secret of it."""
-    client.create_model("birds", recipe={"method": "er", "epochs": 1})
+    client.models.create("birds", recipe={"method": "er", "epochs": 1}, architecture="small-cnn")
     job = client.submit("birds", digits.archives()[0][1])
-    assert client.wait(job)["state"] == "succeeded"
-    with client.http.stream("GET", f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"}) as got:
+    assert client.wait(job).state == "succeeded"
+    with client.http.stream(
+        "GET", f"/v1/jobs/{job.id}/events", headers={"Accept": "text/event-stream"}
+    ) as got:
         said.add("event stream", b"".join(got.iter_bytes()).decode())
     for path in (
-        f"/v1/jobs/{job}",
-        f"/v1/jobs/{job}/logs",
+        f"/v1/jobs/{job.id}",
+        f"/v1/jobs/{job.id}/logs",
         "/v1/models/birds/versions/1",
         "/v1/keys",
         "/v1/audit",
@@ -175,7 +178,7 @@ def _wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
         ("POST", "/v1/models/birds/tasks", {"headers": {**good, "Perennial-Recipe": made["Field"]}}),
     ]
     for method, path, more in tries:
-        answer = httpx.request(method, url + path, **more)
+        answer = httpx2.request(method, url + path, **more)
         assert answer.status_code >= 400 or "Cookie" in more["headers"], f"{method} {path} {answer.text}"
         said.add("problems", answer.text + str(answer.headers) + "\n")
     return {**made, "Lookalike": lookalike.split("_", 2)[2]}
@@ -228,8 +231,8 @@ def _refused_by_the_store(url: str, said: Said) -> None:
     end = time.monotonic() + 60
     while True:
         assert time.monotonic() < end, "the API with a wrong store key does not listen"
-        with suppress(httpx.TransportError):
-            answer = httpx.get(f"{url}/readyz", timeout=30)
+        with suppress(httpx2.TransportError):
+            answer = httpx2.get(f"{url}/readyz", timeout=30)
             assert answer.json()["store"] == answer.json()["broker"] == "down"
             said.add("problems", answer.text)
             break

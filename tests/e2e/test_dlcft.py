@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.edits import replace_relu
+from tests.rest import Rest
 from tools import service
-from tools.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -49,12 +49,12 @@ def running(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def own(running) -> Client:
-    return Client(running.url, running.key)
+def own(running) -> Rest:
+    return Rest(running.url, running.key)
 
 
 @pytest.fixture(scope="module")
-def base(own: Client) -> str:
+def base(own: Rest) -> str:
     """The id of a base that plain PyTorch has trained, with the activations that it is linearised with."""
     network = build_network(ARCHITECTURE, ImageSpec.of(IMAGE), "class", seed=1)
     network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
@@ -97,21 +97,21 @@ def archive(classes: Sequence[int], count: int, turn: int = 0) -> bytes:
     return out.getvalue()
 
 
-def create(client: Client, name: str, scenario: str, base: str, **fields: Any) -> None:
+def create(client: Rest, name: str, scenario: str, base: str, **fields: Any) -> None:
     classes = [str(d) for d in range(6)] if scenario == "data" else None
     given = {"architecture": ARCHITECTURE, "image": IMAGE, "base": base, "classes": classes, "recipe": RECIPE}
-    client.create_model(name, scenario, **{**given, **fields})
+    client.models.create(name, scenario, **{**given, **fields})
 
 
-def learn(client: Client, model: str, scenario: str, count: int = TASKS) -> None:
-    jobs = [client.submit(model, batch) for batch in batches(scenario)[:count]]
+def learn(client: Rest, model: str, scenario: str, count: int = TASKS) -> None:
+    jobs = [client.submit(model, batch).id for batch in batches(scenario)[:count]]
     for job in jobs:
         end = client.wait(job)
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
 
 
 @pytest.fixture(scope="module")
-def learned(own: Client, base: str) -> dict[str, list[Json]]:
+def learned(own: Rest, base: str) -> dict[str, list[Json]]:
     """Scenario → the versions 0 … 3 of a model of that name."""
     for scenario in ("data", "task", "class"):
         create(own, scenario, scenario, base)
@@ -257,7 +257,7 @@ def test_a_base_of_random_weights_is_made_by_the_first_task_with_a_warning(own) 
     assert frozen[0] == frozen[1] and math.isfinite(second["manifest"]["forecast"]["predicted"])
 
 
-def consolidating(client: Client, job: str) -> None:
+def consolidating(client: Rest, job: str) -> None:
     """Return when the job has begun to measure its curvature."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -278,6 +278,7 @@ def job_process(running: service.Service) -> psutil.Process:
     raise AssertionError("no job runs")
 
 
+@pytest.mark.campaign  # tests/core/learn/methods/test_dlcft.py kills a run in every scenario
 @pytest.mark.parametrize("scenario", ["class"])
 def test_a_job_that_is_killed_in_its_curvature_pass_changes_no_bit(
     running, own, base: str, scenario: str
@@ -288,11 +289,11 @@ def test_a_job_that_is_killed_in_its_curvature_pass_changes_no_bit(
 
     def digests(name: str, disturb: Callable[[str], None]) -> dict[str, str]:
         create(own, name, scenario, base, recipe=recipe)
-        jobs = [own.submit(name, batch) for batch in many]
-        assert own.wait(jobs[0])["state"] == "succeeded"
+        jobs = [own.submit(name, batch).id for batch in many]
+        assert own.wait(jobs[0]).state == "succeeded"
         disturb(jobs[1])
         end = own.wait(jobs[1])
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
         return {p["name"]: p["sha256"] for p in own.get(f"/v1/models/{name}/versions/2")["parts"]}
 
     killed: list[str] = []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rest import Json, Rest
 from tools import digits, service
-from tools.client import Client, Json
 
 RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 60, "batch_size": 16}
 LINES = 50
@@ -32,19 +32,23 @@ def with_a_flaw(archive: bytes) -> bytes:
 @pytest.fixture(scope="module")
 def job(running: service.Service) -> str:
     """A learned batch."""
-    client = Client(running.url, running.key)
-    client.create_model("talking", image={"size": 16, "channels": 1}, recipe=RECIPE)
-    found = client.submit("talking", with_a_flaw(digits.archives()[0][1]), "week-31")
-    assert client.wait(found)["state"] == "succeeded"
+    client = Rest(running.url, running.key)
+    client.models.create(
+        "talking", image={"size": 16, "channels": 1}, recipe=RECIPE, architecture="small-cnn"
+    )
+    found = client.submit("talking", with_a_flaw(digits.archives()[0][1]), name="week-31").id
+    assert client.wait(found).state == "succeeded"
     return found
 
 
-def log(client: Client, job: str) -> list[str]:
+def log(client: Rest, job: str) -> list[str]:
     return [f"{line['level']}: {line['message']}" for line in client.items(f"/v1/jobs/{job}/logs")]
 
 
-def test_the_address_says_where_to_go(client: Client) -> None:
-    told = client.http.get("/", headers={"Authorization": "", "Accept": "text/html"})
+def test_the_address_says_where_to_go(client: Rest) -> None:
+    browser = client.http.get("/", headers={"Authorization": "", "Accept": "text/html"})
+    assert browser.status_code == 303 and browser.headers["location"] == "/ui"
+    told = client.http.get("/", headers={"Authorization": ""})
     assert told.status_code == 200
     assert client.http.get(told.json()["docs"]).status_code == 200
     head = client.http.head("/")
@@ -52,7 +56,7 @@ def test_the_address_says_where_to_go(client: Client) -> None:
     assert int(head.headers["content-length"]) == len(told.content)
 
 
-def test_a_slip_in_a_request_is_answered_with_the_field_that_was_meant(client: Client) -> None:
+def test_a_slip_in_a_request_is_answered_with_the_field_that_was_meant(client: Rest) -> None:
     slips = {
         "image_size": ({"image_size": 64}, "image.size"),
         "epochs": ({"epochs": 3}, "recipe.epochs"),
@@ -66,12 +70,12 @@ def test_a_slip_in_a_request_is_answered_with_the_field_that_was_meant(client: C
         assert f"{field}: unknown field; did you mean {meant}? known here: " in answer.json()["detail"]
 
 
-def test_a_model_without_an_image_size_says_what_that_means(client: Client) -> None:
-    said, _kept = client.create_model("unsaid")["warnings"]
+def test_a_model_without_an_image_size_says_what_that_means(client: Rest) -> None:
+    said, _kept = client.models.create("unsaid", architecture="small-cnn").warnings
     assert "32 × 32 pixels" in said and '"image": {"size": 64}' in said
 
 
-def test_the_log_of_a_job_tells_its_whole_story(client: Client, job: str) -> None:
+def test_the_log_of_a_job_tells_its_whole_story(client: Rest, job: str) -> None:
     said = log(client, job)
     print("\n".join(said))
     wanted = [
@@ -95,22 +99,22 @@ def test_the_log_of_a_job_tells_its_whole_story(client: Client, job: str) -> Non
         )
 
 
-def test_a_log_is_short_beside_what_is_measured(client: Client, job: str) -> None:
+def test_a_log_is_short_beside_what_is_measured(client: Rest, job: str) -> None:
     events = [event["type"] for event in client.items(f"/v1/jobs/{job}/events")]
     print({kind: events.count(kind) for kind in sorted(set(events))})
     assert 12 < events.count("log") <= LINES
     assert events.count("log") < events.count("progress")
 
 
-def test_the_log_of_a_rejected_batch_says_why(client: Client) -> None:
-    client.create_model("broken", image={"size": 16, "channels": 1}, recipe=RECIPE)
+def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
+    client.models.create("broken", image={"size": 16, "channels": 1}, recipe=RECIPE, architecture="small-cnn")
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for index in range(6):
             file.writestr(f"cat/{index}.png", b"\x89PNG\r\n\x1a\n nothing")
             file.writestr(f"dog/{index}.png", b"\x89PNG\r\n\x1a\n nothing")
-    job = client.submit("broken", out.getvalue())
-    assert client.wait(job)["state"] == "rejected"
+    job = client.submit("broken", out.getvalue()).id
+    assert client.wait(job).state == "rejected"
     rejected, ended = log(client, job)[-2:]
     assert re.fullmatch(
         r"warning: 12 images rejected: (cat|dog)/\d\.png \(.+\); .*; and 9 more, see the task's report\.",
@@ -119,11 +123,16 @@ def test_the_log_of_a_rejected_batch_says_why(client: Client) -> None:
     assert ended == "error: Rejected: Not one image of the batch could be decoded."
 
 
-def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Client) -> None:
-    client.create_model("paused", image={"size": 16, "channels": 1}, recipe={**RECIPE, "epochs": 2000})
-    job = client.submit("paused", digits.archives()[0][1])
+def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Rest) -> None:
+    client.models.create(
+        "paused",
+        image={"size": 16, "channels": 1},
+        recipe={**RECIPE, "epochs": 2000},
+        architecture="small-cnn",
+    )
+    job = client.submit("paused", digits.archives()[0][1]).id
     until(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
-    client.call("POST", f"/v1/jobs/{job}/pause")
+    client.jobs.pause(job)
     until(client, job, lambda seen: seen["state"] == "paused")
     events = client.items(f"/v1/jobs/{job}/events")
     kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
@@ -131,9 +140,9 @@ def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_wen
     steps = told["total_steps"] // 2000  # of an epoch
     for each in (kept, told):
         assert each["epoch"] == (each["step"] - 1) // steps + 1
-    client.call("POST", f"/v1/jobs/{job}/resume")
+    client.jobs.resume(job)
     until(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
-    client.call("POST", f"/v1/jobs/{job}/cancel")
+    client.jobs.cancel(job)
     until(client, job, lambda seen: seen["state"] == "cancelled")
     said = [line for line in log(client, job) if ": Epoch " not in line]
     print("\n".join(said))
@@ -148,7 +157,7 @@ def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_wen
     ]
 
 
-def until(client: Client, job: str, wanted: Callable[[Json], bool], seconds: float = 60.0) -> None:
+def until(client: Rest, job: str, wanted: Callable[[Json], bool], seconds: float = 60.0) -> None:
     """Poll a job until it is as wanted."""
     deadline = time.monotonic() + seconds
     while not wanted(answer := client.get(f"/v1/jobs/{job}")):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.core.ingest import hostile_corpus
-from tools.client import Client
+from tests.rest import Rest
 
 MB = 1 << 20
 ATTACKS = hostile_corpus.hostile()
@@ -18,7 +18,9 @@ ATTACKS = hostile_corpus.hostile()
 
 @pytest.fixture(scope="module", autouse=True)
 def model(running) -> None:
-    Client(running.url, running.key).create_model("target", recipe={"method": "finetune", "epochs": 1})
+    Rest(running.url, running.key).models.create(
+        "target", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
+    )
 
 
 def stored(running) -> set[Path]:
@@ -69,8 +71,8 @@ def test_images_that_cannot_be_decoded_are_rows_of_the_report_and_the_rest_is_le
     Image.new("RGB", (64, 64), "red").save(jpeg, "JPEG")
     names["cat/truncated.jpg"] = jpeg.getvalue()[: len(jpeg.getvalue()) // 2]
     names["dog/huge.png"] = huge_png(30_000)
-    job = client.submit("target", archive(names))
-    assert client.wait(job)["state"] == "succeeded"
+    job = client.submit("target", archive(names)).id
+    assert client.wait(job).state == "succeeded"
     task = client.get("/v1/models/target/tasks/1")
     assert {row["path"] for row in task["report"]["rejected"]} == {"cat/truncated.jpg", "dog/huge.png"}
     assert task["n_train"] + task["n_held_out"] == 60

@@ -4,17 +4,20 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-RECIPE = {"method": {"name": "der++", "buffer": 60}, "epochs": 12}
+RECIPE = {"method": {"name": "der++", "buffer": 60}, "epochs": 6}
+QUICK = {"epochs": 1}
+"""Of the first task, which nothing disturbs."""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_LEASE_S": "2",
@@ -30,29 +33,30 @@ def running(tmp_path_factory):
 
 
 @pytest.fixture
-def client(running) -> Client:
-    return Client(running.url, running.key)
+def client(running) -> Rest:
+    return Rest(running.url, running.key)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(running) -> dict[str, str]:
     """Part digests of two learned tasks that nothing interrupted."""
-    client = Client(running.url, running.key)
+    client = Rest(running.url, running.key)
     return learn(client, "undisturbed", lambda _job: None)
 
 
-def learn(client: Client, model: str, disturb: Callable[[str], None]) -> dict[str, str]:
-    client.create_model(model, recipe=RECIPE)
-    jobs = [client.submit(model, archive) for _, archive in digits.archives()[:2]]
+def learn(client: Rest, model: str, disturb: Callable[[str], None]) -> dict[str, str]:
+    client.models.create(model, recipe=RECIPE, architecture="small-cnn")
+    (_, first), (_, second) = digits.archives()[:2]
+    jobs = [client.submit(model, first, recipe=QUICK).id, client.submit(model, second).id]
     disturb(jobs[1])
     for job in jobs:
         end = client.wait(job)
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
     parts = client.get(f"/v1/models/{model}/versions/2")["parts"]
     return {part["name"]: part["sha256"] for part in parts}
 
 
-def mid_epoch(client: Client, job: str) -> None:
+def mid_epoch(client: Rest, job: str) -> None:
     """Return while the job trains, some steps after a snapshot."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -80,14 +84,20 @@ def left_over(running: service.Service) -> list[str]:
     deadline = time.monotonic() + 15
     while True:
         store = running.data_dir / "store"
-        left = [p for name in ("snapshots", "uploads") for p in (store / name).rglob("*") if p.is_file()]
-        left += list((running.data_dir / "spool").iterdir())
-        left += list((running.data_dir / "work").rglob("*.safetensors"))
+        left = [path for name in ("snapshots", "uploads") for path in files_under(store / name)]
+        left += [str(path) for path in (running.data_dir / "spool").iterdir()]
+        left += [path for path in files_under(running.data_dir / "work") if path.endswith(".safetensors")]
         if not left or time.monotonic() > deadline:
-            return [str(path) for path in left]
+            return left
         time.sleep(0.2)
 
 
+def files_under(folder: Path) -> list[str]:
+    """All files below a folder from which a worker may delete at the same time."""
+    return [str(Path(at, name)) for at, _, names in os.walk(folder) for name in names]
+
+
+@pytest.mark.campaign  # tests/faults/test_worker_deaths.py does it without HTTP
 def test_a_killed_job_process_changes_no_bit(running, client, undisturbed):
     def disturb(job: str) -> None:
         mid_epoch(client, job)
@@ -97,6 +107,7 @@ def test_a_killed_job_process_changes_no_bit(running, client, undisturbed):
     assert left_over(running) == []
 
 
+@pytest.mark.campaign  # tests/faults/test_worker_deaths.py does it without HTTP
 def test_a_killed_worker_changes_no_bit(running, client, undisturbed):
     def disturb(job: str) -> None:
         mid_epoch(client, job)
@@ -106,10 +117,11 @@ def test_a_killed_worker_changes_no_bit(running, client, undisturbed):
     assert left_over(running) == []
 
 
+@pytest.mark.campaign  # tests/faults kills it, too: test_client_transfers.py in mid-upload, test_campaign.py at any moment
 def test_a_killed_api_loses_no_accepted_job_and_keeps_nothing_of_a_broken_upload(
     running, client, undisturbed
 ):
-    client.create_model("broken-upload", recipe=RECIPE)
+    client.models.create("broken-upload", recipe=RECIPE, architecture="small-cnn")
 
     def disturb(_job: str) -> None:
         api = next(
@@ -125,7 +137,7 @@ def test_a_killed_api_loses_no_accepted_job_and_keeps_nothing_of_a_broken_upload
             os.kill(api.pid, signal.SIGKILL)
             yield digits.archives()[0][1][20_000:]
 
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(httpx2.TransportError):
             client.http.post(
                 "/v1/models/broken-upload/tasks", content=body(), headers={"Content-Type": "application/zip"}
             )
@@ -134,7 +146,7 @@ def test_a_killed_api_loses_no_accepted_job_and_keeps_nothing_of_a_broken_upload
             try:
                 if client.http.get("/readyz").status_code == 200:
                     return
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.1)
         raise AssertionError("the API did not come back")
 

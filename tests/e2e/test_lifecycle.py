@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.rest import Json, Rest
 from tools import digits
-from tools.client import Client, Json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -37,10 +37,10 @@ _number = count(1)
 class Watched:
     """One model and what a person asks of it."""
 
-    def __init__(self, client: Client, **fields: Any) -> None:
+    def __init__(self, client: Rest, **fields: Any) -> None:
         self.client, self.name = client, f"shop-{next(_number)}"
         self.path = f"/v1/models/{self.name}"
-        self.created = client.create_model(self.name, **{**MODEL, **fields})
+        self.created = client.models.create(self.name, **{**MODEL, **fields})
 
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
         """Submit a batch (week 1: the first two digits); the whole answer."""
@@ -57,7 +57,7 @@ class Watched:
         return self.end(self.send(week, recipe, archive)["job"])
 
     def end(self, job: Json) -> Json:
-        return self.client.wait(job["id"], 60)
+        return self.client.wait(job["id"], 60).to_dict()
 
     def post(self, path: str, body: Json | None = None) -> Json:
         return self.client.call("POST", f"{self.path}/{path}", json=body or {}).json()
@@ -112,7 +112,7 @@ class Watched:
 
 
 @pytest.fixture
-def model(client: Client) -> Iterator[Callable[..., Watched]]:
+def model(client: Rest) -> Iterator[Callable[..., Watched]]:
     yield lambda **fields: Watched(client, **fields)
 
 
@@ -434,7 +434,7 @@ def test_a_cancelled_job_is_retried_and_keeps_its_place(model) -> None:
     shop = model()
     first = shop.send(1, LONG)["job"]
     second, third = shop.send(2)["job"], shop.send(3)["job"]
-    shop.client.call("POST", f"/v1/jobs/{second['id']}/cancel")
+    shop.client.jobs.cancel(second["id"])
     assert shop.standings()[1] == "cancelled"
     again = shop.client.call("POST", f"/v1/jobs/{second['id']}/retry").json()
     assert (again["id"], again["state"]) == (second["id"], "queued")

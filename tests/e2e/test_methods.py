@@ -3,8 +3,8 @@
 import pytest
 
 from bench.research.methods_http import learn_all, matrices, remarks, table
+from tests.rest import Rest
 from tools import digits
-from tools.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -15,54 +15,52 @@ QUICK = {"epochs": 2, "augment": "none"}
 @pytest.fixture(scope="module")
 def learned(running):
     """(model, metrics) of each method after two tasks."""
-    return learn_all(Client(running.url, running.key), tasks=2, recipe=QUICK, usual=MLP)
+    return learn_all(Rest(running.url, running.key), tasks=2, recipe=QUICK, usual=MLP)
 
 
 def learn(client, model, task, **options):
     name, archive = digits.archives()[task - 1]
-    job = client.wait(client.submit(model, archive, name, **options))
-    assert job["state"] == "succeeded", job
+    job = client.wait(client.submit(model, archive, name=name, **options))
+    assert job.state == "succeeded", job
     return client.get(f"/v1/models/{model}/tasks/{task}")
 
 
 def test_every_method_learns_and_is_measured(client, learned):
     print("\n" + table(learned) + "\n\n" + matrices(learned))
-    assert {m["recipe"]["method"]["name"] for m, _ in learned} == {
-        m["name"] for m in client.items("/v1/methods")
-    }
+    assert {m.recipe.method.name for m, _ in learned} == {m["name"] for m in client.items("/v1/methods")}
     for model, metrics in learned:
-        name, figures = model["name"], metrics["summary"]
-        assert all(cell is not None for cell in metrics["accuracy_matrix"][2]), name
-        assert figures["learning_accuracy"] > 0.3, name
-        assert figures["bwt"] == pytest.approx(-figures["forgetting"]), name  # two tasks: the same difference
-        assert figures["knn_probe"]["accuracy"] > 0.3, name  # of four classes
-        if model["recipe"]["method"]["name"] == "dlcft":  # from random weights its first task makes the base
-            assert figures["drift"][0] == 0 < figures["update_norm"][0]
-            assert figures["drift"][1] == pytest.approx(figures["update_norm"][1], rel=1e-5)
-            assert figures["predicted_loss_rise"][0] is None and figures["predicted_loss_rise"][1] > 0
-            assert figures["measured_loss_rise"][1] is not None
+        name, figures = model.name, metrics.summary
+        assert all(cell is not None for cell in metrics.accuracy_matrix[2]), name
+        assert figures.learning_accuracy > 0.3, name
+        assert figures.bwt == pytest.approx(-figures.forgetting), name  # two tasks: the same difference
+        assert figures.knn_probe.accuracy > 0.3, name  # of four classes
+        if model.recipe.method.name == "dlcft":  # from random weights its first task makes the base
+            assert figures.drift[0] == 0 < figures.update_norm[0]
+            assert figures.drift[1] == pytest.approx(figures.update_norm[1], rel=1e-5)
+            assert figures.predicted_loss_rise[0] is None and figures.predicted_loss_rise[1] > 0
+            assert figures.measured_loss_rise[1] is not None
         else:
-            assert figures["drift"][0] == pytest.approx(figures["update_norm"][0], rel=1e-5), name
-            assert figures["predicted_loss_rise"] == figures["measured_loss_rise"] == [None, None], name
+            assert figures.drift[0] == pytest.approx(figures.update_norm[0], rel=1e-5), name
+            assert figures.predicted_loss_rise == figures.measured_loss_rise == [None, None], name
 
 
 def test_replay_forgets_less_than_fine_tuning(learned):
-    lost = {model["name"]: metrics["summary"]["forgetting"] for model, metrics in learned}
+    lost = {model.name: metrics.summary.forgetting for model, metrics in learned}
     assert max(lost["er"], lost["derpp"]) < lost["finetune"]
 
 
 def test_regression_and_improvement_explain_the_change_of_accuracy(client, learned):
     """On the first task, which both versions of each model can answer."""
     for model, metrics in learned:
-        figures, matrix = metrics["summary"], metrics["accuracy_matrix"]
-        if model["scenario"] == "data":
+        figures, matrix = metrics.summary, metrics.accuracy_matrix
+        if model.scenario == "data":
             continue
-        gained = figures["improvement_rate"] - figures["regression_rate"]
-        assert gained == pytest.approx(matrix[2][0] - matrix[1][0], abs=1e-9), model["name"]
+        gained = figures.improvement_rate - figures.regression_rate
+        assert gained == pytest.approx(matrix[2][0] - matrix[1][0], abs=1e-9), model.name
 
 
 def test_a_weak_combination_is_accepted_with_the_reason(learned):
-    warned = {model["name"]: model["warnings"] for model, _ in learned}
+    warned = {model.name: model.warnings for model, _ in learned}
     assert any("weak in the class scenario" in text for text in warned["finetune"])
     assert not any("weak" in text for text in warned["er"])
 
@@ -76,13 +74,13 @@ def test_an_impossible_combination_is_refused_with_the_field(client):
 
 
 def test_a_new_method_takes_over_the_buffer_of_the_old_one(client):
-    client.create_model(
+    client.models.create(
         "handover", architecture=MLP, recipe={**QUICK, "method": {"name": "er", "buffer": 60}}
     )
     learn(client, "handover", 1)
     before = client.get("/v1/models/handover/memory")["parts"][0]
     assert before["items"] == 60 and [t["task"] for t in before["per_task"]] == [1]
-    client.call("PATCH", "/v1/models/handover", json={"recipe": {"method": {"name": "der++", "buffer": 60}}})
+    client.models.update("handover", recipe={"method": {"name": "der++", "buffer": 60}})
     warnings = learn(client, "handover", 2)["warnings"]
     assert [said for said in warnings if "unprotected" in said or "memory" in said] == []
     after = client.get("/v1/models/handover/memory")["parts"][0]
@@ -92,31 +90,31 @@ def test_a_new_method_takes_over_the_buffer_of_the_old_one(client):
 def test_the_memory_of_every_method_is_counted_by_task(client, learned):
     keeping = set()
     for model, _ in learned:
-        found = client.get(f"/v1/models/{model['name']}/memory")
+        found = client.get(f"/v1/models/{model.name}/memory")
         for part in found["parts"]:
             if part["type"] in ("buffer", "exemplars"):
-                keeping.add(model["name"])
-                assert {t["task"] for t in part["per_task"]} == {1, 2}, model["name"]
-                assert part["items"] == sum(part["per_class"].values()) > 0, model["name"]
+                keeping.add(model.name)
+                assert {t["task"] for t in part["per_task"]} == {1, 2}, model.name
+                assert part["items"] == sum(part["per_class"].values()) > 0, model.name
     assert keeping == {"er", "er-ace", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 
 
 def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others(client, learned):
     keeping = set()
     for model, _ in learned:
-        parts = client.get(f"/v1/models/{model['name']}/versions/2")["parts"]
+        parts = client.get(f"/v1/models/{model.name}/versions/2")["parts"]
         packs = {p["name"].partition(".")[2]: p["shared_with"] for p in parts if ".images." in p["name"]}
         if packs:
-            keeping.add(model["name"])
-            assert packs == {"images.1": 1, "images.2": None}, model["name"]
+            keeping.add(model.name)
+            assert packs == {"images.1": 1, "images.2": None}, model.name
     assert keeping == {"er", "er-ace", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 
 
 def test_a_new_method_without_a_use_for_the_old_memory_warns_and_the_matrix_goes_on(client):
-    client.create_model("unprotected", architecture=MLP, recipe={**QUICK, "method": "ewc-online"})
+    client.models.create("unprotected", architecture=MLP, recipe={**QUICK, "method": "ewc-online"})
     learn(client, "unprotected", 1)
     before = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
-    task = learn(client, "unprotected", 2, recipe='{"method": "gem"}')
+    task = learn(client, "unprotected", 2, recipe={"method": "gem"})
     assert any("unprotected" in text for text in task["warnings"])
     after = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
     assert [row[:1] for row in after[:2]] == before
@@ -130,9 +128,11 @@ def test_the_benchmark_shows_what_the_service_says(client):
 
 
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client):
-    client.create_model("cleared", architecture=MLP, recipe={**QUICK, "method": {"name": "er", "buffer": 60}})
+    client.models.create(
+        "cleared", architecture=MLP, recipe={**QUICK, "method": {"name": "er", "buffer": 60}}
+    )
     learn(client, "cleared", 1)
-    client.call("DELETE", "/v1/models/cleared/memory")
+    client.memory.delete("cleared")
     assert client.get("/v1/models/cleared/memory")["items"] == 0
     task = learn(client, "cleared", 2)
     assert any("were deleted" in text for text in task["warnings"])

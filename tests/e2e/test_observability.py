@@ -4,12 +4,13 @@ import json
 import time
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from perennial import Invalid
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 EPOCHS = 5
 RECIPE = {"method": {"name": "finetune"}, "epochs": EPOCHS}
@@ -35,10 +36,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[service.
 def learned(watched: tuple[service.Service, int]) -> dict[str, str]:
     """One batch learned and one rejected; the ids of the jobs and of the first one's request and model."""
     running, _ = watched
-    client = Client(running.url, running.key)
-    model = client.create_model("watched", recipe=RECIPE)["id"]
+    client = Rest(running.url, running.key)
+    model = client.models.create("watched", recipe=RECIPE, architecture="small-cnn").id
     _, archive = digits.archives()[0]
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{running.url}/v1/models/watched/tasks",
         content=archive,
         headers={
@@ -48,7 +49,7 @@ def learned(watched: tuple[service.Service, int]) -> dict[str, str]:
         },
     )
     job = answer.raise_for_status().json()["job"]["id"]
-    assert client.wait(job)["state"] == "succeeded"
+    assert client.wait(job).state == "succeeded"
     return {"request": "first-batch", "job": job, "model": model}
 
 
@@ -65,10 +66,10 @@ def test_the_api_shows_what_its_worker_counted(
     watched: tuple[service.Service, int], learned: dict[str, str]
 ) -> None:
     running, port = watched
-    client = Client(running.url, running.key)
+    client = Rest(running.url, running.key)
     task = client.get("/v1/models/watched/tasks/1")
     headers = {"Authorization": f"Bearer {running.key}"}
-    found = samples(httpx.get(f"{running.url}/metrics", headers=headers).text)
+    found = samples(httpx2.get(f"{running.url}/metrics", headers=headers).text)
     assert found["perennial_attempts_total", frozenset({("outcome", "published"), ("cause", "")})] == 1
     assert found["perennial_ingest_images_total", frozenset()] == task["n_train"] + task["n_held_out"]
     assert found["perennial_ingest_seconds_count", frozenset()] == 1
@@ -80,7 +81,7 @@ def test_the_api_shows_what_its_worker_counted(
     assert found["perennial_http_request_seconds_count", submit] == 1
     assert found["perennial_queue_depth", frozenset()] == 0
     # A worker at scale has a page of its own; here the same figures stand on it.
-    own = samples(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
+    own = samples(httpx2.get(f"http://127.0.0.1:{port}/metrics").text)
     assert own["perennial_training_images_total", frozenset()] == EPOCHS * task["n_train"]
 
 
@@ -104,11 +105,13 @@ def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
 
 def test_a_refused_request_is_counted_and_logged(watched: tuple[service.Service, int]) -> None:
     running, _ = watched
-    client = Client(running.url, running.key)
-    with pytest.raises(RuntimeError, match="unknown method"):
-        client.create_model("watched-again", recipe={"method": {"name": "no-such"}})
+    client = Rest(running.url, running.key)
+    with pytest.raises(Invalid, match="unknown method"):
+        client.models.create(
+            "watched-again", recipe={"method": {"name": "no-such"}}, architecture="small-cnn"
+        )
     headers = {"Authorization": f"Bearer {running.key}"}
-    found = samples(httpx.get(f"{running.url}/metrics", headers=headers).text)
+    found = samples(httpx2.get(f"{running.url}/metrics", headers=headers).text)
     refused = frozenset({("method", "POST"), ("route", "/v1/models"), ("status", "422")})
     assert found["perennial_http_request_seconds_count", refused] == 1
     end = time.monotonic() + 5

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from tests.rest import Rest
 from tools import digits
-from tools.client import Client
 
 pytestmark = pytest.mark.slow
 
@@ -20,18 +20,20 @@ RECIPE = {"method": "finetune", "epochs": 6}
 @pytest.fixture(scope="module")
 def learned(running) -> dict[str, bytes]:
     """A model that knows the digits 0 to 3, and one PNG of each by its path in the batches."""
-    client = Client(running.url, running.key)
-    client.create_model("items", recipe={**RECIPE, "method": {"name": "der++", "buffer": 100}})
+    client = Rest(running.url, running.key)
+    client.models.create(
+        "items", recipe={**RECIPE, "method": {"name": "der++", "buffer": 100}}, architecture="small-cnn"
+    )
     found: dict[str, bytes] = {}
     for name, archive in digits.archives()[:2]:
-        assert client.wait(client.submit("items", archive, name))["state"] == "succeeded"
+        assert client.wait(client.submit("items", archive, name=name)).state == "succeeded"
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             for path in reversed(opened.namelist()):
                 found[path.split("/")[0]] = opened.read(path)
     return {f"{label}.png": data for label, data in sorted(found.items())}
 
 
-def test_one_bad_file_costs_no_other_its_answer(client: Client, learned: dict[str, bytes]) -> None:
+def test_one_bad_file_costs_no_other_its_answer(client: Rest, learned: dict[str, bytes]) -> None:
     good = list(learned.items())
     sent = [good[0], ("notes.txt", b"not an image"), good[1], ("cut.png", good[2][1][:60]), good[3]]
     files = [("file", (name, data, "application/octet-stream")) for name, data in sent]
@@ -50,7 +52,7 @@ def test_one_bad_file_costs_no_other_its_answer(client: Client, learned: dict[st
 
 
 def test_files_that_all_are_bad_are_answered_each_and_a_single_one_is_a_422(
-    client: Client, learned: dict[str, bytes]
+    client: Rest, learned: dict[str, bytes]
 ) -> None:
     bad = ("image", ("a.png", b"\x89PNG\r\n\x1a\n", "image/png"))
     answer = client.http.post(URL, files=[bad, bad])
@@ -61,7 +63,7 @@ def test_files_that_all_are_bad_are_answered_each_and_a_single_one_is_a_422(
     assert single.json()["detail"] == "The image cannot be used: damaged or cut off."
 
 
-def test_an_image_beyond_the_limit_is_an_error_of_its_own(client: Client, learned: dict[str, bytes]) -> None:
+def test_an_image_beyond_the_limit_is_an_error_of_its_own(client: Rest, learned: dict[str, bytes]) -> None:
     huge = io.BytesIO()
     Image.new("L", (5000, 5000)).save(huge, "PNG")
     files = [("images", ("huge.png", huge.getvalue(), "image/png")), ("images", next(iter(learned.items())))]
@@ -70,7 +72,7 @@ def test_an_image_beyond_the_limit_is_an_error_of_its_own(client: Client, learne
 
 
 def test_the_most_probable_labels_come_first_as_many_as_asked_for(
-    client: Client, learned: dict[str, bytes]
+    client: Rest, learned: dict[str, bytes]
 ) -> None:
     file = {"file": ("x.png", learned["2.png"], "image/png")}
     every = client.call("POST", URL, files=file).json()["predictions"][0]
@@ -83,7 +85,7 @@ def test_the_most_probable_labels_come_first_as_many_as_asked_for(
     assert refused.status_code == 422 and "top_k" in refused.text
 
 
-def test_arrays_are_answered_in_order_without_names(client: Client, learned: dict[str, bytes]) -> None:
+def test_arrays_are_answered_in_order_without_names(client: Rest, learned: dict[str, bytes]) -> None:
     pixels = np.rint(load_digits().images[0] * (255 / 16)).astype(int).tolist()
     answer = client.call("POST", URL, json={"images": [pixels, [[300]], pixels]}).json()
     first, second, third = answer["predictions"]

@@ -15,8 +15,9 @@ import pytest
 from hub_server import COMMIT, Hub
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
+from perennial import types
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -43,7 +44,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, served: Hub) -> Iterator[s
 
 
 @pytest.fixture
-def hub(served: Hub, client: Client) -> Iterator[Hub]:
+def hub(served: Hub, client: Rest) -> Iterator[Hub]:
     """The server, whole; afterwards no model of the service has its weights."""
     served.files, served.digests, served.stall_at, served.go_on = {}, {}, None, threading.Event()
     served.gets.clear()
@@ -51,7 +52,7 @@ def hub(served: Hub, client: Client) -> Iterator[Hub]:
     yield served
     served.go_on.set()
     for model in client.items("/v1/models"):
-        client.call("DELETE", f"/v1/models/{model['id']}")
+        client.models.delete(model["id"])
 
 
 def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -63,23 +64,23 @@ def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     raise AssertionError("too long")
 
 
-def begin(client: Client, name: str) -> dict[str, Any]:
-    return client.create_model(name, recipe=QUICK, **MODEL)
+def begin(client: Rest, name: str) -> types.Model:
+    return client.models.create(name, recipe=QUICK, **MODEL)
 
 
 def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_at_all(
-    hub: Hub, client: Client
+    hub: Hub, client: Rest
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda name: begin(client, name), ("one", "two")))
     for model in made:
-        assert (model["state"], model["line_head"]) == ("fetching", None)
-        assert model["aliases"] == {"latest": None, "production": None}
-        job = client.wait(model["job"])
-        assert (job["kind"], job["state"], job["task"]) == ("fetch", "succeeded", None)
+        assert (model.state, model.line_head) == ("fetching", None)
+        assert model.aliases == {"latest": None, "production": None}
+        job = client.wait(model.job)
+        assert (job.kind, job.state, job.task) == ("fetch", "succeeded", None)
     assert hub.gets == [(REPOSITORY, 0)]
     later = begin(client, "three")
-    assert (later["state"], later["job"], later["aliases"]) == ("ready", None, {"latest": 0, "production": 0})
+    assert (later.state, later.job, later.aliases) == ("ready", None, {"latest": 0, "production": 0})
     for name in ("one", "two", "three"):
         version = client.get(f"/v1/models/{name}/versions/production")
         assert version["manifest"]["base"] == {
@@ -94,26 +95,26 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
     assert hub.gets == [(REPOSITORY, 0)]
 
 
-def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Client) -> None:
+def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Rest) -> None:
     hub.stall_at = 200_000
     model = begin(client, "waiting")
-    until(lambda: client.get(f"/v1/jobs/{model['job']}")["state"] == "running")
-    task = client.submit("waiting", digits.archives()[0][1])
+    until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
+    task = client.submit("waiting", digits.archives()[0][1]).id
     waiting = client.get(f"/v1/jobs/{task}")
     assert (waiting["state"], waiting["waiting_for"]["kind"]) == ("queued", "base")
     assert waiting["waiting_for"]["detail"].startswith("This batch waits for the weights of its model's base")
     early = client.http.get("/v1/models/waiting/versions/production")
     assert (early.status_code, early.json()["state"]) == (409, "fetching")
-    until(lambda: client.get(f"/v1/jobs/{model['job']}")["progress"]["step"])
+    until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
     hub.go_on.set()
-    assert client.wait(task)["state"] == "succeeded"
+    assert client.wait(task).state == "succeeded"
     found = client.get("/v1/models/waiting")
     assert (found["state"], found["job"], found["aliases"]) == ("ready", None, {"latest": 1, "production": 1})
     assert client.get(f"/v1/jobs/{task}")["waiting_for"] is None
 
 
 def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
-    hub: Hub, client: Client, running: service.Service
+    hub: Hub, client: Rest, running: service.Service
 ) -> None:
     hub.stall_at = 500_000
     model = begin(client, "killed")
@@ -126,7 +127,7 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     ]
     worker.kill()
     hub.stall_at = None
-    assert client.wait(model["job"])["state"] == "succeeded"
+    assert client.wait(model.job).state == "succeeded"
     first, second = hub.gets
     assert first == (REPOSITORY, 0) and 400_000 <= second[1] <= 500_000
     assert client.get("/v1/models/killed/versions/0")["manifest"]["base"]["sha256"] == DIGEST
@@ -134,49 +135,49 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
 
 
 def test_a_failure_is_in_the_models_attention_with_the_request_that_tries_again(
-    hub: Hub, client: Client
+    hub: Hub, client: Rest
 ) -> None:
     hub.digests[REPOSITORY, "model.safetensors"] = hashlib.sha256(b"other").hexdigest()
     model = begin(client, "unlucky")
-    task = client.submit("unlucky", digits.archives()[0][1])
-    failed = client.wait(model["job"])
-    assert (failed["state"], failed["error"]["kind"]) == ("failed", "weights")
-    assert "the digest of model.safetensors is another one" in failed["error"]["detail"]
-    assert f"pretrained/{NAME}.safetensors" in failed["error"]["detail"]
+    task = client.submit("unlucky", digits.archives()[0][1]).id
+    failed = client.wait(model.job)
+    assert (failed.state, failed.error.kind) == ("failed", "weights")
+    assert "the digest of model.safetensors is another one" in failed.error.detail
+    assert f"pretrained/{NAME}.safetensors" in failed.error.detail
     (entry,) = client.get("/v1/models/unlucky")["attention"]
     assert (entry["kind"], entry["task"]) == ("base", None)
-    assert failed["error"]["detail"] in entry["detail"]
+    assert failed.error.detail in entry["detail"]
     assert "could not be brought" in client.get(f"/v1/jobs/{task}")["waiting_for"]["detail"]
     hub.digests.clear()
     again = next(action for action in entry["actions"] if action["path"].endswith("/retry"))
     client.call(again["method"], again["path"], json=again["body"])
-    assert client.wait(model["job"])["state"] == "succeeded"
-    assert client.wait(task)["state"] == "succeeded"
+    assert client.wait(model.job).state == "succeeded"
+    assert client.wait(task).state == "succeeded"
     assert client.get("/v1/models/unlucky")["attention"] == []
 
 
 def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
-    hub: Hub, client: Client, running: service.Service
+    hub: Hub, client: Rest, running: service.Service
 ) -> None:
     hub.files = {(REPOSITORY, "pytorch_model.bin"): b"pickle"}
     model = begin(client, "by-hand")
-    failed = client.wait(model["job"])
-    assert failed["error"]["detail"].startswith(f"The repository {REPOSITORY} has no model.safetensors")
+    failed = client.wait(model.job)
+    assert failed.error.detail.startswith(f"The repository {REPOSITORY} has no model.safetensors")
     by_hand = running.data_dir / "pretrained" / f"{NAME}.safetensors"
     by_hand.write_bytes(weights())
-    client.call("POST", f"/v1/jobs/{model['job']}/retry")
-    assert client.wait(model["job"])["state"] == "succeeded"
+    client.jobs.retry(model.job)
+    assert client.wait(model.job).state == "succeeded"
     base = client.get("/v1/models/by-hand/versions/0")["manifest"]["base"]
     assert (base["sha256"], base["revision"]) == (DIGEST, None)
     by_hand.unlink()
     assert hub.gets == []
 
 
-def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, client: Client) -> None:
+def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, client: Rest) -> None:
     for _ in range(2):
         model = begin(client, "gone")
-        assert client.wait(model["job"])["state"] == "succeeded"
-        client.call("DELETE", "/v1/models/gone")
+        assert client.wait(model.job).state == "succeeded"
+        client.models.delete("gone")
     assert len(hub.gets) == 2
 
 
@@ -188,10 +189,10 @@ def test_two_workers_over_s3_fetch_once_for_two_models_and_learn(
     hub.stall_at = 500_000
     with large_size.running(tmp_path, postgres_url, redis_url, s3, **settings) as (large, client):
         made = [begin(client, name) for name in ("one", "two")]
-        task = client.submit("two", digits.archives()[0][1])
+        task = client.submit("two", digits.archives()[0][1]).id
         large.until(lambda: hub.gets)
         hub.go_on.set()
         for model in made:
-            assert client.wait(model["job"])["state"] == "succeeded", large.logs()
-        assert client.wait(task)["state"] == "succeeded", large.logs()
+            assert client.wait(model.job).state == "succeeded", large.logs()
+        assert client.wait(task).state == "succeeded", large.logs()
         assert hub.gets == [(REPOSITORY, 0)], large.logs()

@@ -25,11 +25,11 @@ from sqlalchemy.engine import make_url
 from core.db.session import Database
 from core.db.tables import Job, Model, Version
 from core.store import Store, open_store
+from tests.rest import Rest
 from tools import digits, service
 from tools.backup import copy_objects
-from tools.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 MLP: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [64]}, "image": {"size": 8, "channels": 3}}
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
@@ -43,14 +43,14 @@ SETTINGS = {
 }
 
 
-def at_work(client: Client) -> str:
+def at_work(client: Rest) -> str:
     """Versions of one model, and a second one that learns: one job in the middle, one that waits. Its id."""
     archives = [data for _, data in digits.archives()]
-    client.create_model("learned", recipe=QUICK, **MLP)
+    client.models.create("learned", recipe=QUICK, **MLP)
     for archive in archives[:2]:
-        assert client.wait(client.submit("learned", archive))["state"] == "succeeded"
-    client.create_model("busy", recipe=LONG, **MLP)
-    job = client.submit("busy", archives[0])
+        assert client.wait(client.submit("learned", archive)).state == "succeeded"
+    client.models.create("busy", recipe=LONG, **MLP)
+    job = client.submit("busy", archives[0]).id
     client.submit("busy", archives[1])
     while not client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"]:
         assert not client.get(f"/v1/jobs/{job}")["is_terminal"]
@@ -58,14 +58,14 @@ def at_work(client: Client) -> str:
 
 
 @contextmanager
-def uploads(client: Client) -> Iterator[None]:
+def uploads(client: Rest) -> Iterator[None]:
     """A client that goes on submitting, one batch after the other."""
     archives = [data for _, data in digits.archives()]
-    client.create_model("meanwhile", recipe=QUICK, **MLP)
+    client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
 
     def submit() -> None:
-        other = Client(str(client.http.base_url), client.http.headers["Authorization"].split()[1])
+        other = Rest(str(client.http.base_url), client.http.headers["Authorization"].split()[1])
         while not end.is_set():
             other.wait(other.submit("meanwhile", archives[2]))
 
@@ -100,16 +100,16 @@ def state(url: str, job: str) -> tuple[str, bool]:
         db.close()
 
 
-def digests(client: Client, wanted: list[tuple[str, int]], folder: Path) -> dict[tuple[str, int], str]:
-    return {(model, v): client.download(model, v, folder / "download.zip") for model, v in wanted}
+def digests(client: Rest, wanted: list[tuple[str, int]], folder: Path) -> dict[tuple[str, int], str]:
+    return {(model, v): client.download(model, v, folder / "download.zip").sha256 for model, v in wanted}
 
 
-def finished(client: Client) -> int:
+def finished(client: Rest) -> int:
     """Wait for the jobs that were open; how many there were."""
     jobs = [job for job in client.items("/v1/jobs") if not job["is_terminal"]]
     for job in jobs:
         end = client.wait(job["id"])
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
     return len(jobs)
 
 
@@ -120,10 +120,11 @@ def judge(before: dict[tuple[str, int], str], after: dict[tuple[str, int], str],
     print(f"\n{len(after)} versions with equal digests; {opened} open jobs went on and succeeded")
 
 
+@pytest.mark.campaign
 def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
     data, saved, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     with service.running(data, SETTINGS) as running:
-        client = Client(running.url, running.key)
+        client = Rest(running.url, running.key)
         job = at_work(client)
         with uploads(client):
             told = housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
@@ -134,7 +135,7 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
     wanted = versions(copied)
     assert state(copied, job) == ("running", True)
     with service.running(again, SETTINGS) as running:
-        client = Client(running.url, running.key)
+        client = Rest(running.url, running.key)
         assert running.key == (saved / "admin-key").read_text().strip()
         judge(before, digests(client, wanted, tmp_path), finished(client))
         attempts = client.get(f"/v1/jobs/{job}")["attempt"]
@@ -142,6 +143,7 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
     assert "0 in all" in housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "check", "--verify")
 
 
+@pytest.mark.campaign
 def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_url: str, s3: Any) -> None:
     def url(prefix: str) -> dict[str, str]:
         return {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"restore/{prefix}")}
@@ -190,7 +192,7 @@ def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_u
         wanted = versions(restored)
         assert state(restored, job)[0] == "running"
         with large_size.running(second, restored, redis_url, s3, **SETTINGS, **url("again")) as (large, _):
-            client = Client(large.url, key)
+            client = Rest(large.url, key)
             judge(before, digests(client, wanted, tmp_path), finished(client))
             assert "0 in all" in housekeeping(operator, "check", "--verify")
     finally:

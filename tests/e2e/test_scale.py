@@ -9,10 +9,10 @@ from typing import Any
 import large_size
 import pytest
 
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.campaign, pytest.mark.services, pytest.mark.timeout(900)]
 
 MODELS = {
     "plain": {"method": "finetune", "epochs": 2},
@@ -33,24 +33,24 @@ def test_three_models_on_two_workers_match_the_embedded_run(postgres_url, redis_
         assert order == list(range(1, TASKS + 1)), (model, order)
 
     with service.running(tmp_path / "embedded", {"PERENNIAL_THREADS": "1"}) as running:
-        client = Client(running.url, running.key)
+        client = Rest(running.url, running.key)
         learn(client)
         for model in MODELS:
             assert seen(client, model) == scaled_seen[model]
 
 
-def learn(client: Client) -> None:
+def learn(client: Rest) -> None:
     """Submit the tasks of all models interleaved, then wait for every job."""
     for model, recipe in MODELS.items():
-        client.create_model(model, recipe=recipe)
+        client.models.create(model, recipe=recipe, architecture="small-cnn")
     archives = digits.archives()
-    jobs = [client.submit(model, archives[task][1]) for task in range(TASKS) for model in MODELS]
+    jobs = [client.submit(model, archives[task][1]).id for task in range(TASKS) for model in MODELS]
     for job in jobs:
         end = client.wait(job)
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
 
 
-def seen(client: Client, model: str) -> dict[str, Any]:
+def seen(client: Rest, model: str) -> dict[str, Any]:
     """What must not depend on the size of the service: numbers, R, and the digest of every part."""
     metrics = client.get(f"/v1/models/{model}/metrics")
     versions = client.get(f"/v1/models/{model}/versions?limit=50")["items"]

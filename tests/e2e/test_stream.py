@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.numpy import load
 
+from tests.rest import Rest
 from tools import digits, service
-from tools.client import Client
 
 RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 8}
 
@@ -30,12 +30,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 @pytest.fixture(scope="module")
 def learned(running, tmp_path_factory) -> str:
     """A model with two learned tasks."""
-    client = Client(running.url, running.key)
-    client.create_model("stream", recipe=RECIPE)
-    jobs = [client.submit("stream", archive, name) for name, archive in digits.archives()[:2]]
+    client = Rest(running.url, running.key)
+    client.models.create("stream", recipe=RECIPE, architecture="small-cnn")
+    jobs = [client.submit("stream", archive, name=name).id for name, archive in digits.archives()[:2]]
     for job in jobs:
         end = client.wait(job)
-        assert end["state"] == "succeeded", end
+        assert end.state == "succeeded", end
     return "stream"
 
 
@@ -58,7 +58,7 @@ def test_the_accuracy_matrix_has_a_cell_where_the_version_knows_the_task(client,
 
 def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(client, learned, tmp_path):
     file = tmp_path / "model.zip"
-    digest = client.download(learned, "latest", file)
+    digest = client.download(learned, "latest", file).sha256
     assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
     with zipfile.ZipFile(file) as archive:
         assert {"model.safetensors", "config.json", "README.md"} <= set(archive.namelist())
@@ -85,8 +85,8 @@ def test_prediction_answers_with_a_known_class(client, learned):
 
 def test_a_running_job_gives_its_best_state_so_far_and_its_adp(running, client, tmp_path, monkeypatch):
     recipe = {"preset": "fast", "epochs": 5000, "batch_size": 64}
-    client.create_model("anytime", architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
-    job = client.submit("anytime", digits.archives()[0][1])
+    client.models.create("anytime", architecture={"name": "mlp", "hidden": [16]}, recipe=recipe)
+    job = client.submit("anytime", digits.archives()[0][1]).id
     deadline = time.monotonic() + 30
     while (answer := client.http.get(f"/v1/jobs/{job}/anytime/download")).status_code != 200:
         assert answer.status_code == 409 and time.monotonic() < deadline, answer.text
@@ -96,7 +96,7 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(running, client, 
     while len(points) < 6 and time.monotonic() < deadline:
         points = [p for p in client.items(f"/v1/jobs/{job}/metrics") if p["name"] == "adp"]
     assert [p["step"] for p in points][:6] == [0, 1, 2, 3, 5, 8] and 0 <= points[0]["value"] <= 1
-    client.call("POST", f"/v1/jobs/{job}/cancel")
+    client.jobs.cancel(job)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         archive.extractall(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -107,7 +107,7 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(running, client, 
     assert (
         logits.shape == (2, 2) and json.loads((tmp_path / "config.json").read_text())["anytime"]["job"] == job
     )
-    assert client.wait(job)["state"] == "cancelled"
+    assert client.wait(job).state == "cancelled"
     assert client.http.get(f"/v1/jobs/{job}/anytime/download").status_code == 409
 
 
@@ -126,11 +126,11 @@ def test_the_same_job_is_answered_with_304_until_it_changes(client, learned):
     assert again.status_code == 304 and not again.content
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_version_is_the_same_bytes_when_learned_again(client, learned, tmp_path: Path):
-    client.create_model("again", recipe=RECIPE)
+    client.models.create("again", recipe=RECIPE, architecture="small-cnn")
     for name, archive in digits.archives()[:2]:
-        client.wait(client.submit("again", archive, name))
+        client.wait(client.submit("again", archive, name=name))
     for version in (1, 2):
         first, second = (
             {p["name"]: p["sha256"] for p in client.get(f"/v1/models/{m}/versions/{version}")["parts"]}

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from core.ingest import heif
-from tools.client import Client, Json
+from tests.rest import Json, Rest
 
 pytestmark = pytest.mark.slow
 
@@ -43,30 +43,30 @@ def packed(*files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def checked(client: Client, model: str, archive: bytes, query: str = "") -> Json:
+def checked(client: Rest, model: str, archive: bytes, query: str = "") -> Json:
     path = f"/v1/models/{model}/tasks?validate=only{query}"
     return dict(client.call("POST", path, content=archive).json())
 
 
-def learned(client: Client, model: str, archive: bytes, query: str = "") -> Json:
+def learned(client: Rest, model: str, archive: bytes, query: str = "") -> Json:
     """The task of a batch once its job has ended well."""
     answer = client.call("POST", f"/v1/models/{model}/tasks{query}", content=archive).json()
     end = client.wait(answer["job"]["id"])
-    assert end["state"] == "succeeded", end
+    assert end.state == "succeeded", end
     return client.get(f"/v1/models/{model}/tasks/{answer['task']['number']}")
 
 
-def refused(client: Client, model: str, archive: bytes) -> tuple[int, str]:
+def refused(client: Rest, model: str, archive: bytes) -> tuple[int, str]:
     answer = client.http.post(f"/v1/models/{model}/tasks", content=archive)
     return answer.status_code, answer.json()["detail"]
 
 
-def made(client: Client, name: str, scenario: str = "class", **fields: Any) -> str:
-    client.create_model(name, scenario, recipe=RECIPE, **MODEL, **fields)
+def made(client: Rest, name: str, scenario: str = "class", **fields: Any) -> str:
+    client.models.create(name, scenario, recipe=RECIPE, **MODEL, **fields)
     return name
 
 
-def test_train_test_and_validation_folders_are_parts_and_no_classes(client: Client) -> None:
+def test_train_test_and_validation_folders_are_parts_and_no_classes(client: Rest) -> None:
     model = made(client, "parts")
     parts = [some(f"Shop/{top}/{label}", of, count, first) for label, of in (("Hat", 0), ("Cap", 1))
              for top, count, first in (("Train", 20, 0), ("Test", 5, 20), ("Validation", 5, 25))]  # fmt: skip
@@ -84,7 +84,7 @@ def test_train_test_and_validation_folders_are_parts_and_no_classes(client: Clie
     assert "Put what is to be learned in train/<class>/… beside it" in detail
 
 
-def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Client) -> None:
+def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Rest) -> None:
     model = made(client, "names")
     learned(client, model, packed(some("t-shirt", 0), some("pants", 1)))
     batch = packed(
@@ -109,7 +109,7 @@ def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(c
     assert set(answer["warnings"]) <= set(task["warnings"])
 
 
-def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked(client: Client) -> None:
+def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked(client: Rest) -> None:
     model = made(client, "copies")
     same = {"zero/copy.png": digit(0, 3), "one/wrong.png": digit(0, 4)}
     batch = packed(some("zero", 0), some("one", 1), same)
@@ -128,7 +128,7 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == ("drop", 1)
 
 
-def test_a_check_says_what_it_did_not_look_at(client: Client) -> None:
+def test_a_check_says_what_it_did_not_look_at(client: Rest) -> None:
     model = made(client, "checks")
     answer = checked(client, model, packed(some("zero", 0), {"zero/broken.png": b"words"}))
     assert answer["valid"] and answer["checked"] == "names and sizes"
@@ -138,7 +138,7 @@ def test_a_check_says_what_it_did_not_look_at(client: Client) -> None:
     assert client.get(f"/v1/models/{model}/tasks")["items"] == []
 
 
-def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Client) -> None:
+def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Rest) -> None:
     model = made(client, "measures")
     learned(client, model, packed(some("zero", 0), some("one", 1)))
     learned(client, model, packed(some("two", 2, 1)))  # one image: none can be held out
@@ -146,14 +146,14 @@ def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: C
     assert summary["unmeasured_classes"] == [{"task": 2, "class": "two"}]
     before = client.get(f"/v1/models/{model}/tasks/1")["accuracy_now"]
     assert before is not None
-    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+    client.tasks.delete_data(model, 1)
     assert client.get(f"/v1/models/{model}/tasks/1")["accuracy_now"] == before
     learned(client, model, packed(some("three", 3)))
     task = client.get(f"/v1/models/{model}/tasks/1")
     assert task["accuracy_now"] is None and task["accuracy_when_learned"] is not None
 
 
-def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_named(client: Client) -> None:
+def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_named(client: Rest) -> None:
     model = made(client, "files")
     words = {f"zero/{i}.txt": b"words" for i in range(9)} | {"one/list.json": b"{}", "zero/.DS_Store": b"x"}
     frames = [Image.new("L", (8, 8), shade) for shade in (10, 200)]
@@ -179,7 +179,7 @@ def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_
     assert "1 image has several frames; the first was taken" in report["notes"]
 
 
-def test_a_list_of_labels_that_cannot_be_read_says_what_it_is(client: Client) -> None:
+def test_a_list_of_labels_that_cannot_be_read_says_what_it_is(client: Rest) -> None:
     model = made(client, "lists")
     for text, said in (
         (
@@ -194,7 +194,7 @@ def test_a_list_of_labels_that_cannot_be_read_says_what_it_is(client: Client) ->
         assert status == 422 and said in detail
 
 
-def test_a_list_of_labels_as_a_spreadsheet_saves_it_is_learned(client: Client) -> None:
+def test_a_list_of_labels_as_a_spreadsheet_saves_it_is_learned(client: Rest) -> None:
     model = made(client, "list")
     rows = [f"{of}/{i}.png,{name}," for of, name in ((0, "zero"), (1, "one")) for i in range(20)]
     text = "\ufeff" + "\r\n".join(["Path,Label,Split", *rows]) + "\r\n"

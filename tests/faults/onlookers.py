@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 
 LIMIT_S = 15.0
 """Every answer begins and ends within so many seconds, whatever is out."""
@@ -58,7 +58,7 @@ class Onlookers:
         """What must never be."""
         self.accepted: list[str] = []
         """Ids of the jobs of batches that were submitted."""
-        asks: dict[str, Callable[[httpx.Client], httpx.Response | None]] = {
+        asks: dict[str, Callable[[httpx2.Client], httpx2.Response | None]] = {
             "healthz": lambda http: http.get("/healthz"),
             "readyz": lambda http: http.get("/readyz"),
             "read": self._read,
@@ -72,7 +72,7 @@ class Onlookers:
 
     def start(self) -> None:
         """Begin, after a first prediction: the helper's start is no part of an outage."""
-        with httpx.Client(base_url=self._url, headers=self._headers, timeout=180) as http:
+        with httpx2.Client(base_url=self._url, headers=self._headers, timeout=180) as http:
             self._predict(http).raise_for_status()
         for thread in self._threads:
             thread.start()
@@ -96,8 +96,8 @@ class Onlookers:
         """Whether all has been asked."""
         return self._over.is_set() and not any(thread.is_alive() for thread in self._threads)
 
-    def _watch(self, kind: str, ask: Callable[[httpx.Client], httpx.Response | None]) -> None:
-        with httpx.Client(base_url=self._url, headers=self._headers, timeout=GIVE_UP_S) as http:
+    def _watch(self, kind: str, ask: Callable[[httpx2.Client], httpx2.Response | None]) -> None:
+        with httpx2.Client(base_url=self._url, headers=self._headers, timeout=GIVE_UP_S) as http:
             while not self._over.wait(EVERY_S) or (kind == "submit" and self._pending()):
                 begun = time.monotonic()
                 ready: dict[str, str] = {}
@@ -108,13 +108,13 @@ class Onlookers:
                     told = self._judged(kind, answer)
                     if kind == "readyz":
                         ready = answer.json()
-                except httpx.TimeoutException:
+                except httpx2.TimeoutException:
                     told = "none"
-                except httpx.RemoteProtocolError as error:
+                except httpx2.RemoteProtocolError as error:
                     told = "cut off"  # in the middle of a download nothing else can be said
                     if kind != "download":
                         self.wrong.append(f"{kind}: {error}")
-                except httpx.TransportError as error:
+                except httpx2.TransportError as error:
                     told = type(error).__name__
                     self.wrong.append(f"{kind}: {error!r}")
                 seconds = time.monotonic() - begun
@@ -122,7 +122,7 @@ class Onlookers:
                     self.wrong.append(f"{kind} took {seconds:.1f} s ({told})")
                 self.answers.append(Answer(kind, told, begun, seconds, ready))
 
-    def _judged(self, kind: str, answer: httpx.Response) -> str:
+    def _judged(self, kind: str, answer: httpx2.Response) -> str:
         status = answer.status_code
         fine = status in ((202,) if kind == "submit" else (200,))
         problem = answer.headers.get("content-type") == "application/problem+json"
@@ -134,25 +134,25 @@ class Onlookers:
             self.wrong.append(f"{kind} → {status}: {answer.text[:300]}")
         return str(status)
 
-    def _read(self, http: httpx.Client) -> httpx.Response:
+    def _read(self, http: httpx2.Client) -> httpx2.Response:
         """Once by the path of pollers, once by the ordinary one."""
         self._reads += 1
         return http.get(f"/v1/jobs/{self._job}" if self._reads % 2 else f"/v1/models/{self._model}/tasks")
 
-    def _predict(self, http: httpx.Client) -> httpx.Response:
+    def _predict(self, http: httpx2.Client) -> httpx2.Response:
         images = [[[[number] * 3] * 8] * 8 for number in (10, 200)]
         path = f"/v1/models/{self._model}/versions/latest/predict"
         with self.predicting:
             return http.post(path, json={"images": images})
 
-    def _download(self, http: httpx.Client) -> httpx.Response:
+    def _download(self, http: httpx2.Client) -> httpx2.Response:
         answer = http.get(f"/v1/models/{self._model}/versions/latest/download")
         found = hashlib.sha256(answer.content).hexdigest()
         if answer.status_code == 200 and answer.headers["etag"] != f'"{found}"':
             self.wrong.append("a whole download has another digest")
         return answer
 
-    def _submit(self, http: httpx.Client) -> httpx.Response | None:
+    def _submit(self, http: httpx2.Client) -> httpx2.Response | None:
         """With the same idempotency key until it is accepted."""
         if len(self.accepted) >= self._most and not self._pending():
             return None

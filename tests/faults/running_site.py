@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 from archives import archive
 from sqlalchemy import func, select
@@ -161,7 +161,7 @@ class Caller:
     """Requests that are made again until the service answers, with the same idempotency key."""
 
     def __init__(self, url: str, key: str, give_up: Callable[[], bool]) -> None:
-        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
+        self._http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
         self._give_up = give_up
 
     def call(
@@ -176,7 +176,7 @@ class Caller:
         while not self._give_up():
             try:
                 answer = self._http.request(method, path, headers=headers, **options)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.1)
                 continue
             in_flight = answer.status_code == 409 and "in-flight" in answer.text

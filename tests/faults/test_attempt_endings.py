@@ -54,7 +54,7 @@ def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Ca
     return attempt
 
 
-@pytest.mark.parametrize("kind", ["data", "code", "non-finite"])
+@pytest.mark.parametrize("kind", ["data", "code", "non-finite", "export"])
 def test_an_error_that_would_repeat_fails_the_job_at_once(run: Any, kind: str) -> None:
     job = run(error(kind))
     assert (job.state, job.error["kind"]) == ("failed", kind)

@@ -7,7 +7,7 @@ import campaign
 import pytest
 import running_site
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
 
 
 def test_the_small_size_ends_as_if_nothing_had_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_a_check_whose_worker_was_killed_is_begun_anew_and_starts_no_learning(
     assert house.left_over() == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
     house: Any, tmp_path: Path
 ) -> None:

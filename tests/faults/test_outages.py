@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import onlookers
 import outage_faults
 import outages
@@ -33,7 +33,7 @@ def relays(postgres_url: str, redis_server: Any, s3: Any) -> Iterator[dict[str, 
         yield made
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(400)
 def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     tmp_path: Path, postgres_url: str, redis_server: Any, s3: Any, relays: dict[str, FaultProxy]
@@ -81,5 +81,5 @@ def test_onlookers_object_to_whatever_is_not_a_typed_answer(
     status: int, headers: dict[str, str], fine: bool
 ) -> None:
     seen = onlookers.Onlookers("http://127.0.0.1:1", "pk", "m", "job", "probe", b"")
-    seen._judged("read", httpx.Response(status, headers=headers))
+    seen._judged("read", httpx2.Response(status, headers=headers))
     assert (seen.wrong == []) is fine

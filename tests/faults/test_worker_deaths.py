@@ -48,7 +48,7 @@ def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     assert house.left_over() == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_worker_killed_beside_a_best_state_leaves_none_and_another_ends_bit_identical(
     house: Any, batches: list[bytes]
 ) -> None:
@@ -178,7 +178,7 @@ def test_a_paused_job_resumes_where_it_was(house: Any, batches: list[bytes], und
     assert house.left_over() == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_two_workers_keep_the_order_of_one_model(
     house: Any, batches: list[bytes], undisturbed: Digests
 ) -> None:
@@ -188,7 +188,7 @@ def test_two_workers_keep_the_order_of_one_model(
     assert house.digests() == undisturbed
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_lost_part_of_the_store_is_not_published(house: Any, batches: list[bytes]) -> None:
     first = house.submit(batches[0])
     with house.worker():

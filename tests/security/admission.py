@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
+from tests.rest import Rest
 from tests.security.memory import pids
 from tools import service
-from tools.client import Client
 
 MB = 1 << 20
 HUGE_RECIPE = {"x" * 900_000: None}
@@ -49,11 +49,11 @@ class Cost:
         )
 
 
-def write_key(running: service.Service, owner: str) -> Client:
+def write_key(running: service.Service, owner: str) -> Rest:
     """A client of another owner."""
-    admin = Client(running.url, running.key)
+    admin = Rest(running.url, running.key)
     made = admin.call("POST", "/v1/keys", json={"name": "k", "owner": owner, "scope": "write"}).json()
-    return Client(running.url, str(made["secret"]), 300.0)
+    return Rest(running.url, str(made["secret"]), 300.0)
 
 
 @contextmanager
@@ -141,8 +141,8 @@ def huge_network(running: service.Service) -> tuple[int, dict[str, Any]]:
     return answer.status_code, answer.json()
 
 
-def _lists(attacker: Client, cost: Cost) -> None:
-    def read(_: int) -> httpx.Response:
+def _lists(attacker: Rest, cost: Cost) -> None:
+    def read(_: int) -> httpx2.Response:
         return attacker.http.get("/v1/models", params={"limit": 200})
 
     with ThreadPoolExecutor(3) as pool:

@@ -16,7 +16,7 @@ class Case:
     """A request that attacks.
 
     Attributes:
-        group: archives, arrays, pictures, weights or bodies.
+        group: archives, arrays, pictures, weights, bodies or uploads.
         body: makes the body; of a `raw` case the whole exchange with `{key}` for the key, in pieces that are sent
             with `pause_s` between them.
         answers: the right ones, as "422 archive-hostile" or a status alone; of a raw case also "closed".

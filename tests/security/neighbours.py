@@ -21,15 +21,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import httpx
+import httpx2
 import numpy as np
 
 from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.rest import Rest
 from tests.security import pictures
 from tests.security.memory import Memory
 from tools import service
-from tools.client import Client
 
 SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
 CLASSES = 400
@@ -90,19 +90,19 @@ class Site:
 def site(folder: Path) -> Iterator[Site]:
     """A service whose two owners have taught their models."""
     with service.running(folder, SETTINGS) as running:
-        admin = Client(running.url, running.key)
+        admin = Rest(running.url, running.key)
         keys = {}
         for owner, model, batch in (
             ("neighbour", "own", honest_zip(honest_pictures(10))),
             ("attacker", "wide", many_classes()),
         ):
             write = key_of(admin, owner, "write")
-            client = Client(running.url, write)
+            client = Rest(running.url, write)
             architecture = {"name": "mlp", "hidden": [4]}
-            client.create_model(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
+            client.models.create(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
             job = client.wait(client.submit(model, batch))
-            if job["state"] != "succeeded":
-                raise RuntimeError(f"an honest batch ended as {job['state']}: {job['error']}")
+            if job.state != "succeeded":
+                raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
             keys[owner] = key_of(admin, owner, "read")
         found = Site(running, keys["attacker"], keys["neighbour"])
         ask(found, 0.5)  # the helpers start
@@ -113,7 +113,7 @@ def ask(found: Site, seconds: float) -> Answers:
     """Have one small image predicted after the other, as the neighbour."""
     answers = Answers()
     key = {"Authorization": f"Bearer {found.neighbour}"}
-    with httpx.Client(base_url=found.running.url, headers=key, timeout=PATIENCE_S) as client:
+    with httpx2.Client(base_url=found.running.url, headers=key, timeout=PATIENCE_S) as client:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             began = time.monotonic()
@@ -204,10 +204,10 @@ def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
         content = form(list(images)) if kind == "files" else images[0]
         said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
         headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
-        with httpx.Client(base_url=found.running.url, headers=headers, timeout=PATIENCE_S) as client:
+        with httpx2.Client(base_url=found.running.url, headers=headers, timeout=PATIENCE_S) as client:
             while not found.ended.is_set():
                 began = time.monotonic()
-                with contextlib.suppress(httpx.TransportError):
+                with contextlib.suppress(httpx2.TransportError):
                     status = client.post(PREDICT.format("wide"), content=content).status_code
                     found.told[status] += 1
                     if status == 200:
@@ -255,7 +255,7 @@ def many_classes() -> bytes:
     return out.getvalue()
 
 
-def key_of(admin: Client, owner: str, scope: str) -> str:
+def key_of(admin: Rest, owner: str, scope: str) -> str:
     """The secret of a new key."""
     given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
     return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])

@@ -17,14 +17,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.rest import Rest
 from tests.security import admission, neighbours
 from tests.security.neighbours import Answers, Site
 from tools import service
-from tools.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 PAUSE_S = 0.05
@@ -50,7 +50,7 @@ class Place:
 
 def ask(place: Place, seconds: float) -> dict[str, Answers]:
     """How the neighbour's requests of each kind are answered for so many seconds; kinds side by side."""
-    asks: dict[str, tuple[float, Callable[[httpx.Client], httpx.Response]]] = {
+    asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {
         "read": (PAUSE_S, lambda http: http.get("/v1/models/own/tasks?limit=50")),
         "predict": (PAUSE_S, _predict),
         "download": (PAUSE_S, lambda http: http.get("/v1/models/own/versions/1/download")),
@@ -62,7 +62,7 @@ def ask(place: Place, seconds: float) -> dict[str, Answers]:
     def work(kind: str) -> None:
         pause, one = asks[kind]
         headers = {"Authorization": f"Bearer {place.neighbour}"}
-        with httpx.Client(base_url=place.url, headers=headers, timeout=PATIENCE_S) as http:
+        with httpx2.Client(base_url=place.url, headers=headers, timeout=PATIENCE_S) as http:
             while time.monotonic() < end:
                 began = time.monotonic()
                 status = one(http).status_code
@@ -78,11 +78,11 @@ def ask(place: Place, seconds: float) -> dict[str, Answers]:
     return found
 
 
-def _predict(http: httpx.Client) -> httpx.Response:
+def _predict(http: httpx2.Client) -> httpx2.Response:
     return http.post(neighbours.PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
 
 
-def _submit(http: httpx.Client) -> httpx.Response:
+def _submit(http: httpx2.Client) -> httpx2.Response:
     headers = {"Content-Type": "application/zip"}
     return http.post("/v1/models/inbox/tasks", content=honest_zip(honest_pictures(10)), headers=headers)
 
@@ -118,19 +118,19 @@ class _Url:
 def _repeated(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
     def work() -> None:
         while True:
-            with contextlib.suppress(OSError, httpx.TransportError, ValueError, IndexError):
+            with contextlib.suppress(OSError, httpx2.TransportError, ValueError, IndexError):
                 run(site)
             time.sleep(0.1)
 
     return work
 
 
-def _again(url: str, key: str, one: Callable[[httpx.Client, int], object]) -> Callable[[], None]:
+def _again(url: str, key: str, one: Callable[[httpx2.Client, int], object]) -> Callable[[], None]:
     def work() -> None:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as http:
+        with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as http:
             number = 0
             while True:
-                with contextlib.suppress(httpx.TransportError):
+                with contextlib.suppress(httpx2.TransportError):
                     one(http, number)
                 number += 1
                 time.sleep(0.01)
@@ -138,35 +138,35 @@ def _again(url: str, key: str, one: Callable[[httpx.Client, int], object]) -> Ca
     return work
 
 
-def _list(http: httpx.Client, number: int) -> object:
+def _list(http: httpx2.Client, number: int) -> object:
     return http.get("/v1/models?limit=200")
 
 
-def _export(http: httpx.Client, number: int) -> object:
+def _export(http: httpx2.Client, number: int) -> object:
     return http.get("/v1/models/wide/versions/1/download")
 
 
-def _recipe(http: httpx.Client, number: int) -> object:
+def _recipe(http: httpx2.Client, number: int) -> object:
     body = {"name": f"r{number}", "scenario": "class", "recipe": admission.HUGE_RECIPE}
     return http.post("/v1/models", json=body)
 
 
-def _labels(http: httpx.Client, number: int) -> object:
+def _labels(http: httpx2.Client, number: int) -> object:
     labels = [f"{n:05}".ljust(90, "x") for n in range(10_000)]
     return http.post("/v1/models", json={"name": f"l{number}", "scenario": "data", "classes": labels})
 
 
-def _network(http: httpx.Client, number: int) -> object:
+def _network(http: httpx2.Client, number: int) -> object:
     body = {"name": f"n{number}", "scenario": "class", "architecture": admission.HUGE_NETWORK}
     return http.post("/v1/models", json=body)
 
 
-def _batch(http: httpx.Client, number: int) -> object:
+def _batch(http: httpx2.Client, number: int) -> object:
     headers = {"Content-Type": "application/zip"}
     return http.post("/v1/models/wide/tasks", content=honest_zip(honest_pictures(10)), headers=headers)
 
 
-def _base(http: httpx.Client, number: int) -> object:
+def _base(http: httpx2.Client, number: int) -> object:
     query = {"architecture": f'{{"name": "mlp", "hidden": [{100 + number}]}}'}
     return http.post("/v1/bases", params=query, content=(2).to_bytes(8, "little") + b"{}")
 
@@ -211,19 +211,19 @@ def _address(url: str) -> tuple[str, int]:
 
 def settle(url: str, admin_key: str) -> Place:
     """Two owners with models that have learned a batch."""
-    admin = Client(url, admin_key)
+    admin = Rest(url, admin_key)
     keys = {}
     for owner, models, batch in (
         ("neighbour", ("own", "inbox"), honest_zip(honest_pictures(10))),
         ("attacker", ("wide",), neighbours.many_classes()),
     ):
         keys[owner] = neighbours.key_of(admin, owner, "write")
-        client = Client(url, keys[owner])
+        client = Rest(url, keys[owner])
         for model in models:
-            client.create_model(model, architecture=NETWORK, recipe=RECIPE)
+            client.models.create(model, architecture=NETWORK, recipe=RECIPE)
             job = client.wait(client.submit(model, batch))
-            if job["state"] != "succeeded":
-                raise RuntimeError(f"an honest batch ended as {job['state']}: {job['error']}")
+            if job.state != "succeeded":
+                raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
     return Place(url, neighbours.key_of(admin, "attacker", "read"), keys["attacker"], keys["neighbour"])
 
 

@@ -25,7 +25,9 @@ Known = dict[str, bytes]
 """URL or store key to sound bytes."""
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.slow])])
+@pytest.fixture(
+    params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.campaign])]
+)
 def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

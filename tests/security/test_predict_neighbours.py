@@ -7,20 +7,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
 from core.settings import Settings
 from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.rest import Rest
 from tests.security import neighbours
 from tests.security.memory import Memory
 from tests.security.neighbours import PREDICT, Site, ask, attacked, attacks, form
 from tools import service
-from tools.client import Client
 
-pytestmark = pytest.mark.slow
+IN_CI = ("silent", "crowd", "mpo", "arrays")
 HELPERS = {
     "predict helper": "core.work.predict.helper",
     "image decoder": "core.work.predict.decoder",
@@ -35,7 +35,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
-@pytest.mark.parametrize("name", list(attacks()))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in IN_CI else pytest.mark.campaign)
+        for name in attacks()
+    ],
+)
 def test_a_neighbour_is_answered_through_an_attack_and_never_waits_for_an_image_of_the_attacker(
     found: Site, name: str
 ) -> None:
@@ -46,12 +52,14 @@ def test_a_neighbour_is_answered_through_an_attack_and_never_waits_for_an_image_
     assert max(answers.seconds) < Settings().predict_image_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["large", "arrays"])
 def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(found: Site, name: str) -> None:
     answers = attacked(found, attacks()[name], 3)
     assert answers.after(0.5) < min(found.took) / 4
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_takes_stay_small(found: Site) -> None:
     memory = Memory(found.running.process.pid)
     memory.start()
@@ -61,6 +69,7 @@ def test_answers_that_nobody_takes_stay_small(found: Site) -> None:
     assert found.told[422] == 4
 
 
+@pytest.mark.slow
 def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
     with socket.create_connection(found.address) as connection:
         connection.settimeout(30)
@@ -71,18 +80,20 @@ def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
     assert b"Nothing of the body came for 3 s." in answer
 
 
+@pytest.mark.slow
 def test_an_answer_of_too_many_labels_is_refused_with_what_to_send(found: Site) -> None:
     headers = {"Authorization": f"Bearer {found.attacker}"}
     files = [("image", ("a.png", png(1), "image/png"))] * 256
     url = found.running.url + PREDICT.format("wide")
-    answer = httpx.post(f"{url}?top_k=1000", files=files, headers=headers, timeout=60)
+    answer = httpx2.post(f"{url}?top_k=1000", files=files, headers=headers, timeout=60)
     assert answer.status_code == 422
     assert "256 images with 400 labels each are 102400 labels" in answer.json()["detail"]
     assert "send at most 25 images at once, or ?top_k=39" in answer.json()["detail"]
-    allowed = httpx.post(f"{url}?top_k=39", files=files, headers=headers, timeout=60)
+    allowed = httpx2.post(f"{url}?top_k=39", files=files, headers=headers, timeout=60)
     assert [len(item["probabilities"]) for item in allowed.json()["predictions"]] == [39] * 256
 
 
+@pytest.mark.slow
 def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
     headers = {
         "Authorization": f"Bearer {found.neighbour}",
@@ -90,13 +101,14 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
     }
     url = found.running.url + PREDICT.format("own")
     sent = [png(number) for number in range(70)]
-    together = httpx.post(url, content=form(sent), headers=headers, timeout=60).json()["predictions"]
+    together = httpx2.post(url, content=form(sent), headers=headers, timeout=60).json()["predictions"]
     for position in (0, 1, 5, 69):
-        (alone,) = httpx.post(url, content=form([sent[position]]), headers=headers).json()["predictions"]
+        (alone,) = httpx2.post(url, content=form([sent[position]]), headers=headers).json()["predictions"]
         assert together[position]["probability"] == pytest.approx(alone["probability"], abs=1e-5)
         assert together[position]["label"] == alone["label"]
 
 
+@pytest.mark.slow
 def test_no_helper_inherits_a_secret(tmp_path: Path) -> None:
     data = tmp_path / "data"
     secrets = {
@@ -112,13 +124,13 @@ def test_no_helper_inherits_a_secret(tmp_path: Path) -> None:
         root = psutil.Process(running.process.pid)
         watch = threading.Thread(target=_watch, args=[root, seen, over])
         watch.start()
-        client = Client(running.url, running.key)
-        client.create_model("own", recipe={"method": "finetune", "epochs": 1})
+        client = Rest(running.url, running.key)
+        client.models.create("own", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn")
         job = client.wait(client.submit("own", honest_zip(honest_pictures(10))))
         client.call("POST", PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
         over.set()
         watch.join()
-    assert job["state"] == "succeeded" and seen.keys() == HELPERS.keys()
+    assert job.state == "succeeded" and seen.keys() == HELPERS.keys()
     for name, given in seen.items():
         assert b"canary" not in given and b"PERENNIAL_" not in given, name
         assert b"PATH=" in given, name

@@ -6,7 +6,7 @@ import pytest
 
 from tests.security import siege
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 def test_nothing_of_a_neighbours_is_refused_while_another_owner_attacks_in_every_way(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from PIL import Image
 
+from tests.rest import Rest
 from tools import service
-from tools.client import Client
 from tools.service import ROOT, Service
 
 RECIPE = {"method": "finetune", "epochs": 1}
@@ -49,18 +49,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def admin(running: Service) -> Client:
-    return Client(running.url, running.key)
+def admin(running: Service) -> Rest:
+    return Rest(running.url, running.key)
 
 
-def key_of(admin: Client, owner: str, scope: str = "write") -> str:
+def key_of(admin: Rest, owner: str, scope: str = "write") -> str:
     given = {"name": "k", "owner": owner, "scope": scope}
     return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
 
 
-def of(admin: Client, owner: str) -> Client:
+def of(admin: Rest, owner: str) -> Rest:
     """A client of an owner."""
-    return Client(str(admin.http.base_url), key_of(admin, owner))
+    return Rest(str(admin.http.base_url), key_of(admin, owner))
 
 
 def batch(*labels: str) -> bytes:
@@ -74,23 +74,23 @@ def batch(*labels: str) -> bytes:
     return buffer.getvalue()
 
 
-def refused(answer: httpx.Response, *words: str) -> None:
+def refused(answer: httpx2.Response, *words: str) -> None:
     assert answer.status_code == 422, answer.text
     for word in words:
         assert word in answer.text, answer.text
 
 
-def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Client) -> None:
+def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest) -> None:
     many, one = of(admin, "many"), of(admin, "one")
     for client, names in ((many, [f"queue-{n}" for n in range(6)]), (one, ["single"])):
         for name in names:
-            client.create_model(name, recipe=RECIPE, image={"size": 8})
-    theirs = [many.submit(f"queue-{n}", batch("a", "b")) for n in range(6)]
+            client.models.create(name, recipe=RECIPE, image={"size": 8}, architecture="small-cnn")
+    theirs = [many.submit(f"queue-{n}", batch("a", "b")).id for n in range(6)]
     mine = one.wait(one.submit("single", batch("a", "b")))
     before = [
         job
         for job in (many.wait(each) for each in theirs)
-        if mine["created_at"] < job["started_at"] < mine["started_at"]
+        if mine.created_at < job.started_at < mine.started_at
     ]
     assert len(before) <= 1, f"waited for {len(before)} jobs of another owner that began after it came"
 
@@ -105,18 +105,18 @@ def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Clien
     ],
 )
 def test_a_line_break_at_the_end_makes_no_name(
-    admin: Client, method: str, path: str, body: dict[str, Any]
+    admin: Rest, method: str, path: str, body: dict[str, Any]
 ) -> None:
     if admin.http.get("/v1/models/named").status_code == 404:
-        admin.create_model("named")
+        admin.models.create("named", architecture="small-cnn")
     refused(admin.http.request(method, path, json=body))
 
 
 @pytest.mark.parametrize("called", HIDDEN)
-def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Client, called: str) -> None:
+def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: str) -> None:
     text = HIDDEN[called]
     if admin.http.get("/v1/models/seen").status_code == 404:
-        admin.create_model("seen")
+        admin.models.create("seen", architecture="small-cnn")
     body = batch("a", "b")
     sent = {"Content-Type": "application/zip"}
     tries = [
@@ -132,9 +132,9 @@ def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Client, called: 
     assert admin.items("/v1/models/seen/tasks") == []
 
 
-def test_others_on_the_machine_read_nothing_of_the_service(running: Service, admin: Client) -> None:
-    admin.create_model("private", recipe=RECIPE, image={"size": 8})
-    assert admin.wait(admin.submit("private", batch("a", "b")))["state"] == "succeeded"
+def test_others_on_the_machine_read_nothing_of_the_service(running: Service, admin: Rest) -> None:
+    admin.models.create("private", recipe=RECIPE, image={"size": 8}, architecture="small-cnn")
+    assert admin.wait(admin.submit("private", batch("a", "b"))).state == "succeeded"
     admin.call("GET", "/v1/models/private/versions/1/download")
     own = running.log  # the test made it
     inside = (path for path in running.data_dir.rglob("*") if path != own and not path.is_symlink())
@@ -175,22 +175,23 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
     ("scope", "status"), [("read", 403), ("write", 403), ("scrape", 200), ("admin", 200)]
 )
 def test_the_figures_of_all_owners_are_for_prometheus_and_administrators(
-    running: Service, admin: Client, scope: str, status: int
+    running: Service, admin: Rest, scope: str, status: int
 ) -> None:
     given = {"Authorization": f"Bearer {key_of(admin, 'figures', scope)}"}
-    assert httpx.get(f"{running.url}/metrics", headers=given).status_code == status
+    assert httpx2.get(f"{running.url}/metrics", headers=given).status_code == status
 
 
-def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Client) -> None:
+def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Rest) -> None:
     given = {"Authorization": f"Bearer {key_of(admin, 'figures', 'scrape')}"}
     for path in ("/v1/models", "/v1/jobs", "/v1/methods", "/v1/keys", "/v1/audit", "/v1/usage"):
-        assert httpx.get(f"{running.url}{path}", headers=given).status_code == 403, path
+        assert httpx2.get(f"{running.url}{path}", headers=given).status_code == 403, path
 
 
-def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Client) -> None:
+def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Rest) -> None:
     first, second = of(admin, "first"), of(admin, "second")
     ids = {
-        client.create_model("shared")["id"]: owner for client, owner in ((first, "first"), (second, "second"))
+        client.models.create("shared", architecture="small-cnn").id: owner
+        for client, owner in ((first, "first"), (second, "second"))
     }
     answer = admin.http.delete("/v1/models/shared")
     assert answer.status_code == 409 and answer.json()["type"] == "/problems/name-ambiguous", answer.text
@@ -200,13 +201,13 @@ def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin:
     for id_ in ids:
         assert admin.get(f"/v1/models/{id_}")["id"] == id_
     assert admin.http.get("/v1/jobs", params={"model": "shared"}).status_code == 409
-    admin.call("DELETE", f"/v1/models/{next(iter(ids))}")
+    admin.models.delete(next(iter(ids)))
     assert admin.get("/v1/models/shared")["id"] == list(ids)[1], "one is left: the name is enough"
 
 
-def test_an_administrators_own_model_is_meant_by_its_name(admin: Client) -> None:
+def test_an_administrators_own_model_is_meant_by_its_name(admin: Rest) -> None:
     """Else any owner could take the administrator's names from him by using them."""
-    own = admin.create_model("mine")["id"]
-    of(admin, "copycat").create_model("mine")
-    of(admin, "mimic").create_model("mine")
+    own = admin.models.create("mine", architecture="small-cnn").id
+    of(admin, "copycat").models.create("mine", architecture="small-cnn")
+    of(admin, "mimic").models.create("mine", architecture="small-cnn")
     assert admin.get("/v1/models/mine")["id"] == own

@@ -24,6 +24,10 @@ class FaultProxy:
 
     Args:
         target: the server's port, on the same interface.
+
+    Attributes:
+        cuts: connections that were ended in the middle so far.
+        up, down: bytes that were relayed to the server and from it.
     """
 
     def __init__(self, target: int) -> None:
@@ -33,7 +37,7 @@ class FaultProxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        self.port = 0
+        self.port = self.cuts = self.up = self.down = 0
         self._gate = asyncio.Event()
         self._gate.set()
         self._do(self._listen())
@@ -104,8 +108,8 @@ class FaultProxy:
         self._open.add(back)
         try:
             ways = [
-                asyncio.ensure_future(self._pump(source, sink, left))
-                for source, sink in ((reader, back), (there, writer))
+                asyncio.ensure_future(self._pump(source, sink, left, is_up))
+                for source, sink, is_up in ((reader, back, True), (there, writer, False))
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
@@ -115,14 +119,19 @@ class FaultProxy:
             self._open.discard(back)
             back.transport.abort()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int | None) -> None:
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int | None, is_up: bool
+    ) -> None:
         while data := await source.read(_PIECE):
             await self._gate.wait()
-            sink.write(data if left is None else data[:left])
+            sent = data if left is None else data[:left]
+            sink.write(sent)
+            self.up, self.down = self.up + is_up * len(sent), self.down + (not is_up) * len(sent)
             await sink.drain()
             if left is not None:
                 left -= len(data)
                 if left <= 0:
+                    self.cuts += 1
                     await asyncio.sleep(0.05)  # what was written so far arrives
                     return
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import psutil
 import sqlalchemy
 
+from tests.rest import Rest
 from tools import service
-from tools.client import Client
 
 T = TypeVar("T")
 WORKERS = ("one", "two")
@@ -57,11 +57,11 @@ class LargeSize:
         """Bring the database and the bucket up to date, as an operator does first."""
         self._run([str(BIN / "alembic"), "upgrade", "head"], "migrate")
 
-    def start_api(self, **environment: str) -> Client:
+    def start_api(self, **environment: str) -> Rest:
         """Start the API process and wait until it is ready; a client with the admin key."""
         self._start("api", api_command(self.port), environment)
         self.until(self._ready)
-        return Client(self.url, (self.data("api") / "admin-key").read_text().strip())
+        return Rest(self.url, (self.data("api") / "admin-key").read_text().strip())
 
     def start_worker(self, name: str) -> psutil.Popen:
         """Start a Celery worker."""
@@ -128,8 +128,8 @@ class LargeSize:
     def _ready(self) -> bool:
         assert self.processes["api"].poll() is None, self.log("api")[-4000:]
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx2.TransportError:
             return False  # not listening yet
 
     def _environment(self, name: str, more: Mapping[str, str]) -> dict[str, str]:
@@ -168,7 +168,7 @@ def end(process: psutil.Popen) -> None:
 @contextmanager
 def running(
     folder: Path, database: str, broker: str, s3: Any, **environment: str
-) -> Iterator[tuple[LargeSize, Client]]:
+) -> Iterator[tuple[LargeSize, Rest]]:
     """The whole service with two workers, and a client with its admin key."""
     common = {
         **s3.environment(),

@@ -4,34 +4,41 @@ Times are seconds since 1970 (UTC) as float, taken from the database's clock whe
 compare them. JSON columns hold what is only read and written whole. The jobs table is the queue.
 """
 
-from core.db.tables.job import Event, Job
+from core.db.tables.job import Event, Job, OwnerEvent
 from core.db.tables.model import Alias, AliasMove, Base, Model, Weights
-from core.db.tables.owner import Key, Owner
+from core.db.tables.owner import Key, Owner, UserSession
 from core.db.tables.request import Audit, Idempotency
 from core.db.tables.stored_object import Damage, Scrub
 from core.db.tables.table import Table
 from core.db.tables.task import Task
-from core.db.tables.version import Export, Measurement, Part, Result, Version
+from core.db.tables.upload import Chunk, Upload
+from core.db.tables.version import Export, Exporter, ExportJob, Measurement, Part, Result, Version
 
 __all__ = [
     "Alias",
     "AliasMove",
     "Audit",
     "Base",
+    "Chunk",
     "Damage",
     "Event",
     "Export",
+    "ExportJob",
+    "Exporter",
     "Idempotency",
     "Job",
     "Key",
     "Measurement",
     "Model",
     "Owner",
+    "OwnerEvent",
     "Part",
     "Result",
     "Scrub",
     "Table",
     "Task",
+    "Upload",
+    "UserSession",
     "Version",
     "Weights",
 ]

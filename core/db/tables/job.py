@@ -8,12 +8,13 @@ from core.db.kinds import Kind
 from core.db.states import LEASED, UNFINISHED, State
 from core.db.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
 from core.protocol.answers.event import EventData
+from core.protocol.answers.owner_event import OwnerEventData
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.document import JsonObject
 from core.protocol.error import JobError
 from core.protocol.gate import GateOut
 from core.protocol.patch import RecipePatch
-from core.protocol.report import BatchCheck
+from core.protocol.report import BatchCheck, ExportReport
 from core.protocol.snapshot import StoredAnytime, StoredSnapshot
 
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
@@ -63,7 +64,9 @@ class Job(Table):
         JSON_COLUMN, default=list
     )  # what its version will lack, and what to do
     version: Mapped[int | None]
-    report: Mapped[BatchCheck | None] = mapped_column(JSON_COLUMN)  # what a job found that makes no version
+    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(
+        JSON_COLUMN
+    )  # what a job found that makes no version
     archive_key: Mapped[str | None] = mapped_column(Text)  # an upload that is the job's own, until it is over
     archive_sha256: Mapped[str | None] = mapped_column(String(64))
     archive_bytes: Mapped[int | None]
@@ -108,3 +111,24 @@ class Event(Table):
     data: Mapped[EventData] = mapped_column(JSON_COLUMN)
     at: Mapped[float] = mapped_column(index=True)
     __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
+
+
+class OwnerEvent(Table):
+    """What happened to an owner's models, in the order of its commits: see `core.db.owner_events`.
+
+    Without foreign keys: to check one takes a lock on another row, and these rows are written behind all other locks.
+    """
+
+    __tablename__ = "owner_events"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    owner_id: Mapped[str] = mapped_column(String(40))
+    model_id: Mapped[str] = mapped_column(String(40))
+    job_id: Mapped[str | None] = mapped_column(String(40))
+    type: Mapped[str] = mapped_column(String(16))  # job, version, alias
+    data: Mapped[OwnerEventData] = mapped_column(JSON_COLUMN)
+    at: Mapped[float] = mapped_column(index=True)
+    __table_args__ = (
+        Index("ix_owner_events_owner_id_id", "owner_id", "id"),
+        Index("ix_owner_events_model_id_id", "model_id", "id"),
+        {"sqlite_autoincrement": True},
+    )

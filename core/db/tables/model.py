@@ -64,6 +64,8 @@ class Model(Table):
     head: Mapped[int] = mapped_column(default=0)  # the version that the next task starts from, see core.line
     production_follows: Mapped[bool] = mapped_column(default=True)  # then production names the head
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN)
+    description: Mapped[str | None] = mapped_column(Text)
+    tags: Mapped[list[str] | None] = mapped_column(JSON_COLUMN)  # null: none
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim of one of its jobs
     next_task: Mapped[int] = mapped_column(default=1)
     next_place: Mapped[int] = mapped_column(default=1)

@@ -1,4 +1,4 @@
-"""Tenants and the keys by which they are known."""
+"""Tenants, the keys by which they are known, and who has logged in with one."""
 
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -36,3 +36,14 @@ class Key(Table):
     revoked_at: Mapped[float | None]
     last_used_at: Mapped[float | None]
     created_at: Mapped[float]
+
+
+class UserSession(Table):
+    """Somebody who logged in to the pages with a key; only the sha256 of its token is kept."""
+
+    __tablename__ = "sessions"
+    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("keys.id"), index=True)
+    created_at: Mapped[float]
+    seen_at: Mapped[float]  # of its last request, written down every half minute
+    expires_at: Mapped[float] = mapped_column(index=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.tables.table import JSON_COLUMN, SERIAL, Table
@@ -36,4 +36,10 @@ class Audit(Table):
     action: Mapped[str] = mapped_column(String(40))  # such as model.create, alias.set
     object: Mapped[str] = mapped_column(String(120))
     data: Mapped[AuditData] = mapped_column(JSON_COLUMN)
-    __table_args__ = ({"sqlite_autoincrement": True},)
+    model_id: Mapped[str | None] = mapped_column(String(40))  # that it concerns; deleted ones too
+    __table_args__ = (
+        Index("ix_audit_model_id_id", "model_id", "id"),
+        Index("ix_audit_action_id", "action", "id"),
+        Index("ix_audit_at_id", "at", "id"),
+        {"sqlite_autoincrement": True},
+    )

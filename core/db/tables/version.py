@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, String, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.db.documents import DocumentColumn
@@ -12,7 +12,7 @@ from core.protocol.manifest import Manifest
 
 
 class Version(Table):
-    """What a finished job published: immutable."""
+    """What a finished job published: immutable, but for its note."""
 
     __tablename__ = "versions"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -30,6 +30,7 @@ class Version(Table):
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]
+    note: Mapped[str | None] = mapped_column(Text)  # what a person wrote of it, and may change
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
         Index("ix_versions_status", "status"),
@@ -61,6 +62,24 @@ class Export(Table):
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     bytes: Mapped[int]
     created_at: Mapped[float] = mapped_column(index=True)
+
+
+class ExportJob(Table):
+    """The job that makes a download of a version, or made it last; of formats that are made by jobs."""
+
+    __tablename__ = "export_jobs"
+    version_id: Mapped[str] = mapped_column(ForeignKey("versions.id"), primary_key=True)
+    format: Mapped[str] = mapped_column(String(20), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    fence: Mapped[int | None]  # of the claim under which it is being made now; null: it waits, or is over
+
+
+class Exporter(Table):
+    """A worker that has what such jobs need, see core.db.exporters."""
+
+    __tablename__ = "exporters"
+    worker: Mapped[str] = mapped_column(String(120), primary_key=True)
+    seen_at: Mapped[float]
 
 
 class Result(Table):

@@ -6,19 +6,17 @@ digest.
 
 import json
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from core.export import model_card
 from core.export.card_code import family
 from core.export.format import Format, Version
 from core.export.merged import Merged
+from core.export.zip_entries import add, add_text
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
 """Architecture family → names in an uploaded base that are its classifier, which no backbone has."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-_ZIP64_BYTES = 1 << 31
 
 
 class SafetensorsZip(Format):
@@ -36,17 +34,6 @@ class SafetensorsZip(Format):
         merged = Merged([(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts])
         config = json.dumps(model_card.config(version), ensure_ascii=False, indent=2, sort_keys=True)
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-            _add(archive, "model.safetensors", merged.size, merged.chunks())
-            for name, text in (("config.json", config + "\n"), ("README.md", model_card.card(version))):
-                data = text.encode()
-                _add(archive, name, len(data), [data])
-
-
-def _add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
-    info = zipfile.ZipInfo(name, _EPOCH)
-    info.create_system = 3  # Unix, wherever this runs
-    info.external_attr = 0o644 << 16
-    info.file_size = size
-    with archive.open(info, "w", force_zip64=size >= _ZIP64_BYTES) as entry:
-        for chunk in chunks:
-            entry.write(chunk)
+            add(archive, "model.safetensors", merged.size, merged.chunks())
+            add_text(archive, "config.json", config + "\n")
+            add_text(archive, "README.md", model_card.card(version))

@@ -93,6 +93,11 @@ class Analytic(Method):
 
     # What is trained: nothing, but for the first task with `adapt`.
 
+    @property
+    def amplifies_rounding(self) -> bool:
+        """A linear discriminant divides features by how little they vary within a class: its logits lie hundreds apart."""
+        return bool(self.hyper.head == "lda")
+
     def stages(self, ctx: Context) -> list[Stage]:
         adapt = self.hyper.adapt
         return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []

@@ -33,6 +33,7 @@ class AuditData(ModelChange, _Moved, total=False):
     alias: str
     previous: int | None
     reason: str | None
+    note: str | None
     lost_tasks: list[int]
     published: list[int]
     retry_of: str
@@ -40,7 +41,7 @@ class AuditData(ModelChange, _Moved, total=False):
 
 
 class AuditOut(TypedDict):
-    """One change; `key` null: a worker."""
+    """One change; `key` null: a worker; `model`: the id of the model that it concerns, null where it concerns none."""
 
     id: int
     at: str
@@ -48,11 +49,12 @@ class AuditOut(TypedDict):
     key: str | None
     action: str
     object: str
+    model: str | None
     data: AuditData
 
 
 class AuditPage(TypedDict):
-    """A page of the audit trail, oldest first."""
+    """A page of the audit trail, in the order that was asked for."""
 
     items: list[AuditOut]
     next_cursor: str | None

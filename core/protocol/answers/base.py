@@ -5,6 +5,13 @@ from typing_extensions import TypedDict
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut, NormalisationOut
 
 
+class ModelRef(TypedDict):
+    """A model by id and name."""
+
+    id: str
+    name: str
+
+
 class BaseOut(TypedDict):
     """An uploaded base; `image`: the images that it was uploaded for, null where that was not said; `normalise`: their
     statistics, null where those are not known (then .5 and .25 are taken).
@@ -17,3 +24,16 @@ class BaseOut(TypedDict):
     image: ImageOut | None
     normalise: NormalisationOut | None
     created_at: str
+
+
+class ListedBase(BaseOut):
+    """A base in a list, with the models that begin with it."""
+
+    models: list[ModelRef]
+
+
+class BasePage(TypedDict):
+    """A page of bases, newest first."""
+
+    items: list[ListedBase]
+    next_cursor: str | None

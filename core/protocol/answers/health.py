@@ -25,6 +25,7 @@ class Start(TypedDict):
 
     name: str
     version: str
+    pages: str
     docs: str
     openapi: str
     health: str

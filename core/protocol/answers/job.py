@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.error import JobError
-from core.protocol.report import BatchCheck
+from core.protocol.report import BatchCheck, ExportReport
 
 
 class Progress(TypedDict):
@@ -53,7 +53,7 @@ class JobOut(TypedDict):
     warnings: list[str]
     recipe: RecipeOut
     retry_of: str | None
-    report: BatchCheck | None
+    report: BatchCheck | ExportReport | None
     created_at: str
     started_at: str | None
     finished_at: str | None

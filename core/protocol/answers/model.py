@@ -47,12 +47,46 @@ class ModelOut(TypedDict):
     line_head: int | None
     production_follows: bool
     attention: list[AttentionOut]
+    description: str | None
+    tags: list[str]
     created_at: str
     warnings: list[str]
+
+
+class LastJob(TypedDict):
+    """The newest job of a model. `at`: when it ended; of one that is not over when it began, else when it was made."""
+
+    id: str
+    state: str
+    at: str
+
+
+class ModelSummary(TypedDict):
+    """What a list shows of a model at a glance.
+
+    `production`: number of the version in production, whose ACC and forgetting (`GET …/metrics` defines them) and bytes
+    these are; null or 0: there is none, or it was not measured. `acc_line`: ACC of the published ones of the newest 24
+    versions, oldest first. `versions` counts version 0 too, and held ones.
+    """
+
+    production: int | None
+    versions: int
+    tasks: int
+    acc: float | None
+    forgetting: float | None
+    last_job: LastJob | None
+    bytes: int
+    acc_line: list[float]
+
+
+class ListedModel(ModelOut):
+    """A model in a list. `summary`: null where it is not asked for."""
+
+    summary: ModelSummary | None
 
 
 class ModelPage(TypedDict):
     """A page of models."""
 
-    items: list[ModelOut]
+    items: list[ListedModel]
     next_cursor: str | None

@@ -25,6 +25,8 @@ class ModelChange(TypedDict, total=False):
     on_failed: str | None
     training_data_days: float | None
     allow_lost_classes: bool | None
+    description: str | None
+    tags: list[str] | None
 
 
 class _Named(TypedDict):

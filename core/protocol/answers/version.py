@@ -29,7 +29,7 @@ class VersionOut(TypedDict):
     """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was taught, in order.
 
     `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
-    is settled.
+    is settled. `note`: what a person wrote of it (`PATCH`).
     """
 
     id: str
@@ -46,6 +46,7 @@ class VersionOut(TypedDict):
     bytes_new: int
     accuracy: list[float | None]
     manifest: ManifestOut
+    note: str | None
     created_at: str
 
 
@@ -53,6 +54,22 @@ class VersionPage(TypedDict):
     """A page of versions by rising number."""
 
     items: list[VersionOut]
+    next_cursor: str | None
+
+
+class TaskResult(TypedDict):
+    """How a version answers the held-out images of one task: right answers, images, and both by label [correct, total]."""
+
+    task: int
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+
+
+class ResultPage(TypedDict):
+    """A page of a version's results by rising task, of all tasks on which it was measured."""
+
+    items: list[TaskResult]
     next_cursor: str | None
 
 

@@ -4,6 +4,7 @@ The queue is the same for all: claim, lease, fence, strikes, events, pause, canc
 named here.
 """
 
+from core.work.kinds.export import EXPORT
 from core.work.kinds.fetch import FETCH
 from core.work.kinds.kind import Done, Kind, Work
 from core.work.kinds.learn import LEARN
@@ -17,5 +18,6 @@ KINDS: dict[str, Kind] = {
         LEARN,
         VALIDATE,
         FETCH,
+        EXPORT,
     )
 }

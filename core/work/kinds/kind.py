@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.db.job_log import Line
 from core.db.session import Database
-from core.protocol.report import BatchCheck
+from core.protocol.report import BatchCheck, ExportReport
 from core.settings import Settings
 from core.store import Store
 from core.work.fence import Claim
@@ -21,6 +21,8 @@ class Work:
         must_stop: whether to stop now: cancelled, paused, taken away, out of time, or the worker shuts down. Ask often.
         progress: tell how far it is: (phase, done, in all). Written at most once a second.
         train: run the learning process on a specification file and publish what it made, or say how else it ended.
+        process: run a job process on a specification file; the folder that it made, or None: it ended otherwise, and
+            the end of the job is written already.
     """
 
     db: Database
@@ -31,14 +33,29 @@ class Work:
     must_stop: Callable[[], bool]
     progress: Callable[[str, int, int], None]
     train: Callable[[Path], None]
+    process: Callable[[Path], Path | None]
 
 
 @dataclass(frozen=True)
 class Done:
     """The work is done. report: what was found, as the job's answer shows it; lines: the last ones of its log."""
 
-    report: BatchCheck | None
+    report: BatchCheck | ExportReport | None
     lines: Sequence[Line] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do about a job that reached a bound, for a person: of its time (also which setting the bound is), and of
+    its memory."""
+
+    time: str = (
+        "(PERENNIAL_MAX_JOB_S; pauses do not count). Retry it with fewer epochs, or send smaller batches."
+    )
+    memory: str = (
+        "Retry it with a smaller recipe.batch_size or another method, or start a model with a smaller architecture or "
+        "image."
+    )
 
 
 @dataclass(frozen=True)
@@ -54,9 +71,12 @@ class Kind:
             wait for its turn without a worker, and any other error: an outage puts the job off, a damaged
             object or a lost process counts as a lost attempt, the rest fails it. Another attempt begins it
             anew.
+        able: whether this worker has what the kind needs; else it leaves such jobs to others.
     """
 
     name: str
     priority: int
     longest_s: Callable[[Settings], float]
     run: Callable[[Work], Done | None]
+    able: Callable[[], bool] = lambda: True
+    advice: Advice = Advice()

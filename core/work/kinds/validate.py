@@ -1,6 +1,7 @@
 """Check a batch: decode it as a submit would, report what was found, and keep nothing of it."""
 
 import time
+from typing import cast
 
 from core.db.job_log import Line
 from core.db.kinds import Kind as Name
@@ -22,7 +23,7 @@ def _run(work: Work) -> Done:
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
         model = session.get_one(Model, job.model_id)
-    report = job.report
+    report = cast(BatchCheck | None, job.report)
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
     archive = Archive(job.archive_key, report["sha256"], report["media_type"], report["report"])

@@ -25,7 +25,9 @@ Publish = Callable[..., int]
 @pytest.fixture
 def model(client: TestClient) -> str:
     """A class-scenario model called `birds`, with version 0."""
-    answer = client.post("/v1/models", json={"name": "birds", "scenario": "class"})
+    answer = client.post(
+        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+    )
     assert answer.status_code == 201, answer.text
     return "birds"
 

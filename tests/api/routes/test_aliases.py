@@ -134,3 +134,34 @@ def test_moves_are_audited(client, model, publish):
 def test_another_owner_cannot_move_an_alias(client, model, key_of):
     answer = client.put(f"/v1/models/{model}/aliases/x", json={"version": 0}, headers=key_of("other"))
     assert answer.status_code == 404
+
+
+def test_an_alias_of_ones_own_is_removed_and_its_history_goes_on_when_it_is_made_again(
+    client, model, publish
+):
+    publish(model)
+    set_to(client, model, 1, "blue")
+    url = f"/v1/models/{model}/aliases/blue"
+    assert client.delete(url).status_code == 204
+    assert "blue" not in client.get(f"/v1/models/{model}").json()["aliases"]
+    assert client.delete(url).status_code == client.get(f"{url}/history").status_code == 404
+    set_to(client, model, 0, "blue")
+    assert [m["version"] for m in client.get(f"{url}/history").json()["items"]] == [1, 0]
+
+
+@pytest.mark.parametrize("alias", ["production", "latest"])
+def test_an_alias_that_every_model_has_stays(client, model, alias):
+    refused = client.delete(f"/v1/models/{model}/aliases/{alias}")
+    assert refused.status_code == 422 and "cannot be deleted" in refused.json()["detail"]
+    assert alias in client.get(f"/v1/models/{model}").json()["aliases"]
+
+
+def test_an_alias_of_another_owner_is_not_there_to_be_removed(client, model, publish, key_of):
+    publish(model)
+    set_to(client, model, 1, "blue")
+    url = f"/v1/models/{model}/aliases/blue"
+    for alias in ("blue", "production", "latest"):
+        asked = f"/v1/models/{model}/aliases/{alias}"
+        assert client.delete(asked, headers=key_of("other")).status_code == 404
+    assert client.delete(url, headers=key_of("admin", "read")).status_code == 403
+    assert client.get(f"{url}/history").status_code == 200

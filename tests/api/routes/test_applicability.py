@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from httpx import Response
+from httpx2 import Response
 from starlette.testclient import TestClient
 
 from core.db.jobs import locked, move
@@ -57,7 +57,7 @@ def learned_by(method: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_a_method_needs_an_architecture_that_it_accepts(client: TestClient, model: str, submit: Any) -> None:
-    body = {"name": "x", "scenario": "class", "recipe": {"method": "vpt"}}
+    body = {"name": "x", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "vpt"}}
     for answer in (
         client.post("/v1/models", json=body),
         change(client, model, {"method": "vpt"}),
@@ -151,7 +151,10 @@ def test_a_linearised_version_is_no_base_of_another_model(
     publish(model, manifest=learned_by({"name": "er"}))  # as after going back to version 0
     for number, status in ((1, 422), (2, 201), (0, 201)):
         base = {"model": model, "version": number}
-        answer = client.post("/v1/models", json={"name": f"x-{number}", "scenario": "class", "base": base})
+        answer = client.post(
+            "/v1/models",
+            json={"name": f"x-{number}", "scenario": "class", "architecture": "small-cnn", "base": base},
+        )
         assert answer.status_code == status, answer.text
         if status == 422:
             assert answer.headers["Content-Type"] == "application/problem+json"
@@ -378,3 +381,25 @@ def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
     refused(submit("m", recipe), field)
     refused(submit("m", recipe, "?validate=only"), field)
     assert client.get("/v1/models/m/tasks").json()["items"] == []
+
+
+def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_would_lose(
+    client: TestClient, model: str, publish: Any, submit: Any
+) -> None:
+    publish(model, manifest=learned_by({"name": "er"}))
+    for answer in (change(client, model, {"method": "analytic"}), submit(model, {"method": "analytic"})):
+        refused(
+            answer,
+            "recipe.method.name",
+            "analytic",
+            "version 1",
+            "learned by er",
+            "relearn",
+            "start a new model",
+        )
+    assert submit(model, {"method": "er-ace"}).status_code == 202
+
+
+def test_a_classifier_of_sums_goes_on_where_it_began(model: str, publish: Any, submit: Any) -> None:
+    publish(model, manifest=learned_by({"name": "analytic"}))
+    assert submit(model, {"method": "analytic"}).status_code == 202

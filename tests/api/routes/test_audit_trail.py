@@ -16,11 +16,28 @@ from core.db.tables import Audit, Job, Table, Task
 
 READS_ONLY = {
     "POST /v1/models/{model}/versions/{version}/predict": "answers from a version and stores nothing",
+    "OPTIONS /v1/uploads": "says what uploads may be",
+    "PATCH /v1/uploads/{upload}": "one piece of hundreds: the upload's begin has a row, and so has what becomes of it",
 }
-"""Calls that are no GET and change nothing: they leave no row."""
+"""Calls that are no GET and leave no row, and why."""
+
+OF_PAGES = {
+    "POST /ui/login": "begins a session: tests/core/requests/test_sessions.py",
+    "POST /ui/logout": "ends one: the same",
+    "POST /ui/models/{model}/aliases/production": "alias.set",
+    "POST /ui/models/{model}/aliases/production/rollback": "alias.rollback",
+    "POST /ui/models/{model}/aliases/production/follow": "alias.follow",
+    "POST /ui/models/{model}/tasks/{n}/{verb}": "task.continue, task.discard, task.relearn",
+    "POST /ui/models/{model}/tasks/{n}/data": "task.delete-data",
+    "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
+}
+"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/test_forms.py."""
 
 ACTIONS = {
     "POST /v1/bases": "base.create",
+    "DELETE /v1/bases/{base}": "base.delete",
+    "POST /v1/uploads": "upload.create",
+    "DELETE /v1/uploads/{upload}": "upload.delete",
     "POST /v1/keys": "key.create",
     "DELETE /v1/keys/{key}": "key.revoke",
     "POST /v1/models": "model.create",
@@ -29,7 +46,9 @@ ACTIONS = {
     "DELETE /v1/models/{model}/memory": "memory.delete",
     "POST /v1/models/{model}/tasks": "task.submit",
     "DELETE /v1/models/{model}/tasks/{n}/data": "task.delete-data",
+    "PATCH /v1/models/{model}/versions/{version}": "version.change",
     "PUT /v1/models/{model}/aliases/{alias}": "alias.set",
+    "DELETE /v1/models/{model}/aliases/{alias}": "alias.delete",
     "POST /v1/models/{model}/aliases/{alias}/rollback": "alias.rollback",
     "POST /v1/models/{model}/aliases/{alias}/follow": "alias.follow",
     "POST /v1/models/{model}/tasks/{n}/continue": "task.continue",
@@ -59,27 +78,34 @@ def calls(
         failed = session.get_one(Job, jobs[3])
         failed.state, failed.finished_at = "failed", 1.0
     for name in ("stopped", "pinned"):
-        client.post("/v1/models", json={"name": name, "scenario": "class"})
+        client.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
     publish("stopped", passed=False)
     for _ in range(2):
         publish("pinned")
     assert client.post("/v1/models/pinned/aliases/production/rollback").status_code == 200
     _job(client, archive, "lacking")
+    client.put("/v1/models/birds/aliases/unwanted", json={"version": 1})
     spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()["id"]
-    client.post("/v1/models", json={"name": "unwanted", "scenario": "class"})
+    client.post("/v1/models", json={"name": "unwanted", "scenario": "class", "architecture": "small-cnn"})
+    begun = client.post("/v1/uploads", headers={"Upload-Length": "9"}).headers["location"]
     architecture = '{"name": "mlp", "hidden": [4]}'
+    upload = {
+        "params": {"architecture": architecture, "image_size": 8, "channels": 1},
+        "content": BASE,
+        "headers": {"Content-Type": "application/safetensors"},
+    }
+    base = client.post("/v1/bases", **upload).json()["id"]
     given: dict[str, tuple[str, dict[str, Any]]] = {
-        "POST /v1/bases": (
-            "/v1/bases",
-            {
-                "params": {"architecture": architecture, "image_size": 8, "channels": 1},
-                "content": BASE,
-                "headers": {"Content-Type": "application/safetensors"},
-            },
-        ),
+        "POST /v1/bases": ("/v1/bases", upload),
+        "DELETE /v1/bases/{base}": (f"/v1/bases/{base}", {}),
+        "POST /v1/uploads": ("/v1/uploads", {"headers": {"Upload-Length": "9"}}),
+        "DELETE /v1/uploads/{upload}": (begun, {}),
         "POST /v1/keys": ("/v1/keys", {"json": {"name": "k", "owner": "new", "scope": "read"}}),
         "DELETE /v1/keys/{key}": (f"/v1/keys/{spare}", {}),
-        "POST /v1/models": ("/v1/models", {"json": {"name": "fresh", "scenario": "class"}}),
+        "POST /v1/models": (
+            "/v1/models",
+            {"json": {"name": "fresh", "scenario": "class", "architecture": "small-cnn"}},
+        ),
         "PATCH /v1/models/{model}": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
         "DELETE /v1/models/{model}": ("/v1/models/unwanted", {}),
         "DELETE /v1/models/{model}/memory": ("/v1/models/birds/memory", {}),
@@ -89,6 +115,11 @@ def calls(
             "/v1/models/birds/aliases/mine",
             {"json": {"version": 1, "reason": "because"}},
         ),
+        "PATCH /v1/models/{model}/versions/{version}": (
+            "/v1/models/birds/versions/1",
+            {"json": {"note": "best on owls"}},
+        ),
+        "DELETE /v1/models/{model}/aliases/{alias}": ("/v1/models/birds/aliases/unwanted", {}),
         "POST /v1/models/{model}/aliases/{alias}/rollback": (
             "/v1/models/birds/aliases/production/rollback",
             {"json": {"reason": "worse"}},
@@ -112,7 +143,7 @@ def calls(
 
 
 def _job(client: TestClient, archive: Callable[..., bytes], name: str) -> str:
-    client.post("/v1/models", json={"name": name, "scenario": "class"})
+    client.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
     sent = client.post(f"/v1/models/{name}/tasks", content=archive(a=2, b=2))
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:  # as if decoded, so that it can be learned again
@@ -127,7 +158,7 @@ def _job(client: TestClient, archive: Callable[..., bytes], name: str) -> str:
 def test_every_call_that_is_no_get_is_known_here(client: TestClient) -> None:
     routes = [r for r in client.app.routes if isinstance(r, APIRoute)]  # type: ignore[attr-defined]
     changing = {f"{m} {r.path}" for r in routes for m in r.methods if m not in ("GET", "HEAD")}
-    assert changing == ACTIONS.keys() | READS_ONLY.keys()
+    assert changing == ACTIONS.keys() | READS_ONLY.keys() | OF_PAGES.keys()
 
 
 @pytest.mark.parametrize("route", ACTIONS)
@@ -146,6 +177,7 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
     keys = {k["prefix"]: k["id"] for k in client.get("/v1/keys").json()["items"]}
     assert row["key"] == keys[mine]
     assert row["object"]
+    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload"))
     reason = more.get("json", {}).get("reason")
     if reason is not None:
         assert row["data"]["reason"] == reason
@@ -185,7 +217,12 @@ def _everything(client: TestClient) -> dict[str, list[Any]]:
 def test_a_call_that_is_refused_leaves_no_row(client: TestClient, model: str) -> None:
     before = client.get("/v1/audit").json()
     assert client.put("/v1/models/birds/aliases/mine", json={"version": 77}).status_code == 422
-    assert client.post("/v1/models", json={"name": "birds", "scenario": "class"}).status_code == 409
+    assert (
+        client.post(
+            "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+        ).status_code
+        == 409
+    )
     assert client.get("/v1/audit").json() == before
 
 

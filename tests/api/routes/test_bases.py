@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from core import expected_base
+from tests.openapi import check
 
 TENSORS = {"fc1.weight": ("F32", [8, 12]), "fc1.bias": ("F32", [8])}
 URL = "/v1/bases?architecture=mlp"
@@ -169,3 +170,42 @@ def test_the_learning_code_says_what_a_real_architecture_expects(client, monkeyp
     assert client.post("/v1/bases", params=query, content=save(weights)).status_code == 201
     answer = client.post("/v1/bases", params={**query, "channels": 3}, content=save(weights))
     assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "fc1.weight"
+
+
+def test_bases_are_listed_newest_first_with_the_models_that_began_with_them(client, key_of):
+    ids = [
+        upload(client, file(**{"fc1.bias": np.full(8, value, np.float32)})).json()["id"] for value in (1, 2)
+    ]
+    body = {"name": "birds", "scenario": "class", "architecture": "mlp", "base": ids[0]}
+    made = client.post("/v1/models", json=body)
+    assert made.status_code == 201, made.text
+    page = client.get("/v1/bases").json()
+    assert [item["id"] for item in page["items"]] == ids[::-1]
+    assert [item["models"] for item in page["items"]] == [[], [{"id": made.json()["id"], "name": "birds"}]]
+    check(client, "BasePage", page)
+    first = client.get("/v1/bases?limit=1").json()
+    assert client.get(f"/v1/bases?cursor={first['next_cursor']}").json()["items"][0]["id"] == ids[0]
+    assert client.get("/v1/bases", headers=key_of("other")).json()["items"] == []
+
+
+def test_a_base_is_kept_while_a_model_needs_it_and_goes_with_its_bytes(client, key_of):
+    made = upload(client, file()).json()
+    url = f"/v1/bases/{made['id']}"
+    body = {"name": "birds", "scenario": "class", "architecture": "mlp", "base": made["id"]}
+    assert client.post("/v1/models", json=body).status_code == 201
+    refused = client.delete(url)
+    assert refused.status_code == 409 and "birds" in refused.json()["detail"]
+    assert [model["name"] for model in refused.json()["models"]] == ["birds"]
+    check(client, "Problem", refused.json())
+    client.delete("/v1/models/birds")
+    assert client.delete(url, headers=key_of("other")).status_code == 404
+    assert client.delete(url, headers=key_of("admin", "read")).status_code == 403
+    assert client.delete(url).status_code == 204
+    assert client.get(url).status_code == client.delete(url).status_code == 404
+    assert not client.app.state.blobs.has(made["sha256"])
+
+
+def test_bytes_that_another_base_names_stay(client):
+    made = [upload(client, file()).json() for _ in range(2)]
+    assert client.delete(f"/v1/bases/{made[0]['id']}").status_code == 204
+    assert client.app.state.blobs.has(made[1]["sha256"])

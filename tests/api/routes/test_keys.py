@@ -23,7 +23,9 @@ def test_a_secret_is_shown_once_and_only_its_digest_is_stored(client):
 def test_a_key_opens_what_its_scope_covers(client):
     headers = {"Authorization": f"Bearer {make(client).json()['secret']}"}
     assert client.get("/v1/models", headers=headers).status_code == 200
-    refused = client.post("/v1/models", json={"name": "a", "scenario": "class"}, headers=headers)
+    refused = client.post(
+        "/v1/models", json={"name": "a", "scenario": "class", "architecture": "small-cnn"}, headers=headers
+    )
     assert refused.status_code == 403
     assert client.get("/v1/keys", headers=headers).status_code == 403
 

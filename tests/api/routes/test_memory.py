@@ -5,8 +5,8 @@ import pytest
 from sqlalchemy import select
 
 from core.db.tables import Audit, Part
+from core.protocol.part_types import PRIVATE_TYPES
 from core.requests import memory
-from core.requests.versions import PRIVATE_TYPES
 from tests import openapi
 
 
@@ -96,7 +96,7 @@ def test_deleting_the_memory_takes_its_packs_out_of_the_store(client, sharing):
 
 
 def test_a_head_per_task_names_its_own_classes(client, publish):
-    client.post("/v1/models", json={"name": "heads", "scenario": "task"})
+    client.post("/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"})
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["ant", "dog"]}]
     # A buffer has rows of the task's head, exemplars have classes counted through all heads.
     parts = {"buffer": stored([1, 2, 2], [1, 0, 1]), "exemplars": stored([1, 2, 2], [1, 2, 3])}
@@ -150,7 +150,7 @@ def test_a_second_deletion_changes_nothing(client, remembering):
 
 
 def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publish):
-    client.post("/v1/models", json={"name": "twin", "scenario": "class"})
+    client.post("/v1/models", json={"name": "twin", "scenario": "class", "architecture": "small-cnn"})
     publish("twin", {"buffer": stored([1, 1], [0, 1])})
     client.delete(f"/v1/models/{remembering}/memory")
     assert blobs_of(client, "twin", 1) == {"buffer": True}

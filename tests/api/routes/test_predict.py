@@ -194,7 +194,11 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
     place = line.place(owner)
-    client.post("/v1/models", json={"name": "theirs", "scenario": "class"}, headers=theirs)
+    client.post(
+        "/v1/models",
+        json={"name": "theirs", "scenario": "class", "architecture": "small-cnn"},
+        headers=theirs,
+    )
     publish("theirs")
     refused = client.post(url.replace("birds", "theirs"), files={"image": b"a"}, headers=theirs)
     assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
@@ -259,7 +263,7 @@ def test_a_version_that_knows_no_classes_is_409(client, model, fake):
 
 
 def test_the_task_is_named_in_the_task_scenario_and_nowhere_else(client, publish, model, fake):
-    client.post("/v1/models", json={"name": "heads", "scenario": "task"})
+    client.post("/v1/models", json={"name": "heads", "scenario": "task", "architecture": "small-cnn"})
     publish("heads", manifest={"classes": [], "heads": [{"task": 1, "classes": ["cat", "dog"]}]})
     url = "/v1/models/heads/versions/1/predict"
     codes = [send(client, url + query, b"a").status_code for query in ("", "?task=1", "?task=2")]

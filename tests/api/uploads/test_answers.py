@@ -237,8 +237,8 @@ def uploader(
     keys = {"write": key_of("owner"), "read": key_of("owner", "read"), "stranger": key_of("stranger")}
     keys |= {"none": {"Authorization": ""}, "wrong": {"Authorization": "Bearer prn_wrong"}}
     for made in (
-        {"name": "birds", "scenario": "class"},
-        {"name": "fixed", "scenario": "data", "classes": ["a", "z"]},
+        {"name": "birds", "scenario": "class", "architecture": "small-cnn"},
+        {"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["a", "z"]},
     ):
         assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
     good = archive(a=2, b=2)

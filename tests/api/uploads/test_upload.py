@@ -25,7 +25,10 @@ TASKS = "/v1/models/birds/tasks"
 
 @pytest.fixture(autouse=True)
 def birds(client: TestClient) -> None:
-    made = client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": {"method": "er"}})
+    made = client.post(
+        "/v1/models",
+        json={"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}},
+    )
     assert made.status_code == 201
 
 
@@ -306,7 +309,10 @@ def test_a_recipe_that_is_no_object_is_422(client: TestClient, archive: Make, re
 def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     client: TestClient, settings: Settings, archive: Make
 ) -> None:
-    client.post("/v1/models", json={"name": "fixed", "scenario": "data", "classes": ["cat", "dog"]})
+    client.post(
+        "/v1/models",
+        json={"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["cat", "dog"]},
+    )
     answer = client.post("/v1/models/fixed/tasks", content=archive(cat=2, bird=2))
     assert answer.status_code == 422
     assert answer.json()["type"] == "/problems/labels-invalid"

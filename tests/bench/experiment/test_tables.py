@@ -27,6 +27,8 @@ def record(matrix=R, source=None, **stage):
         "parameters": 100,
         "seconds": 2.0,
         "state_bytes": 7,
+        "new_bytes": 3_000_000,
+        "kept_images": 40,
         "environment": {"device": "cpu"},
         **stage,
     }
@@ -67,6 +69,7 @@ def test_figures_of_a_worked_example(store):
     assert figures["update_norm"] == 5.0
     assert figures["source"] == 0.4
     assert figures["gap_to_joint"] is None
+    assert (figures["new_megabytes"], figures["kept_images"]) == (3.0, 40.0)
     assert outcomes[1].matrix == [[0.9, None, None], [0.7, 0.85, None], [0.6, 0.8, 0.95]]
 
 

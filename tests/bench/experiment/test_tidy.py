@@ -16,6 +16,8 @@ FACTS = {
     "parameters": 100,
     "seconds": 2.0,
     "state_bytes": 7,
+    "new_bytes": 3_000_000,
+    "kept_images": 40,
     "environment": {},
 }
 

@@ -99,7 +99,7 @@ def test_a_gzip_bomb_is_refused_in_little_memory(tmp_path: Path) -> None:
     assert in_bounds(path, "gzip", 24) == "archive-hostile"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_half_a_million_entries_fit_in_256_mb(tmp_path: Path) -> None:
     count = Limits().entries
     entries = [

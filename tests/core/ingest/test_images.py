@@ -240,7 +240,7 @@ def test_heic_and_avif_are_told_apart_by_their_brands(data: bytes, kind: str | N
 def test_a_heic_image_says_what_it_is_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heif, "reads_heic", lambda: False)
     with pytest.raises(
-        ImageInvalid, match=r"a HEIC image: save it as JPEG or PNG, or .* 'perennial\[heif\]'"
+        ImageInvalid, match=r"a HEIC image: save it as JPEG or PNG, or .* 'perennial-service\[heif\]'"
     ):
         decode(boxed(b"heic"), 8, 3, MAX)
     assert max(len(heif.HEIC_REASON), len(heif.AVIF_REASON)) <= REASON_BYTES

@@ -1,6 +1,7 @@
 """A method that lives in one file passes the conformance kit by registering itself, with no other change."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,17 +66,23 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
     ROOT = Path(__file__).parents[3]
     REGISTRY = "core/learn/methods/registry.py"
 
-    def named(method: type[Method]) -> list[tuple[str, str]]:
-        """(path, "import" or "use") of each place in the product that names a method, its own file left out."""
+    @cache
+    def names() -> list[tuple[str, str, str]]:
+        """(path, "import" or "use", module or name) of each import from a module and each name in the product."""
         found = []
         for path in sorted(p for folder in ("api", "core", "worker") for p in (ROOT / folder).rglob("*.py")):
             at = path.relative_to(ROOT).as_posix()
-            for node in ast.walk(ast.parse(path.read_text())) if at != own(method) else ():
-                if isinstance(node, ast.ImportFrom) and node.module == method.__module__:
-                    found.append((at, "import"))
-                elif isinstance(node, ast.Name) and node.id == method.__name__:
-                    found.append((at, "use"))
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.module is not None:
+                    found.append((at, "import", node.module))
+                elif isinstance(node, ast.Name):
+                    found.append((at, "use", node.id))
         return found
+
+    def named(method: type[Method]) -> list[tuple[str, str]]:
+        """(path, "import" or "use") of each place in the product that names a method, its own file left out."""
+        meant = {("import", method.__module__), ("use", method.__name__)}
+        return [(at, what) for at, what, name in names() if (what, name) in meant and at != own(method)]
 
     def own(method: type[Method]) -> str:
         return method.__module__.replace(".", "/") + ".py"

@@ -265,10 +265,17 @@ FAMILIES = {
     "prompts": "vpt",
 }
 """A method, or a whole recipe, of each family."""
+IN_CI = ("importance along the path", "replay of logits", "exemplars")
+"""Each keeps another kind of state."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(recipe, id=name, marks=pytest.mark.slow if name in IN_CI else pytest.mark.campaign)
+        for name, recipe in FAMILIES.items()
+    ],
+)
 def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
     recipe = {"epochs": 200, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
     bench = Bench(tmp_path, **({"architecture": VIT} if recipe.get("method") == "vpt" else {}))

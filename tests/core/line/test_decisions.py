@@ -10,7 +10,7 @@ from core.db.states import Action
 from core.db.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.line import line
-from core.requests import aliases, jobs, model_deletion, retries, settling
+from core.requests import aliases, attention, jobs, model_deletion, retries, settling
 from core.requests.actor import Actor
 from core.work import claim as claims
 from core.work.publish import Published, publish
@@ -73,6 +73,13 @@ def taught(desk: Desk, model: str, number: int) -> list[int]:
     return tasks
 
 
+def waiting_for_a_person(desk: Desk, model: str) -> dict[int | None, str]:
+    """Number of each task that waits for a person → what is said of it."""
+    with desk.db.read() as session:
+        entries = attention.of_models(session, [session.get_one(Model, model)])
+    return {entry["task"]: entry["detail"] for entry in entries.get(model, [])}
+
+
 # A cancelled job.
 
 
@@ -119,6 +126,19 @@ def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     submit(desk, model)
     assert work(desk)[1].status == "held"
     assert lost(desk, model, 3) == ([2], ["2a", "2b"])
+
+
+def test_a_version_that_was_held_for_a_lost_task_says_when_that_was_learned_again(desk: Desk) -> None:
+    model = learned(desk, "", "")
+    roll_back(desk, model)
+    submit(desk, model)
+    assert work(desk)[1].status == "held"
+    assert "Learn task 2 again first" in waiting_for_a_person(desk, model)[3]
+    settling.relearn(desk.db, CATALOGUE, actor(desk), model, 2, None)
+    assert work(desk)[1].status == "published"
+    (detail,) = waiting_for_a_person(desk, model).values()
+    assert "Task 2 was learned again since: learn task 3 again" in detail
+    assert "again first" not in detail
 
 
 # A deleted model.

@@ -62,3 +62,12 @@ def test_fast_says_where_its_head_is_not_zero_as_a_whole(scenario, what) -> None
 
 def test_a_patch_that_changes_the_method_of_a_preset_is_judged_by_the_result() -> None:
     assert warnings("class", {"preset": "olor-sgd"}, {"method": "er"}) == []
+
+
+def test_what_changes_nothing_because_nothing_is_trained_is_said() -> None:
+    recipe = {"method": "analytic", "epochs": 5, "optimizer": {"lr": 0.1, "clip": 1.0}}
+    (said,) = resolve(CATALOGUE, "class", recipe).warnings
+    assert said.startswith("analytic trains nothing, so epochs and optimizer change nothing.")
+    quiet = [{"method": "analytic", "optimizer": {"clip": 1.0}}, {"method": "er", "epochs": 5}]
+    quiet.append({"method": {"name": "analytic", "adapt": {"epochs": 1, "depth": 5}}, "epochs": 5})
+    assert all(not resolve(CATALOGUE, "class", recipe).warnings for recipe in quiet)

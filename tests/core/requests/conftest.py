@@ -33,5 +33,7 @@ def store(tmp_path: Path) -> FolderStore:
 def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
     """The id of the actor's model "birds"."""
     blobs = Blobs(store, tmp_path / "cache")
-    made, _ = models.create(database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class"})
+    made, _ = models.create(
+        database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+    )
     return str(made["id"])

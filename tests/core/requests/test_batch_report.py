@@ -83,7 +83,7 @@ def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
 def test_names_of_a_task_model_are_compared_within_the_batch_only(
     database: Database, store: FolderStore, actor: Actor, tmp_path: Path
 ) -> None:
-    fields = {"name": "heads", "scenario": "task"}
+    fields = {"name": "heads", "scenario": "task", "architecture": "small-cnn"}
     models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
     Submission(database, store, CATALOGUE, actor, "heads", named(tmp_path, 0, "hat"), None).submit()
     found = Submission(
@@ -99,7 +99,7 @@ def test_names_of_a_task_model_are_compared_within_the_batch_only(
 def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
     database: Database, store: FolderStore, actor: Actor, tmp_path: Path
 ) -> None:
-    fields = {"name": "same", "scenario": "data", "classes": ["hat", "t-shirt"]}
+    fields = {"name": "same", "scenario": "data", "architecture": "small-cnn", "classes": ["hat", "t-shirt"]}
     models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
     found = Submission(database, store, CATALOGUE, actor, "same", named(tmp_path, 0, "hat")).preview()
     assert found["report"]["classes"]["known"] == ["hat"]
@@ -116,7 +116,7 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(
         Blobs(store, tmp_path / "cache"),
         CATALOGUE,
         actor,
-        {"name": "first", "scenario": "data"},
+        {"name": "first", "scenario": "data", "architecture": "small-cnn"},
     )
     Submission(database, store, CATALOGUE, actor, "first", named(tmp_path, 0, "hat"), None).submit()
     with database.read() as session:

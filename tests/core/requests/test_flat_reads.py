@@ -26,8 +26,12 @@ from core.line.row import best_before
 from core.requests import (
     aliases,
     audit,
+    bases,
+    class_changes,
+    job_story,
     jobs,
     keys,
+    lineage,
     metrics,
     models,
     queue,
@@ -42,7 +46,10 @@ from core.settings import Settings
 from core.work import claim, sweep, uploads
 
 FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
-LARGE = ("tasks", "jobs", "versions", "parts", "events", "audit", "alias_moves", "results", "measurements")
+LARGE = (
+    *("tasks", "jobs", "versions", "parts", "events", "owner_events", "audit", "alias_moves", "results"),
+    "measurements",
+)
 SMALL_INDEXES = (
     "ix_jobs_unfinished",
     "uq_jobs_model_id_leased",
@@ -68,14 +75,26 @@ STOPPED_MODEL, PINNED_MODEL = id_of("mdl", STOPPED), id_of("mdl", PINNED)
 EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
 """A store in which nothing is found."""
 
-IN_ORDER = {"all jobs", "audit"}
+IN_ORDER = {"all jobs", "audit", "audit, newest first"}
 """Pages of a whole table, in the order of its primary key and cut off by LIMIT: these may begin to walk."""
+
+
+def _of_owner(column: str) -> str:
+    return polling._OWNER_EVENTS.format(f"{column} = {{mark}} AND ", "{mark}", "", "{mark}")
+
 
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "job": (polling._JOB, (id_of("job", STOPPED),)),
     "what it waits for": (polling._STOP, (STOPPED_MODEL, 2)),
     "events": (polling._EVENTS, (id_of("job", 0), 0, 10)),
     "key": (polling._KEY, ("b1",)),
+    "session": (polling._SESSION, ("0" * 64,)),
+    "events of an owner": (_of_owner("owner_id"), (id_of("own", 0), 0, 10)),
+    "events of a model": (_of_owner("model_id"), (MODEL, 0, 10)),
+    "newest event of an owner": (
+        polling._NEWEST_OWNER_EVENT.format("owner_id = {mark} AND "),
+        (id_of("own", 0),),
+    ),
 }
 """The statements of `core.db.polling`, with values."""
 
@@ -101,6 +120,8 @@ READS: Reads = {
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: listed(db),
+    "models with summaries": lambda db: summarised(db),
+    "models by a text in their name": lambda db: models.list_models(db, CATALOGUE, OWNER, 5, None, q="L-1"),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
     "what a batch will meet": lambda db: [ahead(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)],
@@ -116,10 +137,19 @@ READS: Reads = {
     "a window of the matrix": lambda db: metrics.model_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
     ),
+    "a window of versions": lambda db: lineage.lineage(db, OWNER, MODEL, last=3, size=3),
+    "what an update did to classes": lambda db: class_changes.class_changes(db, OWNER, MODEL, 3),
+    "what a job said": lambda db: job_story.story(db, OWNER, id_of("job", 0)),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
     "audit": lambda db: audit.list_audit(db, ADMIN, limit=3, cursor=None),
+    "audit, newest first": lambda db: trail(db, newest_first=True),
+    "audit of a model": lambda db: trail(db, model="model-0"),
+    "audit of an action": lambda db: trail(db, action="model.create"),
+    "audit since a time": lambda db: trail(db, since=4e9, newest_first=True),
+    "results": lambda db: versions.list_results(db, OWNER, MODEL, "1", limit=3, cursor=None),
+    "bases": lambda db: bases.list_bases(db, OWNER, limit=3, cursor=None),
     "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage.by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
@@ -133,6 +163,12 @@ READS: Reads = {
     "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
     "files to sweep": lambda db: sweep._tasks_with_files(db),
 }
+
+
+def trail(db: Database, **wanted: Any) -> object:
+    found = audit.list_audit(db, ADMIN, limit=3, cursor=None, wanted=audit.Wanted(**wanted))
+    assert bool(found["items"]) == (wanted.keys() <= {"newest_first", "model"})
+    return found
 
 
 def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
@@ -163,6 +199,13 @@ def listed(db: Database) -> object:
     page = models.list_models(db, CATALOGUE, OWNER, 10, None)
     kinds = {entry["kind"] for model in page["items"] for entry in model["attention"]}
     assert kinds >= {"held", "rolled_back", "failed"}
+    return page
+
+
+def summarised(db: Database) -> object:
+    page = models.list_models(db, CATALOGUE, OWNER, 10, None, summary=True)
+    told = [model["summary"] for model in page["items"]]
+    assert all(one and one["production"] and one["last_job"] and one["acc"] for one in told)
     return page
 
 

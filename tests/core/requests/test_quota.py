@@ -115,7 +115,7 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
 ) -> None:
     blobs = Blobs(store, tmp_path / "cache")
     for number in range(12):  # no row is shared but the owner's
-        body = {"name": f"model-{number}", "scenario": "class"}
+        body = {"name": f"model-{number}", "scenario": "class", "architecture": "small-cnn"}
         models.create(database, blobs, CATALOGUE, actor, body)
     sent = partial(Submission, database, store, CATALOGUE, actor, max_open_jobs=5)
     calls = [sent(f"model-{number}", batch(tmp_path, number)).submit for number in range(12)]
@@ -131,7 +131,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(
     ids = []
     for number in range(12):
         name = f"model-{number}"
-        body = {"name": name, "scenario": "class"}
+        body = {"name": name, "scenario": "class", "architecture": "small-cnn"}
         models.create(database, blobs, CATALOGUE, actor, body)
         sent = batch(tmp_path, number)
         answer, _ = Submission(database, store, CATALOGUE, actor, name, sent, None).submit()

@@ -35,7 +35,12 @@ def _model(database: Database) -> Model:
 def test_a_model_keeps_what_its_recipe_says_and_no_nulls(
     database: Database, blobs: Blobs, actor: Actor
 ) -> None:
-    given: dict[str, Any] = {"name": "birds", "scenario": "class", "recipe": {**JUNK, "optimizer": None}}
+    given: dict[str, Any] = {
+        "name": "birds",
+        "scenario": "class",
+        "architecture": "small-cnn",
+        "recipe": {**JUNK, "optimizer": None},
+    }
     made, _ = models.create(database, blobs, CATALOGUE, actor, given)
     assert _model(database).recipe == {"epochs": 3}
     assert made["recipe"]["method"]["name"] == "er"
@@ -61,7 +66,11 @@ def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
     large = {"x" * MAX_RECIPE_BYTES: None}
     for ask in (
         lambda: models.create(
-            database, blobs, CATALOGUE, actor, {"name": "a", "scenario": "class", "recipe": large}
+            database,
+            blobs,
+            CATALOGUE,
+            actor,
+            {"name": "a", "scenario": "class", "architecture": "small-cnn", "recipe": large},
         ),
         lambda: models.change(database, CATALOGUE, actor, model, {"recipe": large}),
         lambda: stored_override(CATALOGUE, large),
@@ -95,7 +104,12 @@ def test_a_page_ends_before_its_rows_hold_more_than_a_page_may(
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 30_000)
     labels = [f"{number:03}{'é' * 10}" for number in range(150)]  # ten thousand bytes
     for number in range(7):
-        given = {"name": f"m{number}", "scenario": "data", "classes": labels if number < 6 else None}
+        given = {
+            "name": f"m{number}",
+            "scenario": "data",
+            "architecture": "small-cnn",
+            "classes": labels if number < 6 else None,
+        }
         models.create(database, blobs, CATALOGUE, actor, given)
     seen, sizes, cursor = [], [], None
     while True:
@@ -114,7 +128,13 @@ def test_a_row_larger_than_a_page_may_be_is_a_page_of_its_own(
 ) -> None:
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 10)
     for number in range(2):
-        models.create(database, blobs, CATALOGUE, actor, {"name": f"m{number}", "scenario": "class"})
+        models.create(
+            database,
+            blobs,
+            CATALOGUE,
+            actor,
+            {"name": f"m{number}", "scenario": "class", "architecture": "small-cnn"},
+        )
     first = models.list_models(database, CATALOGUE, actor, 200, None)
     second = models.list_models(database, CATALOGUE, actor, 200, first["next_cursor"])
     assert [len(page["items"]) for page in (first, second)] == [1, 1] and second["next_cursor"] is None

@@ -77,7 +77,7 @@ def test_names_created_at_once_have_one_winner(
     def create() -> None:
         blobs = Blobs(store, tmp_path / "cache")
         try:
-            given = {"name": "same", "scenario": "class"}
+            given = {"name": "same", "scenario": "class", "architecture": "small-cnn"}
             won.append(models.create(database, blobs, CATALOGUE, actor, given)[0]["id"])
         except NameTaken as error:
             lost.append(error.code)

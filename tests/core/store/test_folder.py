@@ -165,7 +165,7 @@ def test_an_object_cut_while_it_is_read_is_corruption(folder: FolderStore) -> No
         b"".join(chunks)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_two_gigabytes_are_moved_in_constant_time_and_copied_at_disk_speed(
     folder: FolderStore, tmp_path: Path
 ) -> None:

@@ -300,11 +300,11 @@ def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database])
 @pytest.fixture(
     params=[
         "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.services("postgresql")]),
+        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.services("postgresql")]),
     ]
 )
-def slow_on_postgresql(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    """`database` of tests that ask nothing of a SQL dialect: PostgreSQL repeats them among the slow ones."""
+def database_of_any_dialect(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
+    """`database` of tests that ask nothing of a SQL dialect: PostgreSQL repeats them in the campaign."""
     return emptied(request.param)
 
 

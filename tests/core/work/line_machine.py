@@ -53,7 +53,7 @@ class Line(RuleBasedStateMachine):
         self.desk.model()  # makes the owner
         self.actor = Actor(self.desk.owner, None, "write")
         given = {
-            "name": f"m{len(self.desk.all(Model))}", "scenario": scenario, "gate": GATE, "on_held": on_held,
+            "name": f"m{len(self.desk.all(Model))}", "scenario": scenario, "architecture": "small-cnn", "gate": GATE, "on_held": on_held,
             "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days, "image": {"size": 8},
         }  # fmt: skip
         made, _ = models.create(self.desk.db, self.desk.blobs, CATALOGUE, self.actor, given)

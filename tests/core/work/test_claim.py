@@ -24,6 +24,11 @@ def test_an_empty_queue_gives_no_claim(desk: Any) -> None:
     assert claims.claim(desk.db, "w", 60) is None
 
 
+def test_an_empty_queue_is_seen_while_another_writes(desk: Any) -> None:
+    with desk.db.write():  # SQLite has one writer: whoever wants to write as well waits until he ends
+        assert claims.claim(desk.db, "w", 60) is None
+
+
 def test_a_claim_writes_attempt_fence_worker_and_lease(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim("w1", 60)

@@ -20,11 +20,11 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def database(slow_on_postgresql: Database) -> Database:
-    return slow_on_postgresql
+def database(database_of_any_dialect: Database) -> Database:
+    return database_of_any_dialect
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "folder":
         return Settings(data_dir=tmp_path / "data", store_url=f"file://{tmp_path / 'store'}", threads=1)

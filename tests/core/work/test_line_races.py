@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from core.db import jobs as job_rows
 from core.db.states import Action, State
-from core.db.tables import Alias, Job, Model, Task, Version
+from core.db.tables import Alias, Event, Job, Model, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.requests import aliases, jobs, retries, settling
 from core.requests.actor import Actor
@@ -71,6 +73,17 @@ def test_a_claim_without_the_second_look_is_found(
     first, second = failed_and_waiting(desk)
     monkeypatch.setattr(claims, "_still_eligible", lambda *_: True)
     assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite's writers are alone
+def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_holds(desk: Any) -> None:
+    """The other waits for the model: waiting for him in turn would be a deadlock."""
+    job = desk.submit(desk.model())
+    with desk.db.write() as retrying:
+        assert job_rows.locked(retrying, job) is not None
+        with desk.db.write() as promoting:
+            promoting.execute(text("SET LOCAL lock_timeout = '3s'"))
+            promoting.add(Event(job_id=job, type="log", data={}, at=0.0))
 
 
 def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(

@@ -36,14 +36,14 @@ from core.work import fence, publish
 from core.work.claim import Claim
 
 LONG = 1000.0
-INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "40"))
+INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "15"))
 """Of 40 steps each; more than the usual ones are drawn anew each time."""
 SETTINGS = settings(
     max_examples=INTERLEAVINGS,
     stateful_step_count=40,
     deadline=None,
     database=None,
-    derandomize=INTERLEAVINGS == 40,
+    derandomize=INTERLEAVINGS == 15,
     suppress_health_check=list(HealthCheck),
 )
 OVER = {State.SUCCEEDED, State.FAILED, State.CANCELLED}
@@ -322,6 +322,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # the bugs are in no SQL
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(

@@ -24,8 +24,8 @@ FOR_EVER = 10_000.0
 
 
 @pytest.fixture
-def database(slow_on_postgresql: Database) -> Database:
-    return slow_on_postgresql
+def database(database_of_any_dialect: Database) -> Database:
+    return database_of_any_dialect
 
 
 class Clock:

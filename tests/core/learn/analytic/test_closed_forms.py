@@ -81,6 +81,19 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
     torch.testing.assert_close(linear(features).log_softmax(1), expected.log_softmax(1), rtol=1e-8, atol=1e-8)
 
 
+def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
+    features, labels = examples(3)
+    far = features + 1000  # as features after a ReLU lie far from 0
+    linear = discriminant.discriminant(sums_of(far, labels), share=0.1)
+    weight, bias = linear.weight.sum(0), linear.bias.sum()
+    assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
+    assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
+    mu = discriminant.means(sums_of(far, labels))
+    inverse = torch.linalg.inv(discriminant.shrunk(discriminant.covariance(sums_of(far, labels)), 0.1))
+    written_out = far @ inverse @ mu.T - 0.5 * (mu @ inverse * mu).sum(1)
+    torch.testing.assert_close(linear(far).softmax(1), written_out.softmax(1), rtol=0, atol=1e-6)
+
+
 def test_shrinkage_is_the_papers_formula_written_out() -> None:
     features, labels = examples(4, 40)
     sigma = discriminant.covariance(sums_of(features, labels))

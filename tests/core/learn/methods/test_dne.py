@@ -185,7 +185,8 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     spied(monkeypatch, Dne, compare)
     bench.learn(bench.spec(2, first, method={"name": "dne", "head": head, "drop_path": 0.0}))
     now, then, distance = found[0]
-    assert torch.equal(now, then) is same
+    # The head multiplies more columns than before: the last bit of the old ones may be rounded otherwise.
+    assert (float((now - then).abs().max()) < 1e-6) is same
     assert (float(distance.detach().abs()) < 1e-7) is same
 
 

@@ -54,8 +54,13 @@ def test_another_seed_gives_other_weights(architecture: dict[str, Any]) -> None:
     assert not all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", *OTHERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("small-cnn", "vit") else pytest.mark.campaign)
+        for name in ("resnet18", *OTHERS)
+    ],
+)
 def test_another_process_builds_the_same_weights(name: str) -> None:
     def digest(global_seed: int) -> str:
         return subprocess.run(

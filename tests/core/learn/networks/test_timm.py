@@ -35,9 +35,9 @@ SMALL = pytest.mark.parametrize(
     "name", [RESNET, VIT, "test_efficientnet.r160_in1k", "test_convnext.r160_in1k"]
 )
 OWN = ImageSpec(160, 3)
-MOST = 40_000_000
-"""Parameters of a network that learns in a test; the recommended ones above are vit_base, whose kind is among the smaller."""
-SHARE = 40
+FEW, MOST = 10_000_000, 40_000_000
+"""Parameters of a network that learns in CI, and in the campaign; the recommended ones above are vit_base, whose kind is among the smaller."""
+SHARE = 120
 """One of so many architectures is built in each run, another share for each content of the table."""
 
 
@@ -220,8 +220,16 @@ def test_a_networks_size_is_told_without_timm() -> None:
     assert half is not None and half.activations < found.activations / 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECOMMENDED if pretrained(name).parameters < MOST])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.slow if pretrained(name).parameters < FEW else pytest.mark.campaign
+        )
+        for name in RECOMMENDED
+        if pretrained(name).parameters < MOST
+    ],
+)
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name: str) -> None:
     known = pretrained(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest

@@ -1,0 +1,50 @@
+"""What waits for a person, with a button for each request that settles it.
+
+A form of the page is sent to the path of the API's request, under `/ui` in place of `/v1`; what has no form
+here is shown as the command that does it.
+"""
+
+import re
+from dataclasses import dataclass
+
+from core.protocol.answers.attention import ActionOut, AttentionOut
+from core.protocol.answers.model import ModelOut
+
+_FORMS = re.compile(
+    r"/v1/(?:jobs/[^/]+/retry|models/[^/]+/(?:aliases/production|tasks/[0-9]+/(?:continue|discard|relearn)))"
+)
+
+
+@dataclass(frozen=True)
+class Button:
+    """A request as a form: where it goes, its version, whether it asks for a reason; or the command that does it."""
+
+    title: str
+    path: str | None
+    version: int | None
+    reason: bool
+    command: str | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Something that waits for a person, and its buttons, the first of which is the usual one."""
+
+    about: AttentionOut
+    buttons: list[Button]
+
+
+def buttons(model: ModelOut) -> list[Waiting]:
+    """Everything that waits in a model."""
+    return [Waiting(one, [_button(model, action) for action in one["actions"]]) for one in model["attention"]]
+
+
+def _button(model: ModelOut, action: ActionOut) -> Button:
+    body = action["body"] or {}
+    if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
+        path = action["path"].replace("/v1/", "/ui/", 1)
+        return Button(action["title"], path, body.get("version"), "reason" in body, None)
+    command = f"perennial submit {model['name']} BATCH.zip"
+    if action["method"] == "DELETE":
+        command = f"perennial models rm {model['name']}"
+    return Button(action["title"], None, None, False, command)

@@ -1,0 +1,65 @@
+"""Errors as pages: a person reads what went wrong, and who is not logged in is led to the login."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.types import Scope
+
+from api.loopback import header
+from api.pages.render import HEADERS, rendered, root_of
+
+Answer = tuple[int, dict[str, str], bytes]
+PREFIX = "/ui"
+LOGIN = "/ui/login"
+
+
+def is_page(scope: Scope) -> bool:
+    """Whether a path is one of the pages'."""
+    path = str(scope["path"]).removeprefix(root_of(scope))
+    return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+
+def of_problem(scope: Scope, answer: Answer) -> Answer:
+    """The page of a problem; of 401 the way to the login, and from there back."""
+    status, headers, body = answer
+    kept = {name: value for name, value in headers.items() if name in ("Retry-After", "Allow")}
+    if status in (401, 403) and _is_link_elsewhere(scope):
+        # Another site's link: the cookie is kept back, or does not count, until a page of this service asks.
+        return _asked_again(scope)
+    if status == 401:
+        return _to_login(scope)
+    told: Mapping[str, Any] = json.loads(body)
+    said = {"title": told["title"], "detail": told["detail"], "status": status}
+    text = rendered(scope, "error.html", said)
+    return status, {**kept, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
+
+
+def own_path(scope: Scope, path: str) -> str:
+    """That path of the pages, or where they begin: never one of another site."""
+    pages = f"{root_of(scope)}{PREFIX}"
+    plain = path.isascii() and path.isprintable() and "\\" not in path
+    return path if plain and (path == pages or path.startswith((f"{pages}/", f"{pages}?"))) else pages
+
+
+def _is_link_elsewhere(scope: Scope) -> bool:
+    return scope["method"] == "GET" and header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
+
+
+def _asked_again(scope: Scope) -> Answer:
+    text = rendered(scope, "again.html", {"here": own_path(scope, _here(scope))})
+    return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
+
+
+def _here(scope: Scope) -> str:
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{scope['path']}?{query}" if query else str(scope["path"])
+
+
+def _to_login(scope: Scope) -> Answer:
+    back = _here(scope) if scope["method"] == "GET" else PREFIX
+    place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}"
+    if header(scope, b"hx-request"):  # htmx would put the login into a part of the page
+        return 200, {"HX-Redirect": place}, b""
+    return 303, {"Location": place}, b""

@@ -1,0 +1,64 @@
+"""`/ui/jobs/{job}`: how far it is, what it said, and its buttons; live by the events of the API."""
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import Bell, CatalogueOf, Config, Db, Read, Write
+from api.pages import forms
+from api.pages.render import page, root_of
+from api.schemas.common import JobPath
+from core.db.states import TRANSITIONS, Action, State
+from core.errors import Invalid
+from core.protocol.answers.job import JobOut
+from core.requests import job_story, jobs, retries
+from core.requests.admission import Admission
+
+router = APIRouter(include_in_schema=False)
+
+_ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
+
+
+@router.get("/ui/jobs/{job}")
+def show(request: Request, job: JobPath, actor: Read, db: Db) -> Response:
+    """The page of a job."""
+    told = job_story.story(db, actor, job)
+    return page(request, "job.html", {"story": told, "job": told.job, "actions": _possible(told.job)})
+
+
+@router.post("/ui/jobs/{job}/{verb}")
+async def act(
+    request: Request,
+    job: JobPath,
+    verb: str,
+    actor: Write,
+    db: Db,
+    bell: Bell,
+    catalogue: CatalogueOf,
+    settings: Config,
+) -> Response:
+    """Cancel, pause, resume, or learn the task again."""
+    await forms.form(request)
+    admission, most = Admission.of(settings), settings.max_open_jobs
+
+    def acted() -> tuple[JobOut, bool]:
+        if verb == Action.RETRY:
+            return retries.retry(db, catalogue(), actor, job, None, max_open_jobs=most, admission=admission)
+        if verb not in _ACTIONS:
+            raise Invalid(
+                f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are possible."
+            )
+        return jobs.act(db, actor, job, Action(verb)), verb != Action.PAUSE
+
+    answer, ring = await to_thread.run_sync(acted)
+    if ring:
+        bell.ring(answer["id"])
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{answer['id']}", 303)
+
+
+def _possible(job: JobOut) -> list[str]:
+    """What can be done with a job now, by the one table of transitions."""
+    state = State(job["state"])
+    possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
+    again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
+    return [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible

@@ -1,0 +1,57 @@
+"""Log in with a key, and out."""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from api import session
+from api.access import Access
+from api.dependencies import Db
+from api.pages.errors import LOGIN, own_path
+from api.pages.forms import form
+from api.pages.render import page, root_of
+from core.errors import NotAllowed, NotAuthenticated
+from core.requests import sessions
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(LOGIN)
+async def ask(
+    request: Request, next: Annotated[str, Query(max_length=2000, description="Where to go then")] = ""
+) -> Response:
+    """The form that asks for a key; where nobody has to log in, the page itself."""
+    if request.app.state.settings.auth == "off":
+        return RedirectResponse(own_path(request.scope, next), 303)
+    return page(request, "login.html", {"next": own_path(request.scope, next), "wrong": None})
+
+
+@router.post(LOGIN)
+async def log_in(request: Request, db: Db) -> Response:
+    """Begin a session, and go on to the page that was wanted."""
+    given = await form(request)
+    wanted = own_path(request.scope, given.get("next", ""))
+    answer = RedirectResponse(wanted, 303)
+    try:
+        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            raise NotAllowed("Only the login page itself logs in.")
+        session.keep(request, answer, await to_thread.run_sync(sessions.begin, db, given.get("key", "")))
+    except (NotAuthenticated, NotAllowed) as error:
+        return page(request, "login.html", {"next": wanted, "wrong": error.detail}, error.status)
+    return answer
+
+
+@router.post("/ui/logout")
+async def log_out(request: Request, db: Db) -> Response:
+    """End the session."""
+    await form(request)
+    token = session.token(request.scope)
+    if token is not None:
+        await to_thread.run_sync(sessions.end, db, token)
+        access: Access = request.app.state.access
+        access.forget(token)
+    answer = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
+    session.forget(answer)
+    return answer

@@ -1,0 +1,141 @@
+"""`/ui/models/{model}/tasks/{n}`: what is in a batch, how well it is known, what is decided about it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, ObjectStore, PictureWork, Read, Write
+from api.pages import forms
+from api.pages.model import done
+from api.pages.render import page, root_of
+from api.pages.svg import HEIGHT, WIDTH, sparkline
+from api.routes.tasks import Number
+from api.schemas.common import ModelPath
+from core.db.session import Database
+from core.errors import Invalid, PerennialError, Unavailable
+from core.protocol.answers.task import TaskOut
+from core.protocol.answers.task_image import Split
+from core.requests import metrics, models, settling, task_images, tasks
+from core.requests.actor import Actor
+from core.requests.admission import Admission
+from core.requests.metrics import Window
+from core.store import Blobs
+
+router = APIRouter(include_in_schema=False)
+
+CLASSES, TILES = 12, 8
+"""Classes with samples on a page, and images of each."""
+_PARTS: tuple[Split, ...] = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some images of each class of a part, by number; `why`: why there are none."""
+
+    split: Split
+    rows: dict[str, list[int]]
+    why: str | None = None
+
+
+@router.get("/ui/models/{model}/tasks/{n}")
+async def show(
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+    work: PictureWork,
+) -> Response:
+    """The page of a task."""
+    found = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    task = await to_thread.run_sync(tasks.read, db, actor, found["id"], n)
+    history = await to_thread.run_sync(_history, db, actor, found["id"], n)
+    looked = partial(_samples, db, blobs, actor, found["id"], task)
+    samples = await work.run(actor.owner_id, looked)
+    line = sparkline([accuracy for _, accuracy in history])
+    told = {"model": found, "task": task, "samples": samples, "history": history, "line": line}
+    return page(request, "task.html", {**told, "width": WIDTH, "height": HEIGHT})
+
+
+@router.post("/ui/models/{model}/tasks/{n}/data")
+async def delete_data(
+    request: Request, model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
+) -> Response:
+    """Remove the images of a task, once somebody has said that he means it."""
+    given = await forms.form(request)
+    if given.get("sure") != "yes":
+        raise Invalid("The images are deleted only with the box ticked that says so.")
+    await to_thread.run_sync(tasks.delete_data, db, store, blobs, actor, model, n)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
+
+
+@router.post("/ui/models/{model}/tasks/{n}/{verb}")
+async def settle(
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    verb: str,
+    actor: Write,
+    db: Db,
+    bell: Bell,
+    catalogue: CatalogueOf,
+    settings: Config,
+) -> Response:
+    """Continue without a task, discard it, or learn it again."""
+    reason = forms.reason_of(await forms.form(request))
+    admission, most = Admission.of(settings), settings.max_open_jobs
+
+    def settled() -> str | None:
+        if verb == "continue":
+            return settling.go_on(db, actor, model, n, reason)[1]
+        if verb == "discard":
+            return settling.discard(db, actor, model, n, reason)[1]
+        if verb != "relearn":
+            raise Invalid(
+                f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
+            )
+        answer, fresh = settling.relearn(
+            db, catalogue(), actor, model, n, None, max_open_jobs=most, admission=admission
+        )
+        return answer["id"] if fresh else None
+
+    return await done(request, model, settled, bell)
+
+
+def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
+    """(version, accuracy on the task) of every version that was measured on it, by rising number."""
+    try:
+        found = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
+    except PerennialError:  # no version yet
+        return []
+    cells = zip(found["rows"], found["accuracy_matrix"], strict=True)
+    return [(row["version"], values[0]) for row, values in cells if values and values[0] is not None]
+
+
+def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:
+    """Images to show: of the training part while that is kept, else of the held-out part."""
+    why = ""
+    for split in _PARTS:
+        try:
+            part = task_images.find(db, actor, model, task["number"], split)
+            with task_images.reading(db, actor, model, part):
+                return Samples(split, _rows(blobs, part))
+        except Unavailable:
+            raise
+        except PerennialError as error:
+            why = error.detail
+    return Samples("held_out", {}, why)
+
+
+def _rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
+    found = {}
+    for label in part.labels[:CLASSES]:
+        shown = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)["items"]
+        if shown:
+            found[label] = [one["index"] for one in shown]
+    return found

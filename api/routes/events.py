@@ -1,0 +1,89 @@
+"""What happens to all models of an owner: pages, and one stream."""
+
+from functools import partial
+from typing import Annotated, get_args
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Cursor, Db, Limit, Read
+from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_id, follow
+from api.problems import responses
+from core.db.polling import About, OwnerEventRow, PollingReads
+from core.db.session import Database
+from core.protocol.answers.owner_event import OwnerEventOut, OwnerEventPage, OwnerEventType
+from core.requests.actor import Actor, find_model
+from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.times import rfc3339
+
+router = APIRouter(tags=["events"])
+
+_ANY = "|".join(get_args(OwnerEventType))
+Types = Annotated[
+    str | None,
+    Query(pattern=rf"^({_ANY})(,({_ANY}))*$", description="Only these types, separated by commas"),
+]
+
+
+@router.get(
+    "/v1/events",
+    response_model=OwnerEventPage,
+    responses={
+        200: {
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "description": "A page, or a stream of what happens from now on with `Accept: text/event-stream`",
+        },
+        **responses(404),
+    },
+)
+async def events(
+    request: Request,
+    actor: Read,
+    db: Db,
+    model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
+    type: Types = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """What happened to your jobs, versions and aliases, oldest first."""
+    reads: PollingReads = request.app.state.polling
+    about = await to_thread.run_sync(_about, db, actor, model)
+    types = None if type is None else tuple(type.split(","))
+    after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        if cursor is None and not last_event_id:
+            after = await reads.newest_owner_event(about)
+        return follow(request, partial(_look, reads, about, types), after)
+    rows = await reads.owner_events(about, after, limit + 1, types)
+    page: OwnerEventPage = {
+        "items": [_to_json(row) for row in rows[:limit]],
+        "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
+    }
+    return json_answer(page)
+
+
+def _about(db: Database, actor: Actor, model: str | None) -> About:
+    """Whose events the caller asks for. Raises: NotFound."""
+    if model is None:
+        return About(owner_id=None if actor.is_admin else actor.owner_id)
+    with db.read() as session:
+        return About(model_id=find_model(session, actor, model).id)
+
+
+async def _look(reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int) -> Look:
+    rows = await reads.owner_events(about, after, PAGE, types)
+    told = [Told(row.id, row.type, _to_json(row)) for row in rows]
+    return Look(told, rows[-1].id if rows else after, len(rows) == PAGE, False)
+
+
+def _to_json(row: OwnerEventRow) -> OwnerEventOut:
+    return {
+        "id": row.id,
+        "type": row.type,
+        "model": row.model_id,
+        "job": row.job_id,
+        "at": rfc3339(row.at),
+        "data": row.data,
+    }

@@ -1,0 +1,140 @@
+"""Routes of the images of a task. They are read and made into pictures where heavy work is done, in turns of the owners."""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import JsonValue
+
+from api.answers import json_answer, matches
+from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.problems import responses
+from api.routes.tasks import Number
+from api.schemas.common import ModelPath
+from core.protocol.answers.task_image import Split, TaskImagePage
+from core.requests import task_images
+
+router = APIRouter(tags=["tasks"])
+
+MOST = 2
+"""Pictures that one API process makes at once; one of each owner."""
+PNG = "image/png"
+SplitQuery = Annotated[Split, Query(description="Of which part")]
+Rows = Annotated[
+    str,
+    Query(
+        pattern=r"^[0-9]{1,9}(,[0-9]{1,9})*$",
+        max_length=1000,
+        description="Numbers of images, separated by commas: the tiles of the sheet in their order",
+    ),
+]
+_PRIVATE = {"Cache-Control": "private, no-cache"}  # asked again each time: data may have been deleted
+_picture: dict[int | str, dict[str, JsonValue]] = {
+    200: {
+        "description": "The picture",
+        "content": {PNG: {"schema": {"type": "string", "format": "binary"}}},
+        "headers": {"ETag": {"schema": {"type": "string"}}},
+    },
+    304: {"description": "The client has this picture"},
+    **responses(409, 410),
+}
+_if_none_match: dict[str, JsonValue] = {
+    "parameters": [{"in": "header", "name": "If-None-Match", "required": False, "schema": {"type": "string"}}]
+}
+
+
+@router.get(
+    "/v1/models/{model}/tasks/{n}/images", response_model=TaskImagePage, responses=responses(409, 410)
+)
+async def list_images(
+    model: ModelPath,
+    n: Number,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    work: PictureWork,
+    split: SplitQuery = "held_out",
+    class_: Annotated[
+        str | None, Query(alias="class", max_length=100, description="Only those of this class")
+    ] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """The images of a part of a task's data, by number, with their labels."""
+    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
+
+    def page() -> TaskImagePage:
+        with task_images.reading(db, actor, model, part):
+            return task_images.list_images(blobs, part, label=class_, limit=limit, cursor=cursor)
+
+    return json_answer(await work.run(actor.owner_id, page), 200, _PRIVATE)
+
+
+@router.get(
+    "/v1/models/{model}/tasks/{n}/images/{split}/{i}.png",
+    response_class=Response,
+    responses=_picture,
+    openapi_extra=_if_none_match,
+)
+async def picture(
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    split: Annotated[Split, Path(description="Of which part")],
+    i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    work: PictureWork,
+) -> Response:
+    """One image as it is learned: decoded, resized, not augmented."""
+    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
+    tag = part.tag([i])
+    if matches(request.headers.get("if-none-match", ""), tag):
+        return _unchanged(tag)
+
+    def made() -> bytes:
+        with task_images.reading(db, actor, model, part):
+            return task_images.picture(blobs, part, i)
+
+    return _shown(await work.run(actor.owner_id, made), tag)
+
+
+@router.get(
+    "/v1/models/{model}/tasks/{n}/sheet.png",
+    response_class=Response,
+    responses=_picture,
+    openapi_extra=_if_none_match,
+)
+async def sheet(
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    work: PictureWork,
+    rows: Rows,
+    split: SplitQuery = "held_out",
+) -> Response:
+    """Up to 64 images side by side, eight in a row, each at most 128 pixels a side."""
+    wanted = task_images.parse_rows(rows)
+    part = await to_thread.run_sync(task_images.find, db, actor, model, n, split)
+    tag = part.tag([len(wanted), *wanted])
+    if matches(request.headers.get("if-none-match", ""), tag):
+        return _unchanged(tag)
+
+    def made() -> bytes:
+        with task_images.reading(db, actor, model, part):
+            return task_images.contact_sheet(blobs, part, wanted)
+
+    return _shown(await work.run(actor.owner_id, made), tag)
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers={"ETag": f"W/{tag}", **_PRIVATE})
+
+
+def _shown(png: bytes, tag: str) -> Response:
+    """A picture; its tag is weak, since another release may pack the same pixels otherwise."""
+    return Response(png, 200, {"ETag": f"W/{tag}", **_PRIVATE}, PNG)

@@ -1,0 +1,163 @@
+"""Routes of uploads that can be resumed: tus 1.0.0, with the media type of the IETF's draft beside it.
+
+POST /v1/uploads, PATCH … until all is here, then POST /v1/models/{model}/tasks {"upload": "upl_…"}
+"""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from pydantic import JsonValue
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Config, Cursor, Db, IdempotencyKey, Limit, ObjectStore, Read, Write
+from api.problems import responses
+from api.uploads import tus
+from api.uploads.head import Terms, sha256_in
+from api.uploads.piece import check_size, held, received
+from api.uploads.upload import Upload, upload_by
+from core.errors import BodyTooLarge, UnsupportedType
+from core.protocol.answers.upload import UploadOut, UploadPage
+from core.requests import idempotency, uploads
+
+
+async def _speaks(
+    request: Request,
+    tus_resumable: Annotated[
+        str | None, Header(alias="Tus-Resumable", description="The version of tus, 1.0.0")
+    ] = None,
+) -> None:
+    del tus_resumable  # declared for the documentation
+    if request.method != "OPTIONS":  # whoever asks for versions need not know one
+        tus.require_version(request.headers)
+
+
+router = APIRouter(tags=["uploads"], dependencies=[Depends(_speaks)])
+
+UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
+PIECE = Terms(
+    "PATCH /v1/uploads/{upload}",
+    media_types=frozenset({tus.PIECE, tus.PARTIAL}),
+    not_taken=f"Send a piece as {tus.PIECE}.",
+)
+_binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
+_piece: dict[str, JsonValue] = {
+    "requestBody": {
+        "required": True,
+        "description": f"The bytes from Upload-Offset on: {uploads.LEAST_BYTES} or more, or the last ones.",
+        "content": {tus.PIECE: _binary, tus.PARTIAL: _binary},
+    }
+}
+
+
+@router.options("/v1/uploads", status_code=204)
+def discover(actor: Read, settings: Config) -> Response:
+    """What uploads may be: versions, extensions, bounds."""
+    return Response(status_code=204, headers=tus.limits(settings.max_body_bytes, settings.upload_hours))
+
+
+@router.post(
+    "/v1/uploads", status_code=201, response_model=UploadOut, responses=responses(409, 412, 413, 415)
+)
+def create(
+    request: Request,
+    actor: Write,
+    db: Db,
+    settings: Config,
+    upload_length: Annotated[
+        str | None, Header(alias="Upload-Length", description="Bytes of the whole file; required")
+    ] = None,
+    upload_metadata: Annotated[
+        str | None,
+        Header(alias="Upload-Metadata", description="Names with values in base64; given back by HEAD"),
+    ] = None,
+    repr_digest: Annotated[
+        str | None,
+        Header(
+            alias="Repr-Digest",
+            description="sha-256=:BASE64: of the whole file; verified when it is submitted",
+        ),
+    ] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Begin an upload that can be resumed; its bytes come by PATCH to the `Location`."""
+    headers = request.headers
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise UnsupportedType(
+            "An upload begins without a body: send its bytes by PATCH to the Location of the answer."
+        )
+    length = tus.number(headers, "Upload-Length")
+    if length > settings.max_body_bytes:
+        raise BodyTooLarge(f"An upload may have {settings.max_body_bytes} bytes; this one has {length}.")
+    details, sha256 = tus.details(headers), sha256_in(tus.one(headers, "Repr-Digest"), "Repr-Digest")
+    repeat = None
+    if (key := idempotency.checked(idempotency_key)) is not None:
+        mark = idempotency.fingerprint(str(length), details, sha256)
+        repeat = idempotency.Request("POST /v1/uploads", key, mark)
+    answer, replay = uploads.create(db, actor, length, details, sha256, uploads.Terms.of(settings), repeat)
+    where = {"Location": f"/v1/uploads/{answer['id']}", "Upload-Offset": "0"}
+    return json_answer(answer, 201, where, replay=replay)
+
+
+@router.get("/v1/uploads", response_model=UploadPage, responses=responses(412))
+def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+    """Your uploads that are neither submitted nor removed, newest first: what of them is here counts among your bytes."""
+    return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
+
+
+@router.head("/v1/uploads/{upload}", response_class=Response, responses=responses(412))
+def read(upload: UploadPath, actor: Read, db: Db) -> Response:
+    """How many bytes are here."""
+    state = uploads.read(db, actor, upload)
+    named = {} if state.details is None else {"Upload-Metadata": state.details}
+    return Response(headers={**tus.said(state), "Upload-Length": str(state.length), **named})
+
+
+@router.patch(
+    "/v1/uploads/{upload}",
+    status_code=204,
+    responses=responses(409, 412, 423, 429, 460),
+    openapi_extra=_piece,
+)
+async def append(
+    upload: UploadPath,
+    actor: Write,
+    sent: Annotated[Upload, Depends(upload_by(PIECE))],
+    store: ObjectStore,
+    upload_offset: Annotated[
+        str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
+    ] = None,
+    upload_checksum: Annotated[
+        str | None, Header(alias="Upload-Checksum", description="sha256 BASE64 of this piece; verified")
+    ] = None,
+    upload_complete: Annotated[
+        str | None, Header(alias="Upload-Complete", description="?1: this piece is the last (IETF's draft)")
+    ] = None,
+) -> Response:
+    """Send the next piece. What came of one that is cut off is kept: HEAD says where to go on."""
+    db, settings, request = sent.db, sent.settings, sent.request
+    await to_thread.run_sync(uploads.read, db, actor, upload)  # first: nobody is to learn from another answer
+    head = sent.head(settings.max_body_bytes)
+    offset, checksum = tus.number(request.headers, "Upload-Offset"), tus.checksum(request.headers)
+    tus.completes(request.headers)
+    terms = uploads.Terms.of(settings)
+    with sent.place():
+        async with held(db, actor, upload, offset) as writing:
+            check_size(request, head, writing)
+            await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
+            async with received(request, head, writing, checksum, settings) as (piece, cut):
+                if piece.bytes:
+                    state = await to_thread.run_sync(uploads.append, db, store, writing, piece, terms)
+                else:
+                    await to_thread.run_sync(uploads.release, db, writing)
+                    state = await to_thread.run_sync(uploads.read, db, actor, upload)
+                if cut is not None:
+                    raise cut
+    return Response(status_code=204, headers=tus.said(state))
+
+
+@router.delete("/v1/uploads/{upload}", status_code=204, responses=responses(412))
+def delete(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
+    """Remove an upload and what came of it."""
+    uploads.delete(db, store, actor, upload)
+    return Response(status_code=204)

@@ -1,0 +1,117 @@
+// A job as it goes on: progress, loss and log by its events, until it is over or nobody looks.
+import { colours, draw } from "./plot.js";
+
+const MOST = 5000; // points of the loss, and a tenth of it lines of the log
+let stream = null;
+let chart = null;
+let points = [];
+let after = 0;
+let due = 0;
+
+const job = () => document.getElementById("job");
+
+function drawLoss() {
+  due = 0;
+  const place = document.getElementById("loss");
+  if (!place || points.length < 2) return;
+  document.getElementById("loss-section").hidden = false;
+  const data = [points.map((one) => one[0]), points.map((one) => one[1])];
+  if (chart && place.firstChild) chart.setData(data);
+  else {
+    const line = { label: "Loss", stroke: colours().accent, width: 1.75, value: (_, value) => value?.toPrecision(4) ?? "–" };
+    chart = draw(place, data, [line], "Report", (value) => `${value}`);
+  }
+}
+
+function redraw() {
+  if (!due) due = requestAnimationFrame(drawLoss);
+}
+
+function progressed(told) {
+  const bar = document.getElementById("bar");
+  if (bar && told.total_steps) {
+    bar.max = told.total_steps;
+    bar.value = told.step ?? 0;
+  }
+  const said = [told.phase];
+  if (told.epoch) said.push(`epoch ${told.epoch}`);
+  if (told.total_steps) said.push(`step ${told.step ?? 0} of ${told.total_steps}`);
+  const line = document.getElementById("said");
+  if (line) line.textContent = said.filter(Boolean).join(", ");
+  if (typeof told.loss === "number") {
+    points.push([points.length ? points.at(-1)[0] + 1 : 0, told.loss]);
+    if (points.length > MOST) points = points.filter((_, index) => index % 2 === 0);
+    redraw();
+  }
+}
+
+function logged(at, told) {
+  const log = document.getElementById("log");
+  const line = document.createElement("li");
+  const time = document.createElement("time");
+  const text = document.createElement("span");
+  line.className = told.level === "warning" || told.level === "error" ? told.level : "info";
+  time.textContent = at.slice(11, 19);
+  text.textContent = told.message;
+  line.append(time, " ", text);
+  document.getElementById("silent")?.remove();
+  const low = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  log.append(line);
+  while (log.children.length > MOST / 10) log.firstElementChild.remove();
+  if (low) log.scrollTop = log.scrollHeight;
+}
+
+function heard(event) {
+  after = Number(event.lastEventId) || after;
+  const { at, data } = JSON.parse(event.data);
+  if (event.type === "progress") progressed(data);
+  else if (event.type === "log") logged(at, data);
+  else if (event.type === "state") {
+    close();
+    document.body.dispatchEvent(new CustomEvent("perennial:changed"));
+  }
+}
+
+function open() {
+  const place = job();
+  if (stream || document.hidden || !place || place.dataset.terminal === "yes") return;
+  const cursor = btoa(`[${after}]`).replace(/=+$/, "").replaceAll("+", "-").replaceAll("/", "_");
+  stream = new EventSource(`${place.dataset.events}?cursor=${cursor}&type=state,progress,log`);
+  for (const type of ["state", "progress", "log"]) stream.addEventListener(type, heard);
+  stream.onerror = () => {
+    if (stream?.readyState !== EventSource.CLOSED) return; // it comes again by itself, but not after a refusal
+    close();
+    setTimeout(() => {
+      open();
+      document.body.dispatchEvent(new CustomEvent("perennial:changed")); // the job may have ended meanwhile
+    }, 5000);
+  };
+}
+
+function close() {
+  stream?.close();
+  stream = null;
+}
+
+function begin() {
+  const place = job();
+  if (!place || place.dataset.begun) return;
+  place.dataset.begun = "yes";
+  close();
+  after = Number(place.dataset.after);
+  points = JSON.parse(document.getElementById("loss-data").textContent);
+  chart = null;
+  drawLoss();
+  const log = document.getElementById("log");
+  log.scrollTop = log.scrollHeight;
+  open();
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+window.addEventListener("pagehide", close);
+document.addEventListener("htmx:after:settle", begin);
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  document.getElementById("loss")?.replaceChildren();
+  redraw();
+});
+begin();

@@ -1,0 +1,53 @@
+"""A whole upload that came in pieces, as one file in the spool again: it goes on as if it had come in one body."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import CapacityLimiter, to_thread
+
+from api.uploads.body import Received, spooled
+from api.uploads.head import RESERVED_DISK_BYTES, Look
+from api.uploads.spool_file import SpoolFile
+from core.db.session import Database
+from core.errors import DigestMismatch, NoSpace
+from core.failpoints import hit
+from core.requests.actor import Actor
+from core.requests.whole_uploads import Whole, contents
+from core.settings import Settings
+from core.store import Store
+
+_assemblies = CapacityLimiter(2)
+"""Uploads put together at once in one process: each keeps a core and a disk busy."""
+
+
+@asynccontextmanager
+async def assembled(
+    db: Database, store: Store, actor: Actor, whole: Whole, look: Look, settings: Settings
+) -> AsyncIterator[Received]:
+    """Put an upload together in a spool file, which is removed at the end of the block.
+
+    Raises:
+        NotFound: it was submitted or removed meanwhile.
+        NoSpace: the disk of the spool has no room for it.
+        StoreCorrupt: a piece is missing or damaged.
+        DigestMismatch: it is not what its client announced.
+    """
+    free = shutil.disk_usage(settings.folder("spool")).free
+    if whole.length + RESERVED_DISK_BYTES > free:
+        raise NoSpace("There is no room on the service's disk to put this upload together.")
+    with spooled(settings, whole.length, None, look) as file:
+        await to_thread.run_sync(_copy, db, store, actor, whole, file, limiter=_assemblies)
+        hit("upload-assembled")
+        if whole.sha256 not in (None, file.sha256):
+            raise DigestMismatch(
+                f"{whole.id} was announced with the sha256 {whole.sha256}, and its bytes have {file.sha256}: "
+                f"DELETE /v1/uploads/{whole.id}, and upload the file again."
+            )
+        yield Received(file.path, file.size, file.sha256, file.sha256, file.kind, {})
+
+
+def _copy(db: Database, store: Store, actor: Actor, whole: Whole, file: SpoolFile) -> None:
+    for data in contents(db, store, actor, whole):
+        file.append(memoryview(data))
+    file.finish()

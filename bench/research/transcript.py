@@ -1,0 +1,135 @@
+"""The command line as a person sees it: photos in, versions out, on a terminal of 80 columns.
+
+    python -m bench.research.transcript --data DIR > docs/reference/transcript.md
+
+Nine classes of CIFAR-100 come as photos in folders, three classes a week. A service learns them, and every command is
+run on a pseudo-terminal; what stands on its screen at the end is printed as Markdown.  DIR holds `cifar100/classes_60-69.zip`.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import pty
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyte
+
+from bench.research.new_user import photo
+from tools import service
+
+COLUMNS, LINES = 80, 50
+WEEKS, CLASSES, TO_LEARN, HELD_OUT, SIZE = 3, 3, 60, 30, 64
+COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)])'
+HEAD = """# The command line, seen
+
+What a person sees on a terminal of 80 columns: nine classes of photos in three folders, a version that its gate holds, and
+one that is taken back. Times, ids and digests are those of one run. {made}
+"""
+STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("A model. Earlier classes may lose a tenth of their accuracy.", ("perennial models create garden --max-forgetting 0.1",)),
+    ("A folder of folders of photos.", ("perennial submit garden week-31",)),
+    (
+        "A batch that is learned by fine-tuning forgets the one before: its version is held.",
+        ("perennial submit garden week-32 --recipe '{\"method\": \"finetune\"}'", "perennial metrics garden"),
+    ),
+    (
+        "A person may overrule the gate, with a reason, and take it back.",
+        (
+            'perennial promote garden 2 --reason "the new classes are needed today"',
+            'perennial rollback garden --reason "it forgot the first week"',
+        ),
+    ),
+    (
+        "The lost week is learned again by the model's own recipe, and production goes on.",
+        ("perennial tasks relearn garden 2 --recipe '{}'", "perennial follow garden", "perennial submit garden week-33", "perennial metrics garden"),
+    ),
+    ("Ask production about a folder, and take the version away.", ("perennial predict garden new", "perennial download garden")),
+    (
+        "Without colour, and for programs.",
+        ("NO_COLOR=1 perennial versions list garden", f"perennial versions list garden --json | python3 -c {shlex.quote(COUNT)}"),
+    ),
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print the transcript."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    source = parser.parse_args().data / "cifar100" / "classes_60-69.zip"
+    print(HEAD.format(made="`python -m bench.research.transcript` makes this page."))
+    with tempfile.TemporaryDirectory() as root, service.running(Path(root) / "service") as running:
+        folder = Path(root) / "garden"
+        write_photos(source, folder)
+        terminal = Terminal(folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key})
+        for words, commands in STEPS:
+            print(f"{words}\n\n```text")
+            for number, command in enumerate(commands):
+                print("\n" * bool(number) + f"$ {command}")
+                print(terminal.run(command), flush=True)
+            print("```\n")
+
+
+def write_photos(source: Path, folder: Path) -> None:
+    """`week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
+    with zipfile.ZipFile(source) as archive:
+        files: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(archive.namelist()):
+            part, label, _file = name.split("/")
+            files.setdefault((label, part), []).append(name)
+        labels = sorted({label for label, _part in files})[: WEEKS * CLASSES]
+        for place, label in enumerate(labels):
+            week = folder / f"week-{31 + place // CLASSES}"
+            for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
+                for number, name in enumerate(files[label, part][:count]):
+                    write(week / part / label / f"{number:03}.jpg", photo(archive.read(name), SIZE))
+            write(folder / "new" / f"{label}.jpg", photo(archive.read(files[label, "test"][HELD_OUT]), SIZE))
+
+
+def write(path: Path, content: bytes) -> None:
+    """A file, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@dataclass
+class Terminal:
+    """Where commands are run: a folder, and what is added to the environment."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, command: str) -> str:
+        """What stands on the screen when a command has ended, and its exit status where that is not 0."""
+        master, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        script = f'perennial() {{ {shlex.quote(sys.executable)} -m perennial "$@"; }}; {command}'
+        environment = {**os.environ, **self.environment, "TERM": "xterm-256color"}
+        environment.pop("COLUMNS", None)
+        process = subprocess.Popen(
+            ["bash", "-c", script], cwd=self.folder, env=environment, stdin=child, stdout=child, stderr=child
+        )
+        os.close(child)
+        screen = pyte.Screen(COLUMNS, LINES)
+        stream = pyte.ByteStream(screen)
+        with contextlib.suppress(OSError):  # EIO: the other end was closed
+            while written := os.read(master, 1 << 16):
+                stream.feed(written)
+        os.close(master)
+        status = process.wait()
+        shown = "\n".join(line.rstrip() for line in screen.display).rstrip()
+        return f"{shown}\n(exit status {status})" if status else shown
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The architectures that people choose, each with every way to answer: a version to export, or why there is none.
+
+An architecture stands for those of its family that differ from it in size alone.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.service.exported_networks import (
+    DNE,
+    MLP,
+    RESNET20,
+    SLIM,
+    SMALL_CNN,
+    VIT,
+    Case,
+    analytic,
+    experts,
+    linearised,
+    nearest_mean,
+    plain,
+    prompts,
+)
+from core.learn.methods import registry
+from core.learn.networks import architectures
+from core.learn.networks.der_net import ParallelNetwork
+from core.learn.networks.dne.network import ExpandedNetwork
+from core.learn.networks.timm_names import RECOMMENDED
+
+PROJECTION = 1000
+"""Of the analytic method's random features, its default."""
+TIMM_SIZES = {name: 64 for name in RECOMMENDED} | {
+    "vit_small_patch14_dinov2.lvd142m": 70,
+    "vit_base_patch14_dinov2.lvd142m": 70,
+}
+"""Small images, so that a cell takes seconds: convolutions are the same in any size, and positions are resampled."""
+
+ARCHITECTURES: dict[str, tuple[Mapping[str, Any], int]] = {
+    "mlp": (MLP, 8),
+    "small-cnn": (SMALL_CNN, 32),
+    "resnet20": (RESNET20, 32),
+    "slim-resnet18": (SLIM, 32),
+    "vit": (VIT, 30),
+    "dne": (DNE, 16),
+    "resnet18": ({"name": "resnet18"}, 32),
+    "resnet50": ({"name": "resnet50"}, 32),
+    "convnext_tiny": ({"name": "convnext_tiny"}, 32),
+    "vit_b_32": ({"name": "vit_b_32"}, 64),
+    **{f"timm/{name}": ({"name": "timm", "model": name}, size) for name, size in TIMM_SIZES.items()},
+}
+"""Name → architecture and image size."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to answer: a method of those that answer so, and what builds a version."""
+
+    method: str
+    build: Callable[[Mapping[str, Any], int], Case]
+
+
+WAYS = {
+    "plain": Way("finetune", plain),
+    "a head per task": Way("finetune", lambda architecture, size: plain(architecture, size, "task")),
+    "nearest mean": Way("icarl", nearest_mean),
+    "analytic ncm": Way("analytic", lambda a, size: analytic(a, size, "ncm", PROJECTION)),
+    "analytic ridge": Way("analytic", lambda a, size: analytic(a, size, "ridge", PROJECTION)),
+    "analytic lda": Way("analytic", lambda a, size: analytic(a, size, "lda", PROJECTION)),
+    "linearised": Way("dlcft", linearised),
+    "prompts": Way("vpt", prompts),
+    "der-net": Way("der-net", lambda architecture, size: experts(ParallelNetwork, architecture, size)),
+    "dne": Way("dne", lambda architecture, size: experts(ExpandedNetwork, architecture, size)),
+}
+"""Name → way."""
+
+
+def no_such_version(architecture: str, way: str) -> str | None:
+    """Why no version of this architecture answers so; None where there are such versions.
+
+    A recipe with such a method is refused before anything is learned, so that there is nothing to export.
+    """
+    name = WAYS[way].method
+    accepts = registry.get(name).accepts
+    family = architectures()[architecture.partition("/")[0]].family
+    if accepts.architectures is not None and family not in accepts.architectures:
+        return f"{name} works on {', '.join(accepts.architectures)} alone"
+    if family in accepts.unfit and not accepts.unfit[family]:
+        return f"{name} does not work on {family}"
+    return None
+
+
+def cells() -> dict[str, Case]:
+    """Every version that there can be, by name; the cheap way to answer of all architectures first."""
+    return {
+        f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
+        for way in WAYS
+        for architecture in ARCHITECTURES
+        if no_such_version(architecture, way) is None
+    }

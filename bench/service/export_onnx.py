@@ -1,0 +1,124 @@
+"""What an ONNX export costs, and how far its answers are from the version's: a line for each kind of version.
+
+    python -m bench.service.export_onnx --out FILE [--only TEXT] [--seconds N]
+    python -m bench.service.export_onnx --out FILE --table
+
+Versions are those of `bench.service.export_matrix`, and variants of small ones. Each is built, exported twice and checked; its
+line of JSON goes to FILE. A run takes no version that FILE has already, and begins none after N seconds: the command
+is repeated until it says that nothing is left. `--table` prints what is in FILE as a table, with the versions that there are not.
+
+Seconds are those of PyTorch's exporter and of the check in ONNX Runtime, with one thread. "max Δp" is the largest difference of
+a probability between the two, over 21 images of noise in batches of 1, 3 and 17.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+import torch
+
+from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
+from bench.service.exported_networks import CHANNELS, MORE, NORMALISE, QUICK, Case
+from core.learn.onnx import graph
+from core.learn.onnx.check import check
+from core.learn.onnx.graph import ExportFailed
+from core.learn.torchvision_import import torchvision_models
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was measured of a version; `refused`: why it cannot be exported, and then the numbers are 0."""
+
+    version: str
+    export_s: float = 0.0
+    check_s: float = 0.0
+    bytes: int = 0
+    max_difference: float = 0.0
+    tolerance: float = 0.0
+    is_same_twice: bool = True
+    refused: str | None = None
+
+
+def main() -> None:
+    """Measure what is not in the file yet, or print the table of what is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="lines of JSON, added to")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="versions whose names have this text in them"
+    )
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no further version is begun")
+    parser.add_argument("--table", action="store_true", help="print the table instead")
+    arguments = parser.parse_args()
+    done = _read(arguments.out)
+    if arguments.table:
+        print("\n".join(_table(done)))
+        return
+    torch.set_num_threads(1)
+    torchvision_models()  # importable beside a CPU build of torch
+    end = time.monotonic() + arguments.seconds
+    wanted = {**QUICK, **MORE, **cells()}
+    left = [name for name in wanted if name not in done and arguments.only in name]
+    while left and time.monotonic() < end:
+        line = _measured(name := left.pop(0), wanted[name])
+        print(line, flush=True)
+        with arguments.out.open("a") as file:
+            file.write(json.dumps(asdict(line)) + "\n")
+    print(f"{len(left)} versions are left.")
+
+
+def _read(path: Path) -> dict[str, Line]:
+    if not path.exists():
+        return {}
+    lines = [Line(**json.loads(text)) for text in path.read_text().splitlines()]
+    return {line.version: line for line in lines}
+
+
+def _measured(name: str, case: Case) -> Line:
+    answers = case.answers()
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        try:
+            (file, *_) = graph.write(answers, CHANNELS, case.size, Path(folder))
+            exported = time.perf_counter()
+            path = Path(folder, file)
+            found = check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+        except ExportFailed as error:
+            return Line(name, refused=str(error))
+        end = time.perf_counter()
+        data = path.read_bytes()
+        graph.write(answers, CHANNELS, case.size, Path(folder))
+        is_same = path.read_bytes() == data
+    seconds = (round(exported - begin, 1), round(end - exported, 1))
+    return Line(name, *seconds, len(data), found.max_difference, found.tolerance, is_same)
+
+
+def _table(lines: dict[str, Line]) -> list[str]:
+    """Of every version that was measured, in the order of the matrix; then what there is not."""
+    names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
+    order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
+    told = [
+        "| version | export s | check s | bytes | max Δp | allowed |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for line in sorted(lines.values(), key=lambda line: order[line.version]):
+        other = "" if line.is_same_twice else ", OTHER BYTES when made again"
+        numbers = f"{line.export_s} | {line.check_s} | {line.bytes:,} | {line.max_difference:.0e} | {line.tolerance:.0e}"
+        told.append(f"| {line.version}{other} | {line.refused or numbers} |")
+    told += ["", "| architectures | ways to answer that none of their versions has |", "| --- | --- |"]
+    none = {
+        name: [reason for way in WAYS if (reason := no_such_version(name, way))] for name in ARCHITECTURES
+    }
+    for reasons, group in groupby(sorted(none, key=lambda name: none[name]), key=lambda name: none[name]):
+        names_once = dict.fromkeys(name.partition("/")[0] for name in group)
+        told.append(f"| {', '.join(names_once)} | {'; '.join(reasons)} |")
+    return told
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Versions to export, built and not trained, with random heads and state: builders for each way to answer, and small ones.
+
+`export_matrix` has the architectures that people choose, with each way to answer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learn.analytic import discriminant
+from core.learn.analytic.projection import project
+from core.learn.analytic.sums import Sums
+from core.learn.method import Method
+from core.learn.methods import registry
+from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learn.networks.der_net import ParallelNetwork
+from core.learn.networks.growing import GrowingNetwork
+from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.networks.prompts import PromptedNetwork
+from core.learn.onnx.answers import Answers
+from core.learn.state import State
+from core.protocol.architecture import Normalisation
+
+CLASSES, CHANNELS = ("cat", "dog", "emu"), 3
+TASKS = ((1, ("cat", "dog")), (2, ("emu", "fox", "gnu")))
+NORMALISE = Normalisation(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.3])
+MLP = {"name": "mlp", "hidden": [24, 16]}
+SMALL_CNN = {"name": "small-cnn"}
+RESNET20 = {"name": "resnet20", "width": 8}
+SLIM = {"name": "slim-resnet18", "width": 8}
+VIT = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
+DNE = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3}
+MHSA = {**DNE, "attention": "mhsa"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A version to export: its image size, and what builds its network and its method."""
+
+    size: int
+    build: Callable[[], tuple[Network, Method]]
+
+    def answers(self) -> Answers:
+        """What is exported."""
+        network, method = self.build()
+        return Answers(network.eval(), method, NORMALISE, CHANNELS)
+
+
+def network(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Network:
+    """An untrained network with random heads, whose logits are about 1: none of its probabilities is 0 or 1."""
+    heads = HeadSpec(tasks=TASKS) if scenario == "task" else HeadSpec(classes=CLASSES)
+    built = build_network(dict(architecture), ImageSpec(size, CHANNELS), scenario, heads, seed=4)
+    draw = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, tensor in built.state_dict().items():
+            if "running_mean" in name:
+                tensor.uniform_(-0.1, 0.1, generator=draw)
+        noise = torch.randn(8, CHANNELS, size, size, generator=draw)
+        spread = built.eval().features(noise, TASKS[0][0]).norm(dim=1).mean()
+        for name, tensor in built.state_dict().items():
+            if name.startswith("head"):
+                tensor.normal_(generator=draw).div_(spread if name.endswith("weight") else 1)
+    return built
+
+
+def method(name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any) -> Method:
+    """A method with what it reads to answer."""
+    kind = registry.get(name)
+    made = kind(kind.Hyper.model_validate(hyper), State())
+    made.state.load(state or {}, {}, torch.device("cpu"))
+    return made
+
+
+def plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
+    """A network that answers by its head, or its heads."""
+    return Case(size, lambda: (network(architecture, size, scenario), method("finetune")))
+
+
+def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
+    """By the distance to means of features."""
+
+    def build() -> tuple[Network, Method]:
+        built = network(architecture, size)
+        draw = torch.Generator().manual_seed(1)
+        means = torch.randn(len(CLASSES), built.backbone.width, generator=draw)
+        return built, method("icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}})
+
+    return Case(size, build)
+
+
+def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
+    """By a classifier in closed form: discriminants are those of images of noise, since theirs are no random numbers."""
+
+    def build() -> tuple[Network, Method]:
+        built, draw = network(architecture, size), torch.Generator().manual_seed(1)
+        width, state = built.backbone.width, {}
+        if projection:
+            state["projection"] = {"matrix": torch.randn(projection, width, generator=draw)}
+        if head == "lda":
+            phi = built.eval().features(torch.randn(24, CHANNELS, size, size, generator=draw)).detach()
+            h = project(phi, state["projection"]["matrix"]) if projection else phi
+            sums = Sums.zero(h.shape[1], len(CLASSES))
+            sums.add(h, torch.arange(len(h)) % len(CLASSES))
+            linear = discriminant.discriminant(sums)
+            state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
+        else:
+            weight = torch.randn(len(CLASSES), projection or width, generator=draw) / 10
+            state["own"] = {"weight": weight, "bias": torch.randn(len(CLASSES), generator=draw)}
+        return built, method("analytic", state, head=head, projection=projection)
+
+    return Case(size, build)
+
+
+def prompts(
+    architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
+) -> Case:
+    """A transformer with learned tokens."""
+
+    def build() -> tuple[Network, Method]:
+        own = () if scenario == "task" else None
+        built = PromptedNetwork(network(architecture, size, scenario), 3, deep, own)
+        for task, name in ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl")):
+            built.grow(task, [name], "default", torch.Generator().manual_seed(task))
+        return built, method("finetune")
+
+    return Case(size, build)
+
+
+def linearised(
+    architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
+) -> Case:
+    """Displaced at random, far enough to be seen in every probability."""
+
+    def build() -> tuple[Network, Method]:
+        draw = torch.Generator().manual_seed(5)
+        built = LinearisedNetwork(
+            network(architecture, size, scenario), slope=0.1, fixed_head=fixed, frozen=True
+        )
+        heads = {"shared": built.head} if built.head is not None else dict(built.heads.items())
+        for name, head in heads.items() if fixed else ():
+            built.set_reference(name, torch.randn(head.weight.shape, generator=draw))
+        with torch.no_grad():
+            for name, parameter in built.displacement.named_parameters():
+                spread = built.backbone.get_parameter(name).std(unbiased=False) + 0.01
+                parameter.add_(0.1 * spread * torch.randn(parameter.shape, generator=draw))
+        return built, method("finetune")
+
+    return Case(size, build)
+
+
+def experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int) -> Case:
+    """A network that was widened for two tasks."""
+
+    def build() -> tuple[Network, Method]:
+        built = family(network(architecture, size))
+        draw = torch.Generator().manual_seed(1)
+        for task, width in ((2, 2), (3, 1)):
+            built.expand(width)
+            built.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
+        built.auxiliary = None
+        with torch.no_grad():
+            for parameter in built.parameters():
+                parameter.add_(0.02 * torch.randn(parameter.shape, generator=draw))
+        return built, method("finetune")
+
+    return Case(size, build)
+
+
+QUICK = {
+    "mlp": plain(MLP, 8),
+    "small-cnn, a head per task": plain(SMALL_CNN, 32, "task"),
+    "small-cnn, nearest mean": nearest_mean(SMALL_CNN, 32),
+    "small-cnn, analytic lda": analytic(SMALL_CNN, 32, "lda", 50),
+}
+"""The small diagonal that every run of the tests exports."""
+MORE = {
+    "vit, shallow prompts": prompts(VIT, 16, deep=False),
+    "vit, deep prompts of each task": prompts(VIT, 16, "task"),
+    "dne, mhsa": plain(MHSA, 16),
+    "der-net, mlp": experts(ParallelNetwork, MLP, 16),
+    "small-cnn, analytic ridge without projection": analytic(SMALL_CNN, 32, "ridge", 0),
+    "small-cnn, analytic lda without projection": analytic(SMALL_CNN, 32, "lda", 0),
+    "small-cnn, analytic ncm without projection": analytic(SMALL_CNN, 32, "ncm", 0),
+    "small-cnn, linearised with fixed heads": linearised(SMALL_CNN, 32, "task", fixed=True),
+}
+"""Variants that the matrix has no cell for."""

@@ -1,0 +1,62 @@
+"""What the page of a model with very many versions and tasks costs.
+
+    python -m bench.service.page [--size 1000] [--rounds 20]
+
+A model of that many versions and tasks is written as rows, as `bench.service.metrics` does, and a service asked for its
+page, one request after the other: as it is, the first tasks in order, and with a cell opened.
+"""
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import httpx2
+
+from bench.service.metrics import SCHEMA, fill, model_id
+from core.db import migrate
+from core.db.session import Database
+from core.settings import Settings
+from tools import service
+
+GOALS = "goals: 300 ms, 400 kB, 5,000 elements"
+
+
+def main() -> None:
+    """Fill, ask, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--size", type=int, default=1000, help="versions and tasks of the model")
+    parser.add_argument("--rounds", type=int, default=20, help="requests of each kind")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder), threads=1)
+        db = Database(settings.resolved_database_url, statement_s=3600)
+        migrate.upgrade(db, SCHEMA)
+        fill(db, given.size)
+        migrate.upgrade(db)
+        db.close()
+        with service.running(Path(folder)) as running:
+            _ask(running, given.size, given.rounds)
+
+
+def _ask(running: service.Service, size: int, rounds: int) -> None:
+    print(f"a model of {size:,} versions and tasks; {GOALS}")
+    key = {"Authorization": f"Bearer {running.key}"}
+    for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
+        times = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            answer = httpx2.get(f"{running.url}/ui/models/{model_id(size)}{query}", headers=key)
+            times.append(time.perf_counter() - began)
+        answer.raise_for_status()
+        elements = len(re.findall(r"<[a-z]", answer.text))
+        median = 1000 * statistics.median(times)
+        print(
+            f"{query or '(as it is)':16} {median:6.0f} ms {len(answer.content):9,} bytes {elements:7,} elements"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50, p99, ratios (goal ≤ 1.2).
+
+    python -m bench.service.reads [--tasks 1000000] [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
+
+Lists with summaries, results, images, events and the audit trail; the other routes are asked by `bench.service.million`,
+whose way of measuring this is. The rows are written by `bench.service.fill`, in bulk; without `--tasks` they are few, to
+see that all works.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import update
+
+from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, Side, reads, serving, side_of
+from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
+from core.db.session import Database
+from core.db.tables import Task
+from core.ingest.dataset import write_dataset
+from core.store import Blobs, open_store
+
+IMAGES, SIDE = 1000, 32
+"""Held-out images of the task that is asked, and their pixels a side."""
+TASK = 50
+_RESULTS = "/v1/models/{model}/versions/{version}/results"
+ASKS = (
+    Ask("/v1/me", "/v1/me"),
+    Ask("/v1/models", "/v1/models"),
+    Ask("/v1/models", "/v1/models?include=summary"),
+    Ask("/v1/models", "/v1/models?include=summary", "admin"),
+    Ask("/v1/models", "/v1/models?include=summary&q=DEL-1"),
+    Ask(_RESULTS, f"/v1/models/{{model}}/versions/{TASK}/results"),
+    Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics?from=1&to=50&tasks=1,50"),
+    Ask("/v1/events", "/v1/events"),
+    Ask("/v1/events", "/v1/events?type=alias"),
+    Ask("/v1/events", "/v1/events?model={model}"),
+    Ask("/v1/events", "/v1/events", "admin"),
+    Ask("/v1/audit", "/v1/audit?order=desc", "admin"),
+    Ask("/v1/audit", "/v1/audit?order=desc&model={model}", "admin"),
+    Ask("/v1/audit", "/v1/audit?action=version.publish", "admin"),
+    Ask("/v1/audit", "/v1/audit?since=2020-01-01T00:00:00Z", "admin"),
+    Ask("/v1/bases", "/v1/bases"),
+    Ask(f"{OF_TASK}/images", f"/v1/models/{{model}}/tasks/{TASK}/images?class=dog"),
+    Ask(f"{OF_TASK}/images/{{split}}/{{i}}.png", f"/v1/models/{{model}}/tasks/{TASK}/images/held_out/7.png"),
+    Ask(f"{OF_TASK}/sheet.png", f"/v1/models/{{model}}/tasks/{TASK}/sheet.png?rows=1,5,9,12,40,99,120,400"),
+)
+
+
+def main() -> int:
+    """Fill, measure, print; 1 when something is above the goal."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", type=int, default=4 * SMALL.rows, help="rows of the large one")
+    parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of one round")
+    parser.add_argument("--rounds", type=int, default=12, help="against each database")
+    parser.add_argument("--only", default="", help="measure asks that contain this")
+    given = parser.parse_args()
+    large = Size(max(FIRST_OWNERS_MODELS + 1, given.tasks // SMALL.tasks))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = [
+            side_of(folder, given.database, name, size)
+            for name, size in (("small", SMALL), (f"reads_{large.rows}", large))
+        ]
+        for side in sides:
+            _add_images(side)
+            stack.enter_context(serving(side))
+        print(
+            f"{SMALL.rows:,} and {large.rows:,} tasks; load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, "
+            f"{given.rounds} rounds of {given.seconds} s each"
+        )
+        slow = reads(sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds)
+        print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
+    return 1 if slow else 0
+
+
+def _add_images(side: Side) -> None:
+    """Give one task of the model that is asked held-out images."""
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
+    db = Database(side.settings.resolved_database_url)
+    blobs = Blobs(open_store(side.settings), side.settings.folder("cache"))
+    path = side.settings.data_dir / "images"
+    write_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
+    sha256, _ = blobs.put_file(path, move=True)
+    with db.write() as session:
+        mine = (Task.model_id == id_of("mdl", 0), Task.number == TASK)
+        session.execute(update(Task).where(*mine).values(held_out_sha256=sha256))
+    db.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Perennial's client: labelled images in, verified versions of a classifier out.
+
+    from perennial import Perennial
+
+    client = Perennial()
+    job = client.submit("birds", "photos/", progress=True).wait(progress=True)
+    file = client.download("birds", job.version, "birds.zip")
+
+`AsyncPerennial` has the same verbs to await: both are made of `_async` (`python -m tools.client_sync`). Importing this module costs nothing: what is used is loaded when it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from perennial import types
+    from perennial._async.client import AsyncPerennial
+    from perennial._async.job import AsyncJobHandle
+    from perennial._sync.client import Perennial
+    from perennial._sync.job import JobHandle
+    from perennial.errors import (
+        APIError,
+        ArchiveRejected,
+        ConfigError,
+        Conflict,
+        DigestMismatch,
+        Forbidden,
+        GateHeld,
+        Invalid,
+        JobCancelled,
+        JobEnded,
+        JobFailed,
+        JobRejected,
+        NoKey,
+        NotFound,
+        PerennialError,
+        Rejected,
+        ServiceUnreachable,
+        TooLarge,
+        TooManyRequests,
+        Unauthorized,
+        Unavailable,
+        WaitTimeout,
+    )
+    from perennial.retry import Retries
+    from perennial.transfer import Downloaded
+
+_FROM = {
+    "AsyncJobHandle": "_async.job",
+    "AsyncPerennial": "_async.client",
+    "JobHandle": "_sync.job",
+    "Perennial": "_sync.client",
+    "APIError": "errors",
+    "ArchiveRejected": "errors",
+    "ConfigError": "errors",
+    "Conflict": "errors",
+    "DigestMismatch": "errors",
+    "Forbidden": "errors",
+    "GateHeld": "errors",
+    "Invalid": "errors",
+    "JobCancelled": "errors",
+    "JobEnded": "errors",
+    "JobFailed": "errors",
+    "JobRejected": "errors",
+    "NoKey": "errors",
+    "NotFound": "errors",
+    "PerennialError": "errors",
+    "Rejected": "errors",
+    "ServiceUnreachable": "errors",
+    "TooLarge": "errors",
+    "TooManyRequests": "errors",
+    "Unauthorized": "errors",
+    "Unavailable": "errors",
+    "WaitTimeout": "errors",
+    "Retries": "retry",
+    "Downloaded": "transfer",
+}
+
+__all__ = [  # noqa: RUF022
+    "Perennial",
+    "AsyncPerennial",
+    "JobHandle",
+    "AsyncJobHandle",
+    "Downloaded",
+    "Retries",
+    "types",
+    "APIError",
+    "ArchiveRejected",
+    "ConfigError",
+    "Conflict",
+    "DigestMismatch",
+    "Forbidden",
+    "GateHeld",
+    "Invalid",
+    "JobCancelled",
+    "JobEnded",
+    "JobFailed",
+    "JobRejected",
+    "NoKey",
+    "NotFound",
+    "PerennialError",
+    "Rejected",
+    "ServiceUnreachable",
+    "TooLarge",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "WaitTimeout",
+]
+
+
+if not TYPE_CHECKING:  # a checker that saw this would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name == "types":
+            return import_module("perennial.types")
+        if name not in _FROM:
+            raise AttributeError(f"module 'perennial' has no attribute {name!r}")
+        return getattr(import_module(f"perennial.{_FROM[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,155 @@
+"""The client itself: a connection, and the verbs by noun."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+
+from perennial import types
+from perennial._async.http import AsyncHttp
+from perennial._async.job import AsyncJobHandle
+from perennial._async.resources.accounts import AsyncAudit, AsyncKeys, AsyncUsage
+from perennial._async.resources.aliases import AsyncAliases
+from perennial._async.resources.bases import AsyncBases
+from perennial._async.resources.catalogue import AsyncArchitectures, AsyncMethods
+from perennial._async.resources.jobs import AsyncJobs
+from perennial._async.resources.metrics import AsyncMetrics
+from perennial._async.resources.models import AsyncMemory, AsyncModels
+from perennial._async.resources.tasks import AsyncTasks, Name
+from perennial._async.resources.uploads import AsyncUploads
+from perennial._async.resources.versions import AsyncVersions, Images
+from perennial._async.stream import followed
+from perennial.config import connection
+from perennial.retry import Retries
+from perennial.shapes import read_as
+from perennial.transfer import BatchIn, Downloaded, Progress
+
+
+class AsyncPerennial:
+    """A service and its verbs.
+
+    Args:
+        api_key: else PERENNIAL_API_KEY, else that of the profile, else `perennial-data/admin-key` of a local service.
+        base_url: else PERENNIAL_URL, else that of the profile, else http://127.0.0.1:8000.
+        profile: a name in the configuration file, as `perennial login --profile` stores it.
+        timeout: seconds for an answer.
+        max_retries: requests that are made again at most, each.
+        http_client: httpx2's, for proxies or certificates of your own; whoever made it closes it.
+
+    Raises:
+        ConfigError: the profile does not exist, or the address is none.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        *,
+        base_url: str | None = None,
+        profile: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 4,
+        http_client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self.connection = connection(base_url, api_key, profile)
+        retries = Retries(attempts=max_retries + 1)
+        self._http = AsyncHttp(self.connection.url, self.connection.key, retries, timeout, http_client)
+        self.models = AsyncModels(self._http)
+        self.tasks = AsyncTasks(self._http)
+        self.uploads = AsyncUploads(self._http)
+        self.jobs = AsyncJobs(self._http)
+        self.versions = AsyncVersions(self._http)
+        self.aliases = AsyncAliases(self._http)
+        self.metrics = AsyncMetrics(self._http)
+        self.memory = AsyncMemory(self._http)
+        self.keys = AsyncKeys(self._http)
+        self.audit = AsyncAudit(self._http)
+        self.usage = AsyncUsage(self._http)
+        self.methods = AsyncMethods(self._http)
+        self.architectures = AsyncArchitectures(self._http)
+        self.bases = AsyncBases(self._http)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End open connections."""
+        await self._http.aclose()
+
+    async def me(self) -> types.Me:
+        """Whose key this is, what it may do, and the service's limits."""
+        return await self._http.get(types.Me, "/v1/me")
+
+    async def ready(self) -> types.Ready:
+        """Whether database, store and broker answer."""
+        return await self._http.get(types.Ready, "/readyz")
+
+    async def submit(
+        self,
+        model: str,
+        batch: BatchIn,
+        *,
+        name: Name = None,
+        recipe: Mapping[str, Any] | None = None,
+        drop_duplicates: bool = False,
+        progress: bool | Progress = False,
+        **options: Any,
+    ) -> AsyncJobHandle:
+        """Send a batch of labelled images: see `tasks.submit`."""
+        return await self.tasks.submit(
+            model,
+            batch,
+            name=name,
+            recipe=recipe,
+            drop_duplicates=drop_duplicates,
+            progress=progress,
+            **options,
+        )
+
+    async def predict(
+        self,
+        model: str,
+        images: Images,
+        *,
+        version: int | str = "production",
+        top_k: int | None = None,
+        task: int | None = None,
+    ) -> types.Predict:
+        """What a version says of images: see `versions.predict`."""
+        return await self.versions.predict(model, images, version=version, top_k=top_k, task=task)
+
+    async def download(
+        self,
+        model: str,
+        version: int | str | None = "production",
+        to: str | Path | None = None,
+        *,
+        format: str = "safetensors",
+        progress: bool | Progress = False,
+    ) -> Downloaded:
+        """Fetch a version as a verified zip: see `versions.download`."""
+        return await self.versions.download(model, version, to, format=format, progress=progress)
+
+    def job(self, job: str) -> AsyncJobHandle:
+        """A job to follow, by its id; asks nothing yet."""
+        return AsyncJobHandle(self._http, job)
+
+    async def events(
+        self, *, model: str | None = None, after: int | None = None
+    ) -> AsyncIterator[types.OwnerEvent]:
+        """What happens to all jobs, versions and aliases of the key's owner, without end; reconnects by itself.
+
+        Args:
+            after: go on after this event (0: from the first on); None: begin with what happens from now on.
+        """
+
+        async def is_over() -> bool:
+            return False
+
+        async for data in followed(self._http, "/v1/events", {"model": model}, after, is_over):
+            yield read_as(types.OwnerEvent, data)

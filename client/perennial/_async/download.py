@@ -1,0 +1,125 @@
+"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears whole or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httpx2
+
+from perennial._async.http import Ask, AsyncHttp
+from perennial._async.waiting import in_thread, sleep
+from perennial.errors import APIError, DigestMismatch, PerennialError, Unavailable
+from perennial.transfer import Downloaded, Progress, digest_in, hash_file
+
+NOT_READY = 202
+PARTIAL = 206
+RANGE_NOT_SATISFIABLE = 416
+
+
+async def download(
+    http: AsyncHttp,
+    path: str,
+    to: Path,
+    params: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Downloaded:
+    """Fetch `path` of the service into the file `to`.
+
+    Beside it, `<name>.<digest>.part` holds what has come until it is whole; a later call goes on with it.
+
+    Raises:
+        DigestMismatch: the bytes are not those that the service named; they are removed.
+        APIError, ServiceUnreachable, OSError.
+    """
+    head = (await _ready(http, path, params)).headers
+    etag, size = head.get("ETag", ""), int(head.get("Content-Length", 0))
+    wanted = digest_in(etag)
+    part = to.with_name(f"{to.name}.{(wanted or 'unknown')[:12]}.part")
+    await in_thread(lambda: _make_room(part, is_fresh=wanted is None))
+    failures, retries = 0, http.retries.for_transfers()
+    while True:
+        before = _size(part)
+        try:
+            await _fetch(http, path, params, part, etag, size, progress)
+            break
+        except PerennialError as error:
+            failures = 1 if _size(part) > before else failures + 1
+            pause = retries.pause_s(error, failures, is_replayable=True)
+            if pause is None:
+                raise
+            await sleep(pause)
+    digest = (await in_thread(lambda: hash_file(part))).hexdigest()
+    if wanted is not None and digest != wanted:
+        await in_thread(part.unlink)
+        raise DigestMismatch(f"{path}: {digest} came, {wanted} was announced. Nothing was kept: try again.")
+    await in_thread(lambda: part.replace(to))
+    return Downloaded(to, size, digest)
+
+
+async def _ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -> httpx2.Response:
+    """The head of the file; waits while the service still makes it. Where that has failed, the service says why."""
+    while True:
+        try:
+            head = await http.send(Ask("HEAD", path, params))
+        except APIError:
+            async with http.stream(Ask("GET", path, params)):  # the answer to a HEAD has no words
+                raise
+        if head.status_code != NOT_READY:
+            return head
+        await sleep(float(head.headers.get("Retry-After", "2")))
+
+
+async def _fetch(
+    http: AsyncHttp,
+    path: str,
+    params: Mapping[str, Any] | None,
+    part: Path,
+    etag: str,
+    size: int,
+    progress: Progress | None,
+) -> None:
+    """One request for what is missing, written behind what is there.
+
+    Raises:
+        Unavailable: fewer bytes came than were announced.
+    """
+    there = _size(part)
+    if there == size > 0:
+        return
+    ranged = {"Range": f"bytes={there}-", "If-Range": etag} if 0 < there < size and etag else {}
+    # identity: a proxy that compresses would change the bytes that are counted
+    ask = Ask("GET", path, params, headers={"Accept-Encoding": "identity", **ranged})
+    async with http.stream(ask) as answer:
+        is_rest = answer.status_code == PARTIAL
+        done = there if is_rest else 0
+        file = await in_thread(lambda: part.open("ab" if is_rest else "wb"))
+        try:
+            async for chunk in answer.aiter_bytes():
+                await in_thread(partial(file.write, chunk))
+                done += len(chunk)
+                if progress is not None:
+                    progress(done, size)
+            await in_thread(lambda: _sync_to_disk(file))
+        finally:
+            await in_thread(file.close)
+    if done != size:
+        raise Unavailable(503, {"detail": f"{path} ended after {done} of {size} bytes."})
+
+
+def _make_room(part: Path, *, is_fresh: bool) -> None:
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if is_fresh:
+        part.unlink(missing_ok=True)
+
+
+def _sync_to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0

@@ -1,0 +1,156 @@
+"""A job to follow: what it does, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Literal
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial._async.stream import followed
+from perennial._async.waiting import sleep
+from perennial.bars import shown_job
+from perennial.errors import GateHeld, JobCancelled, JobEnded, JobFailed, JobRejected, WaitTimeout
+from perennial.shapes import read_as
+from perennial.words import held
+
+NOT_MODIFIED = 304
+LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
+
+Seen = Callable[["types.Job"], None]
+
+
+class AsyncJobHandle:
+    """A job of the service.
+
+    Attributes:
+        id: its id.
+        job: what was last known of it.
+        task: the task that it learns, where it was just submitted.
+    """
+
+    def __init__(
+        self, http: AsyncHttp, job: str, known: types.Job | None = None, task: types.Task | None = None
+    ) -> None:
+        self._http, self.id, self.job, self.task = http, job, known, task
+        self._etag = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r}, state={self.job.state if self.job else None!r})"
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/jobs/{self.id}"
+
+    async def refresh(self) -> types.Job:
+        """The job as it is now."""
+        headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
+        answer = await self._http.send(Ask("GET", self._path, headers=headers))
+        if answer.status_code != NOT_MODIFIED or self.job is None:
+            self.job, self._etag = read_as(types.Job, answer.json()), answer.headers.get("ETag", "")
+        return self.job
+
+    async def wait(
+        self,
+        timeout: float | None = None,
+        *,
+        progress: bool | Seen = False,
+        check: bool = True,
+    ) -> types.Job:
+        """Wait until the job has ended, and return it as it ended.
+
+        Args:
+            timeout: seconds; None: however long it takes.
+            progress: True: a bar on standard error; or what is called with the job at every change.
+            check: False: return a job that did not end with a published version too.
+
+        Raises:
+            GateHeld, JobRejected, JobFailed, JobCancelled: how it ended instead.
+            WaitTimeout: it has not ended in time; it goes on.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        with shown_job(progress) as show:
+            pause, last = LOOK_S, self.job
+            while True:
+                job = await self.refresh()
+                if job is not last or job.is_terminal:
+                    show(job)
+                    last = job
+                if job.is_terminal:
+                    break
+                if until is not None and time.monotonic() > until:
+                    raise WaitTimeout(_still(job, timeout))
+                await sleep(pause)
+                pause = min(LONGEST_LOOK_S, pause * 1.3)
+        if check:
+            await self.require_success(job)
+        return job
+
+    async def require_success(self, job: types.Job) -> None:
+        """Raise what a job that has ended in any other way than it should is: see `wait`."""
+        error = await self.ending(job)
+        if error is not None:
+            raise error
+
+    async def ending(self, job: types.Job) -> JobEnded | None:
+        """The error that says how a job ended; None: as it should."""
+        if job.state == "succeeded" and job.outcome == "held":
+            model = await self._http.get(types.Model, f"/v1/models/{job.model}")
+            version = await self._http.get(types.Version, f"/v1/models/{job.model}/versions/{job.version}")
+            entry = next((one for one in model.attention if one.task == job.task), None)
+            return GateHeld(held(model, version, entry), job, entry)
+        if job.state == "succeeded":
+            return None
+        said = job.error.detail if job.error else f"Job {job.id} ended {job.state}."
+        kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
+        return kinds.get(job.state, JobFailed)(said, job)
+
+    async def events(
+        self,
+        after: int = 0,
+        *,
+        only: tuple[Literal["state", "progress", "metric", "log", "snapshot"], ...] | None = None,
+    ) -> AsyncIterator[types.Event]:
+        """What happens to the job, from the event after `after` on, until it has ended; reconnects by itself."""
+
+        async def is_over() -> bool:
+            return (await self.refresh()).is_terminal
+
+        query = {"type": ",".join(only) if only else None}
+        async for data in followed(self._http, f"{self._path}/events", query, after, is_over):
+            yield read_as(types.Event, data)
+
+    async def logs(self, *, follow: bool = False) -> AsyncIterator[types.LogLine]:
+        """What the job said; with `follow` also what it says until it has ended."""
+        after = 0
+        async for line in self._http.pages(types.LogLine, f"{self._path}/logs"):
+            after = line.id
+            yield line
+        if follow:
+            async for event in self.events(after, only=("log",)):
+                said = event.data
+                if isinstance(said, types.LogData):
+                    yield types.LogLine(id=event.id, at=event.at, level=said.level, message=said.message)
+
+    async def cancel(self) -> types.Job:
+        """End it."""
+        return await self._act("cancel")
+
+    async def pause(self) -> types.Job:
+        """Stop it and keep its place: later jobs of its model wait."""
+        return await self._act("pause")
+
+    async def resume(self) -> types.Job:
+        """Let it go on after a pause."""
+        return await self._act("resume")
+
+    async def _act(self, verb: str) -> types.Job:
+        self.job = await self._http.call(types.Job, Ask("POST", f"{self._path}/{verb}"))
+        self._etag = ""
+        return self.job
+
+
+def _still(job: types.Job, timeout: float | None) -> str:
+    why = f" {job.waiting_for.detail}" if job.waiting_for else ""
+    return f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}"

@@ -1,0 +1,1 @@
+"""The verbs by noun."""

@@ -1,0 +1,69 @@
+"""Keys, the audit trail and usage: what administrators see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial.paths import path
+
+Scope = Literal["read", "write", "admin", "scrape"]
+
+
+class AsyncKeys:
+    """Access keys."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def list(self) -> AsyncIterator[types.Key]:
+        """All keys, without their secrets."""
+        return self._http.pages(types.Key, "/v1/keys")
+
+    async def create(
+        self, name: str, *, scope: Scope = "write", owner: str | None = None, expires_at: str | None = None
+    ) -> types.NewKey:
+        """Make a key; its `secret` is shown this once. A new owner's name makes a new owner."""
+        body = {"name": name, "scope": scope, "owner": owner, "expires_at": expires_at}
+        said = {key: value for key, value in body.items() if value is not None}
+        return await self._http.call(types.NewKey, Ask("POST", "/v1/keys", json=said, is_replayable=False))
+
+    async def delete(self, key: str) -> None:
+        """Revoke it."""
+        await self._http.send(Ask("DELETE", path("keys", key)))
+
+
+class AsyncAudit:
+    """Who changed what."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def list(
+        self,
+        *,
+        order: Literal["asc", "desc"] | None = None,
+        model: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+    ) -> AsyncIterator[types.Audit]:
+        """Changes, oldest first."""
+        params = {"order": order, "model": model, "action": action, "since": since}
+        return self._http.pages(types.Audit, "/v1/audit", params)
+
+
+class AsyncUsage:
+    """Bytes and jobs."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def by_model(self) -> AsyncIterator[types.ModelUsage]:
+        """One item per model."""
+        return self._http.pages(types.ModelUsage, "/v1/usage", {"by": "model"})
+
+    def by_owner(self) -> AsyncIterator[types.OwnerUsage]:
+        """One item per owner."""
+        return self._http.pages(types.OwnerUsage, "/v1/usage", {"by": "owner"})

@@ -1,0 +1,75 @@
+"""Bases: weights that models may start from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial._async.upload import ANSWER_S, streamed
+from perennial._async.waiting import in_thread
+from perennial.bars import shown_transfer
+from perennial.errors import ConfigError
+from perennial.paths import path
+from perennial.transfer import FileSource, Progress, content_digest
+
+
+class AsyncBases:
+    """Uploaded weights."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def create(
+        self,
+        file: str | Path,
+        architecture: str | Mapping[str, Any],
+        *,
+        image_size: int | None = None,
+        channels: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        preset: str | None = None,
+        progress: bool | Progress = False,
+    ) -> types.Base:
+        """Upload a backbone's state dict (safetensors).
+
+        Args:
+            config, preset: how its images were prepared.
+
+        Raises:
+            Invalid: it does not fit the architecture; the message says how.
+        """
+        if not Path(file).is_file():
+            raise ConfigError(f"There is no file {file}.")
+        source = FileSource.of(Path(file))
+        params = {
+            "architecture": architecture if isinstance(architecture, str) else json.dumps(architecture),
+            "image_size": image_size,
+            "channels": channels,
+            "config": None if config is None else json.dumps(config),
+            "preset": preset,
+        }
+        headers = {
+            "Content-Type": "application/safetensors",
+            "Content-Length": str(source.size),
+            "Content-Digest": content_digest(await in_thread(source.sha256)),
+        }
+        with shown_transfer(Path(file).name, progress) as show:
+            body = streamed(source, source.size, show)
+            ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
+            return await self._http.call(types.Base, ask)
+
+    def list(self) -> AsyncIterator[types.ListedBase]:
+        """Uploaded bases, newest first, with the models that began with each."""
+        return self._http.pages(types.ListedBase, "/v1/bases")
+
+    async def delete(self, base: str) -> None:
+        """Remove one that no model began with."""
+        await self._http.send(Ask("DELETE", path("bases", base)))
+
+    async def retrieve(self, base: str) -> types.Base:
+        """One base."""
+        return await self._http.get(types.Base, path("bases", base))

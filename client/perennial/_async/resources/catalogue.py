@@ -1,0 +1,35 @@
+"""What there is to choose from: methods and architectures."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from perennial import types
+from perennial._async.http import AsyncHttp
+from perennial.paths import path
+
+
+class AsyncMethods:
+    """Continual-learning methods, optimizers and presets."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def list(self) -> types.MethodList:
+        """All of them, with the JSON Schemas of their hyper-parameters."""
+        return await self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
+
+    async def retrieve(self, name: str) -> types.Method:
+        """One method."""
+        return await self._http.get(types.Method, path("methods", name))
+
+
+class AsyncArchitectures:
+    """Networks."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def list(self) -> AsyncIterator[types.Architecture]:
+        """All of them, with the JSON Schemas of their hyper-parameters."""
+        return self._http.pages(types.Architecture, "/v1/architectures")

@@ -1,0 +1,71 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from perennial._async.download import download
+from perennial._async.http import Ask, AsyncHttp
+from perennial._async.job import AsyncJobHandle
+from perennial.bars import shown_transfer
+from perennial.paths import path
+from perennial.transfer import Downloaded, Progress
+
+
+class AsyncJobs:
+    """Pieces of long work."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def list(
+        self, *, model: str | None = None, state: str | None = None, kind: str | None = None
+    ) -> AsyncIterator[types.Job]:
+        """Jobs, newest first."""
+        return self._http.pages(types.Job, "/v1/jobs", {"model": model, "state": state, "kind": kind})
+
+    async def retrieve(self, job: str) -> types.Job:
+        """One job as it is now. `client.job(id)` has the verbs that follow it."""
+        return await self._http.get(types.Job, path("jobs", job))
+
+    async def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
+        """Wait until it has ended: see `JobHandle.wait`."""
+        return await AsyncJobHandle(self._http, job).wait(timeout, progress=progress)
+
+    async def cancel(self, job: str) -> types.Job:
+        """End it; it can be retried while its data is kept."""
+        return await AsyncJobHandle(self._http, job).cancel()
+
+    async def pause(self, job: str) -> types.Job:
+        """Stop it and keep its place."""
+        return await AsyncJobHandle(self._http, job).pause()
+
+    async def resume(self, job: str) -> types.Job:
+        """Let it go on after a pause."""
+        return await AsyncJobHandle(self._http, job).resume()
+
+    async def retry(self, job: str, *, recipe: Mapping[str, Any] | None = None) -> AsyncJobHandle:
+        """Learn its task again: after a held version by a new job.
+
+        Args:
+            recipe: an override; `{}`: the model's recipe; None: the one that it had.
+        """
+        ask = Ask("POST", path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
+        found = await self._http.call(types.Job, ask)
+        return AsyncJobHandle(self._http, found.id, found)
+
+    def metrics(self, job: str) -> AsyncIterator[types.Point]:
+        """What was measured while it learned, loss among it."""
+        return self._http.pages(types.Point, path("jobs", job, "metrics"))
+
+    async def download_anytime(
+        self, job: str, to: str | Path, *, progress: bool | Progress = False
+    ) -> Downloaded:
+        """Its best state so far, where its recipe says `anytime`."""
+        with shown_transfer("downloading", progress) as show:
+            return await download(
+                self._http, path("jobs", job, "anytime", "download"), Path(to), progress=show
+            )

@@ -1,0 +1,78 @@
+"""Models, and the images that they keep for replay."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal, Unpack
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial.errors import Conflict
+from perennial.fields import ModelChanges, NewModel
+from perennial.paths import path
+
+
+class AsyncModels:
+    """Named lines of versions."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def create(
+        self,
+        name: str,
+        scenario: Literal["data", "task", "class"] = "class",
+        *,
+        exist_ok: bool = False,
+        **fields: Unpack[NewModel],
+    ) -> types.Model:
+        """Make a model.
+
+        Args:
+            exist_ok: where there is one of this name already, return it as it is.
+            fields: see `perennial.fields.NewModel`; what is left out, or None, is as the service has it.
+
+        Raises:
+            Conflict: the name is taken.
+            Invalid: `errors` names the wrong fields.
+        """
+        said = {key: value for key, value in fields.items() if value is not None}
+        try:
+            ask = Ask("POST", "/v1/models", json={"name": name, "scenario": scenario, **said})
+            return await self._http.call(types.Model, ask)
+        except Conflict as error:
+            if not exist_ok or error.code != "name-taken":
+                raise
+            return await self.retrieve(name)
+
+    def list(self, *, query: str | None = None, summary: bool = False) -> AsyncIterator[types.ListedModel]:
+        """All models, page by page. `query`: in their names; `summary`: with the figures of each."""
+        params = {"q": query, "include": "summary" if summary else None}
+        return self._http.pages(types.ListedModel, "/v1/models", params)
+
+    async def retrieve(self, model: str) -> types.Model:
+        """One model, by name or id; look at `attention` first."""
+        return await self._http.get(types.Model, path("models", model))
+
+    async def update(self, model: str, **changes: Unpack[ModelChanges]) -> types.Model:
+        """Change fields: see `perennial.fields.ModelChanges`."""
+        return await self._http.call(types.Model, Ask("PATCH", path("models", model), json=changes))
+
+    async def delete(self, model: str) -> None:
+        """Delete it with all that is stored of it."""
+        await self._http.send(Ask("DELETE", path("models", model)))
+
+
+class AsyncMemory:
+    """Images that a model keeps for replay."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def retrieve(self, model: str) -> types.Memory:
+        """How many, of which classes, and their bytes."""
+        return await self._http.get(types.Memory, path("models", model, "memory"))
+
+    async def delete(self, model: str) -> None:
+        """Remove them all."""
+        await self._http.send(Ask("DELETE", path("models", model, "memory")))

@@ -1,0 +1,154 @@
+"""Tasks: the batches of a model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial._async.job import AsyncJobHandle
+from perennial._async.upload import Batch, submit
+from perennial._async.waiting import in_thread
+from perennial.bars import shown_transfer
+from perennial.errors import ArchiveRejected, Invalid
+from perennial.paths import path
+from perennial.shapes import read_as
+from perennial.transfer import BatchIn, Progress, source_of
+
+Name = str | None
+Recipe = Mapping[str, Any] | None
+
+
+class AsyncTasks:
+    """Batches: submitted, checked, and settled."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def submit(
+        self,
+        model: str,
+        batch: BatchIn,
+        *,
+        name: Name = None,
+        recipe: Recipe = None,
+        drop_duplicates: bool = False,
+        progress: bool | Progress = False,
+        **options: Any,
+    ) -> AsyncJobHandle:
+        """Send a batch: an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or bytes]}`), or a folder or
+        data set, which is packed on the way (`perennial.pack.open_batch` gives one to look at first).
+
+        From 64 MiB on it goes in pieces: one that was cut off, by another run too, goes on where it was.
+
+        Args:
+            recipe: an override of the model's own, for this batch alone.
+            drop_duplicates: of equal images of one class keep the first.
+            progress: True: a bar on standard error; or what is called with bytes done and bytes in all.
+            options: of the adapter that reads the folder or data set.
+
+        Raises:
+            ArchiveRejected: it cannot be used; the message says which file, and why.
+        """
+        query = {"name": name, "duplicates_policy": "drop" if drop_duplicates else None}
+        answer = await self._send(model, batch, query, recipe, progress, options)
+        accepted = read_as(types.Accepted, answer)
+        return AsyncJobHandle(self._http, accepted.job.id, accepted.job, accepted.task)
+
+    async def check(
+        self,
+        model: str,
+        batch: BatchIn,
+        *,
+        recipe: Recipe = None,
+        progress: bool | Progress = False,
+        **options: Any,
+    ) -> types.Report:
+        """What a submit would meet, from names and sizes; nothing is submitted."""
+        answer = await self._send(model, batch, {"validate": "only"}, recipe, progress, options)
+        return read_as(types.Report, answer)
+
+    async def check_images(
+        self,
+        model: str,
+        batch: BatchIn,
+        *,
+        recipe: Recipe = None,
+        progress: bool | Progress = False,
+        **options: Any,
+    ) -> AsyncJobHandle:
+        """The same with every image decoded: a job, whose `report` says what was found once it has ended."""
+        answer = await self._send(model, batch, {"validate": "full"}, recipe, progress, options)
+        job = read_as(types.Job, answer)
+        return AsyncJobHandle(self._http, job.id, job)
+
+    def list(self, model: str) -> AsyncIterator[types.Task]:
+        """The model's batches, in order."""
+        return self._http.pages(types.Task, path("models", model, "tasks"))
+
+    async def retrieve(self, model: str, task: int) -> types.Task:
+        """One batch."""
+        return await self._http.get(types.Task, path("models", model, "tasks", task))
+
+    async def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
+        """Let the line go on without a task whose version is held."""
+        return await self._settle(model, task, "continue", reason)
+
+    async def discard(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
+        """Give a task up: nothing waits for it any more."""
+        return await self._settle(model, task, "discard", reason)
+
+    async def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> AsyncJobHandle:
+        """Learn a task again that the line lacks, before all that wait."""
+        ask = Ask("POST", path("models", model, "tasks", task, "relearn"), json={"recipe": recipe})
+        job = await self._http.call(types.Job, ask)
+        return AsyncJobHandle(self._http, job.id, job)
+
+    async def delete_data(self, model: str, task: int) -> None:
+        """Remove a batch's images; what was learned stays."""
+        await self._http.send(Ask("DELETE", path("models", model, "tasks", task, "data")))
+
+    def images(
+        self,
+        model: str,
+        task: int,
+        *,
+        split: Literal["held_out", "train"] = "held_out",
+        label: str | None = None,
+    ) -> AsyncIterator[types.TaskImage]:
+        """The rows of a task's images; `label`: of one class."""
+        return self._http.pages(
+            types.TaskImage, path("models", model, "tasks", task, "images"), {"split": split, "class": label}
+        )
+
+    async def image(
+        self, model: str, task: int, index: int, *, split: Literal["held_out", "train"] = "held_out"
+    ) -> bytes:
+        """One image of a task as PNG, pixel by pixel."""
+        where = path("models", model, "tasks", task, "images", split, f"{index}.png")
+        return (await self._http.send(Ask("GET", where))).content
+
+    async def _settle(self, model: str, task: int, verb: str, reason: str | None) -> types.Task:
+        ask = Ask("POST", path("models", model, "tasks", task, verb), json={"reason": reason})
+        return await self._http.call(types.Task, ask)
+
+    async def _send(
+        self,
+        model: str,
+        batch: BatchIn,
+        query: Mapping[str, str | None],
+        recipe: Recipe,
+        progress: bool | Progress,
+        options: Mapping[str, Any],
+    ) -> Any:
+        source = await in_thread(lambda: source_of(batch, **options))
+        said = {key: value for key, value in query.items() if value is not None}
+        with shown_transfer("sending", progress) as show:
+            try:
+                return await submit(self._http, Batch(model, source, said, recipe), show)
+            except Invalid as error:
+                if error.code != "unsupported-type":
+                    raise
+                # What its first bytes say is no archive: of a batch that is the same as one that cannot be read.
+                raise ArchiveRejected(error.status, error.problem, request_id=error.request_id) from error

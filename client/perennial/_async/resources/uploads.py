@@ -1,0 +1,24 @@
+"""Uploads that were begun and are neither submitted nor removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from perennial import types
+from perennial._async.http import Ask, AsyncHttp
+from perennial.paths import path
+
+
+class AsyncUploads:
+    """What `tasks.submit` has begun for large batches, and other clients of tus: what of it has come counts to the quota."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def list(self) -> AsyncIterator[types.Upload]:
+        """Open uploads, newest first: whose bytes have come up to `offset`, and when each expires."""
+        return self._http.pages(types.Upload, "/v1/uploads")
+
+    async def delete(self, upload: str) -> None:
+        """Remove one, with what has come of it."""
+        await self._http.send(Ask("DELETE", path("uploads", upload)))

@@ -1,0 +1,155 @@
+"""The client itself: a connection, and the verbs by noun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+
+from perennial import types
+from perennial._sync.http import Http
+from perennial._sync.job import JobHandle
+from perennial._sync.resources.accounts import Audit, Keys, Usage
+from perennial._sync.resources.aliases import Aliases
+from perennial._sync.resources.bases import Bases
+from perennial._sync.resources.catalogue import Architectures, Methods
+from perennial._sync.resources.jobs import Jobs
+from perennial._sync.resources.metrics import Metrics
+from perennial._sync.resources.models import Memory, Models
+from perennial._sync.resources.tasks import Tasks, Name
+from perennial._sync.resources.uploads import Uploads
+from perennial._sync.resources.versions import Versions, Images
+from perennial._sync.stream import followed
+from perennial.config import connection
+from perennial.retry import Retries
+from perennial.shapes import read_as
+from perennial.transfer import BatchIn, Downloaded, Progress
+
+
+class Perennial:
+    """A service and its verbs.
+
+    Args:
+        api_key: else PERENNIAL_API_KEY, else that of the profile, else `perennial-data/admin-key` of a local service.
+        base_url: else PERENNIAL_URL, else that of the profile, else http://127.0.0.1:8000.
+        profile: a name in the configuration file, as `perennial login --profile` stores it.
+        timeout: seconds for an answer.
+        max_retries: requests that are made again at most, each.
+        http_client: httpx2's, for proxies or certificates of your own; whoever made it closes it.
+
+    Raises:
+        ConfigError: the profile does not exist, or the address is none.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        *,
+        base_url: str | None = None,
+        profile: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 4,
+        http_client: httpx2.Client | None = None,
+    ) -> None:
+        self.connection = connection(base_url, api_key, profile)
+        retries = Retries(attempts=max_retries + 1)
+        self._http = Http(self.connection.url, self.connection.key, retries, timeout, http_client)
+        self.models = Models(self._http)
+        self.tasks = Tasks(self._http)
+        self.uploads = Uploads(self._http)
+        self.jobs = Jobs(self._http)
+        self.versions = Versions(self._http)
+        self.aliases = Aliases(self._http)
+        self.metrics = Metrics(self._http)
+        self.memory = Memory(self._http)
+        self.keys = Keys(self._http)
+        self.audit = Audit(self._http)
+        self.usage = Usage(self._http)
+        self.methods = Methods(self._http)
+        self.architectures = Architectures(self._http)
+        self.bases = Bases(self._http)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End open connections."""
+        self._http.close()
+
+    def me(self) -> types.Me:
+        """Whose key this is, what it may do, and the service's limits."""
+        return self._http.get(types.Me, "/v1/me")
+
+    def ready(self) -> types.Ready:
+        """Whether database, store and broker answer."""
+        return self._http.get(types.Ready, "/readyz")
+
+    def submit(
+        self,
+        model: str,
+        batch: BatchIn,
+        *,
+        name: Name = None,
+        recipe: Mapping[str, Any] | None = None,
+        drop_duplicates: bool = False,
+        progress: bool | Progress = False,
+        **options: Any,
+    ) -> JobHandle:
+        """Send a batch of labelled images: see `tasks.submit`."""
+        return self.tasks.submit(
+            model,
+            batch,
+            name=name,
+            recipe=recipe,
+            drop_duplicates=drop_duplicates,
+            progress=progress,
+            **options,
+        )
+
+    def predict(
+        self,
+        model: str,
+        images: Images,
+        *,
+        version: int | str = "production",
+        top_k: int | None = None,
+        task: int | None = None,
+    ) -> types.Predict:
+        """What a version says of images: see `versions.predict`."""
+        return self.versions.predict(model, images, version=version, top_k=top_k, task=task)
+
+    def download(
+        self,
+        model: str,
+        version: int | str | None = "production",
+        to: str | Path | None = None,
+        *,
+        format: str = "safetensors",
+        progress: bool | Progress = False,
+    ) -> Downloaded:
+        """Fetch a version as a verified zip: see `versions.download`."""
+        return self.versions.download(model, version, to, format=format, progress=progress)
+
+    def job(self, job: str) -> JobHandle:
+        """A job to follow, by its id; asks nothing yet."""
+        return JobHandle(self._http, job)
+
+    def events(
+        self, *, model: str | None = None, after: int | None = None
+    ) -> Iterator[types.OwnerEvent]:
+        """What happens to all jobs, versions and aliases of the key's owner, without end; reconnects by itself.
+
+        Args:
+            after: go on after this event (0: from the first on); None: begin with what happens from now on.
+        """
+
+        def is_over() -> bool:
+            return False
+
+        for data in followed(self._http, "/v1/events", {"model": model}, after, is_over):
+            yield read_as(types.OwnerEvent, data)

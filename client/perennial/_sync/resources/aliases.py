@@ -1,0 +1,49 @@
+"""Aliases: movable names for versions, `production` the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perennial import types
+from perennial._sync.http import Ask, Http
+from perennial.paths import path
+
+
+class Aliases:
+    """Where names point, and why they moved."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def set(self, model: str, alias: str, version: int, *, reason: str | None = None) -> types.Alias:
+        """Put an alias on a version; on one that is held only with a reason."""
+        ask = Ask("PUT", path("models", model, "aliases", alias), json={"version": version, "reason": reason})
+        return self._http.call(types.Alias, ask)
+
+    def promote(self, model: str, version: int, *, reason: str | None = None) -> types.Alias:
+        """Put `production` on a version."""
+        return self.set(model, "production", version, reason=reason)
+
+    def history(self, model: str, alias: str = "production") -> Iterator[types.AliasMove]:
+        """Its moves, oldest first."""
+        return self._http.pages(types.AliasMove, path("models", model, "aliases", alias, "history"))
+
+    def delete(self, model: str, alias: str) -> None:
+        """Remove an alias of your own."""
+        self._http.send(Ask("DELETE", path("models", model, "aliases", alias)))
+
+    def rollback(
+        self, model: str, version: int | None = None, *, alias: str = "production", reason: str | None = None
+    ) -> types.Alias:
+        """Go back: to the previous target whose gate passed, or to a version. `lost_tasks` names what is lost."""
+        where, body = (
+            path("models", model, "aliases", alias, "rollback"),
+            {"version": version, "reason": reason},
+        )
+        return self._http.call(types.Alias, Ask("POST", where, json=body, is_replayable=False))
+
+    def follow(self, model: str, alias: str = "production") -> types.Alias:
+        """Let production follow the line again after a rollback."""
+        return self._http.call(
+            types.Alias, Ask("POST", path("models", model, "aliases", alias, "follow"))
+        )

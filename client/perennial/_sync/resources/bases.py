@@ -1,0 +1,75 @@
+"""Bases: weights that models may start from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from perennial._sync.http import Ask, Http
+from perennial._sync.upload import ANSWER_S, streamed
+from perennial._sync.waiting import in_thread
+from perennial.bars import shown_transfer
+from perennial.errors import ConfigError
+from perennial.paths import path
+from perennial.transfer import FileSource, Progress, content_digest
+
+
+class Bases:
+    """Uploaded weights."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def create(
+        self,
+        file: str | Path,
+        architecture: str | Mapping[str, Any],
+        *,
+        image_size: int | None = None,
+        channels: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        preset: str | None = None,
+        progress: bool | Progress = False,
+    ) -> types.Base:
+        """Upload a backbone's state dict (safetensors).
+
+        Args:
+            config, preset: how its images were prepared.
+
+        Raises:
+            Invalid: it does not fit the architecture; the message says how.
+        """
+        if not Path(file).is_file():
+            raise ConfigError(f"There is no file {file}.")
+        source = FileSource.of(Path(file))
+        params = {
+            "architecture": architecture if isinstance(architecture, str) else json.dumps(architecture),
+            "image_size": image_size,
+            "channels": channels,
+            "config": None if config is None else json.dumps(config),
+            "preset": preset,
+        }
+        headers = {
+            "Content-Type": "application/safetensors",
+            "Content-Length": str(source.size),
+            "Content-Digest": content_digest(in_thread(source.sha256)),
+        }
+        with shown_transfer(Path(file).name, progress) as show:
+            body = streamed(source, source.size, show)
+            ask = Ask("POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S)
+            return self._http.call(types.Base, ask)
+
+    def list(self) -> Iterator[types.ListedBase]:
+        """Uploaded bases, newest first, with the models that began with each."""
+        return self._http.pages(types.ListedBase, "/v1/bases")
+
+    def delete(self, base: str) -> None:
+        """Remove one that no model began with."""
+        self._http.send(Ask("DELETE", path("bases", base)))
+
+    def retrieve(self, base: str) -> types.Base:
+        """One base."""
+        return self._http.get(types.Base, path("bases", base))

@@ -1,0 +1,35 @@
+"""What there is to choose from: methods and architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perennial import types
+from perennial._sync.http import Http
+from perennial.paths import path
+
+
+class Methods:
+    """Continual-learning methods, optimizers and presets."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self) -> types.MethodList:
+        """All of them, with the JSON Schemas of their hyper-parameters."""
+        return self._http.get(types.MethodList, "/v1/methods", {"limit": 200})
+
+    def retrieve(self, name: str) -> types.Method:
+        """One method."""
+        return self._http.get(types.Method, path("methods", name))
+
+
+class Architectures:
+    """Networks."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self) -> Iterator[types.Architecture]:
+        """All of them, with the JSON Schemas of their hyper-parameters."""
+        return self._http.pages(types.Architecture, "/v1/architectures")

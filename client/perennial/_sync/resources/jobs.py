@@ -1,0 +1,71 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from perennial._sync.download import download
+from perennial._sync.http import Ask, Http
+from perennial._sync.job import JobHandle
+from perennial.bars import shown_transfer
+from perennial.paths import path
+from perennial.transfer import Downloaded, Progress
+
+
+class Jobs:
+    """Pieces of long work."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(
+        self, *, model: str | None = None, state: str | None = None, kind: str | None = None
+    ) -> Iterator[types.Job]:
+        """Jobs, newest first."""
+        return self._http.pages(types.Job, "/v1/jobs", {"model": model, "state": state, "kind": kind})
+
+    def retrieve(self, job: str) -> types.Job:
+        """One job as it is now. `client.job(id)` has the verbs that follow it."""
+        return self._http.get(types.Job, path("jobs", job))
+
+    def wait(self, job: str, timeout: float | None = None, *, progress: bool = False) -> types.Job:
+        """Wait until it has ended: see `JobHandle.wait`."""
+        return JobHandle(self._http, job).wait(timeout, progress=progress)
+
+    def cancel(self, job: str) -> types.Job:
+        """End it; it can be retried while its data is kept."""
+        return JobHandle(self._http, job).cancel()
+
+    def pause(self, job: str) -> types.Job:
+        """Stop it and keep its place."""
+        return JobHandle(self._http, job).pause()
+
+    def resume(self, job: str) -> types.Job:
+        """Let it go on after a pause."""
+        return JobHandle(self._http, job).resume()
+
+    def retry(self, job: str, *, recipe: Mapping[str, Any] | None = None) -> JobHandle:
+        """Learn its task again: after a held version by a new job.
+
+        Args:
+            recipe: an override; `{}`: the model's recipe; None: the one that it had.
+        """
+        ask = Ask("POST", path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False)
+        found = self._http.call(types.Job, ask)
+        return JobHandle(self._http, found.id, found)
+
+    def metrics(self, job: str) -> Iterator[types.Point]:
+        """What was measured while it learned, loss among it."""
+        return self._http.pages(types.Point, path("jobs", job, "metrics"))
+
+    def download_anytime(
+        self, job: str, to: str | Path, *, progress: bool | Progress = False
+    ) -> Downloaded:
+        """Its best state so far, where its recipe says `anytime`."""
+        with shown_transfer("downloading", progress) as show:
+            return download(
+                self._http, path("jobs", job, "anytime", "download"), Path(to), progress=show
+            )

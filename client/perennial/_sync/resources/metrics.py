@@ -1,0 +1,30 @@
+"""The accuracy matrix of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perennial import types
+from perennial._sync.http import Http
+from perennial.paths import path
+
+
+class Metrics:
+    """How good each version is on each task."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def retrieve(
+        self,
+        model: str,
+        version: int | str = "latest",
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        tasks: Iterable[int] | None = None,
+    ) -> types.Metrics:
+        """Rows are versions (from `first` to `last`), columns are tasks; the summary is of `version`."""
+        wanted = ",".join(str(task) for task in tasks) if tasks is not None else None
+        params = {"version": version, "from": first, "to": last, "tasks": wanted}
+        return self._http.get(types.Metrics, path("models", model, "metrics"), params)

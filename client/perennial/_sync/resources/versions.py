@@ -1,0 +1,125 @@
+"""Versions: what there is, what they answer, and their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from perennial._sync.download import download
+from perennial._sync.http import Ask, Http
+from perennial._sync.waiting import in_thread
+from perennial.bars import shown_transfer
+from perennial.paths import path
+from perennial.transfer import Downloaded, Progress
+
+Image = str | os.PathLike[str] | bytes
+Images = Image | Sequence[Image] | Sequence[Any]
+
+
+class Versions:
+    """Immutable states of a model."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def list(self, model: str) -> Iterator[types.Version]:
+        """All versions by rising number, held ones among them."""
+        return self._http.pages(types.Version, path("models", model, "versions"))
+
+    def retrieve(self, model: str, version: int | str = "production") -> types.Version:
+        """One version, by number or alias."""
+        return self._http.get(types.Version, path("models", model, "versions", version))
+
+    def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
+        """Write a note to a version."""
+        ask = Ask("PATCH", path("models", model, "versions", version), json={"note": note})
+        return self._http.call(types.Version, ask)
+
+    def results(self, model: str, version: int | str = "production") -> Iterator[types.TaskResult]:
+        """Right answers by task and class."""
+        return self._http.pages(types.TaskResult, path("models", model, "versions", version, "results"))
+
+    def files(self, model: str, version: int | str = "production") -> Iterator[types.File]:
+        """Parts that can be fetched."""
+        return self._http.pages(types.File, path("models", model, "versions", version, "files"))
+
+    def download(
+        self,
+        model: str,
+        version: int | str | None = "production",
+        to: str | Path | None = None,
+        *,
+        format: str = "safetensors",
+        progress: bool | Progress = False,
+    ) -> Downloaded:
+        """Fetch a version as a zip; what an earlier call left goes on, and its sha256 is verified.
+
+        Args:
+            to: the file; None: `<model>-<version>.zip` in the working directory.
+            format: safetensors, or what else the service offers (onnx).
+
+        Raises:
+            DigestMismatch: the bytes are not those that the service named.
+            Invalid: it cannot be had in this format, and why; `code` is export-unavailable.
+        """
+        wanted = "production" if version is None else version
+        target = Path(to) if to is not None else Path(f"{model}-{wanted}.zip")
+        if target.is_dir():
+            target /= f"{model}-{wanted}.zip"
+        where = path("models", model, "versions", wanted, "download")
+        params = None if format == "safetensors" else {"format": format}
+        with shown_transfer(target.name, progress) as show:
+            return download(self._http, where, target, params, show)
+
+    def download_file(
+        self, model: str, version: int | str, part: str, to: str | Path, *, progress: bool | Progress = False
+    ) -> Downloaded:
+        """Fetch one part of a version."""
+        where = path("models", model, "versions", version, "files", part)
+        with shown_transfer(part, progress) as show:
+            return download(self._http, where, Path(to), progress=show)
+
+    def predict(
+        self,
+        model: str,
+        images: Images,
+        *,
+        version: int | str = "production",
+        top_k: int | None = None,
+        task: int | None = None,
+    ) -> types.Predict:
+        """What a version says of images, in their order; one that cannot be used has an error of its own.
+
+        Args:
+            images: files, bytes of files, or arrays of numbers from 0 to 255 (N×H×W or N×H×W×C, as nested lists or with
+                a method `tolist`).
+            top_k: how many of the most probable labels each image gets.
+            task: in the scenario `task`, whose head answers.
+        """
+        where = path("models", model, "versions", version, "predict")
+        params = {"top_k": top_k, "task": task}
+        files = in_thread(lambda: _files(images))
+        body = {"images": _numbers(images)} if files is None else None
+        ask = Ask("POST", where, params, json=body, files=files)
+        return self._http.call(types.Predict, ask)
+
+
+def _files(images: Images) -> list[tuple[str, tuple[str, bytes]]] | None:
+    """The parts of a form; None: these are arrays."""
+    each: Iterable[Any] = [images] if isinstance(images, (str, bytes, os.PathLike)) else images
+    parts = []
+    for number, image in enumerate(each):
+        if isinstance(image, bytes):
+            parts.append(("image", (f"image-{number}", image)))
+        elif isinstance(image, (str, os.PathLike)):
+            parts.append(("image", (Path(image).name, Path(image).read_bytes())))
+        else:
+            return None
+    return parts
+
+
+def _numbers(images: Any) -> Any:
+    return images.tolist() if hasattr(images, "tolist") else list(images)

@@ -1,0 +1,289 @@
+"""Sending a batch: a small one in one request, a large one in pieces that can be resumed (tus 1.0.0)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from perennial._sync.http import Ask, Http, Content
+from perennial._sync.waiting import from_thread, in_thread, sleep
+from perennial.errors import (
+    APIError,
+    ArchiveRejected,
+    ConfigError,
+    PerennialError,
+    ServiceUnreachable,
+    Unavailable,
+)
+from perennial.paths import path
+from perennial.transfer import (
+    CHUNK_BYTES,
+    WHOLE_BYTES,
+    FileSource,
+    Progress,
+    Source,
+    UploadMemory,
+    content_digest,
+    identity,
+    tus_checksum,
+)
+
+TUS = {"Tus-Resumable": "1.0.0"}
+ANSWER_S = 600.0
+"""For the answer to a batch: the service reads the directory of its archive first."""
+GONE = (404, 410)
+KEPT = "What has arrived is kept: submit the same batch again, and it goes on there."
+LONGEST_NAME = 1000
+"""Bytes of a file's name."""
+AGAIN = (409, 423, 460)
+"""The service is elsewhere than we thought, another request still writes, or the piece came with other bytes."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is submitted, and how.
+
+    Attributes:
+        query: `name`, `validate`, `duplicates_policy`.
+        recipe: an override; None: the model's own.
+    """
+
+    model: str
+    source: Source
+    query: Mapping[str, str]
+    recipe: Mapping[str, Any] | None
+
+
+def submit(
+    http: Http, batch: Batch, progress: Progress | None, whole_bytes: int = WHOLE_BYTES
+) -> Any:
+    """Send a batch and return the service's JSON answer.
+
+    Raises:
+        ArchiveRejected: it cannot be used.
+        APIError, ServiceUnreachable: as for any request.
+    """
+    size = in_thread(lambda: batch.source.size)
+    if size >= whole_bytes:
+        upload = _Resumable(http, batch, size, progress)
+        if upload.begin():
+            return upload.run()
+    return _in_one(http, batch, size, progress)
+
+
+def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> Any:
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Length": str(size),
+        "Content-Digest": content_digest(in_thread(batch.source.sha256)),
+    }
+    if batch.recipe is not None:
+        headers["Perennial-Recipe"] = json.dumps(batch.recipe)
+
+    body = streamed(batch.source, size, progress)
+    ask = Ask(
+        "POST",
+        path("models", batch.model, "tasks"),
+        batch.query,
+        content=body,
+        headers=headers,
+        timeout_s=ANSWER_S,
+    )
+    return (http.send(ask)).json()
+
+
+def streamed(source: Source, size: int, progress: Progress | None) -> Content:
+    """What makes a body of a source, from its first byte at every attempt."""
+
+    def content() -> Iterator[bytes]:
+        done = 0
+        for chunk in from_thread(source.read_chunks()):
+            yield chunk
+            done += len(chunk)
+            if progress is not None:
+                progress(done, size)
+
+    return content
+
+
+class _Resumable:
+    """One upload in pieces: begun, or found again, sent, and submitted."""
+
+    def __init__(self, http: Http, batch: Batch, size: int, progress: Progress | None) -> None:
+        self._http, self._batch, self._size, self._progress = http, batch, size, progress
+        self._known = self._location = ""
+        self._answer: Any = None
+
+    def begin(self) -> bool:
+        """Find the upload of an earlier run, or make one; False: the service has no such uploads."""
+        batch = self._batch
+        self._known = in_thread(lambda: identity(batch.source))
+        self._memory = in_thread(lambda: UploadMemory(self._http.url, batch.model, self._known))
+        left = in_thread(self._memory.load)
+        if left is not None and self._is_known(left):
+            return True
+        self._http.send(
+            Ask("GET", path("models", batch.model))
+        )  # a wrong name is told now, not after hours
+        try:
+            self._create()
+        except APIError as error:
+            if error.status in (404, 405):  # an older service
+                return False
+            raise
+        return True
+
+    def run(self) -> Any:
+        """Send what is missing, then submit."""
+        if self._answer is not None:
+            return self._answer
+        while True:
+            try:
+                self._send()
+            except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
+                error.add_note(KEPT)
+                raise
+            self._require_unchanged()
+            try:
+                return self._submit()
+            except APIError as error:
+                if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
+                    self._give_up()  # with another recipe or name it would be refused again
+                if error.status != 404 or "upl_" not in error.detail:
+                    raise
+                self._create()  # expired between the last piece and the submit
+
+    def _require_unchanged(self) -> None:
+        """Raises ConfigError where a file was changed while it was sent: its pieces are of two files."""
+        if isinstance(self._batch.source, FileSource) and self._known != in_thread(
+            self._batch.source.identity
+        ):
+            self._give_up()
+            raise ConfigError(
+                f"{self._batch.source.path} was changed while it was sent; nothing of it was submitted. Send it again."
+            )
+
+    def _give_up(self) -> None:
+        """Nobody will want these bytes again: they need not fill the owner's quota until they expire."""
+        in_thread(self._memory.forget)
+        with contextlib.suppress(PerennialError):
+            self._http.send(Ask("DELETE", self._location, headers=TUS))
+
+    def _is_known(self, location: str) -> bool:
+        """Whether the service has the upload of an earlier run, or has made a task of it."""
+        self._location = location
+        if self._offset(self._http) is not None:
+            return True
+        try:
+            self._answer = self._submit()  # the same request again: it answers as it did then
+        except APIError as error:
+            if error.status in GONE:
+                return False
+            raise
+        return True
+
+    def _create(self) -> None:
+        headers = {**TUS, "Upload-Length": str(self._size), "Upload-Metadata": self._details()}
+        answer = self._http.send(Ask("POST", "/v1/uploads", headers=headers))
+        self._location = urlsplit(answer.headers["Location"]).path
+        in_thread(lambda: self._memory.save(self._location))
+
+    def _details(self) -> str:
+        """What a person sees of the upload in a list: the file's name, or what the batch is called."""
+        file = getattr(self._batch.source, "path", None)
+        called = f"{self._batch.query.get('name') or self._batch.model}.tar" if file is None else file.name
+        return f"filename {base64.b64encode(called.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
+
+    def _offset(self, http: Http) -> int | None:
+        """How many bytes the service has; None: it does not know the upload (any more)."""
+        try:
+            answer = http.send(Ask("HEAD", self._location, headers=TUS))
+        except APIError as error:
+            if error.status in GONE:
+                return None
+            raise
+        return int(answer.headers["Upload-Offset"])
+
+    def _send(self) -> None:
+        """All pieces, from where the service is; after a cut it is asked where that is."""
+        failures, reached_before, once = 0, 0, self._http.once()
+        while True:
+            try:
+                offset = self._offset(once)
+                if offset is None:
+                    self._create()
+                    continue
+                if offset > reached_before:  # however short a piece was cut: it is going on
+                    failures, reached_before = 0, offset
+                for reached in self._pieces(once, offset):
+                    failures = 0
+                    if self._progress is not None:
+                        self._progress(reached, self._size)
+                return
+            except PerennialError as error:
+                failures += 1
+                pause = self._pause_s(error, failures)
+                if pause is None:
+                    raise
+                sleep(pause)
+
+    def _pause_s(self, error: PerennialError, failures: int) -> float | None:
+        """Seconds until it goes on after a failure; None: it does not."""
+        retries = self._http.retries.for_transfers()
+        if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
+            return min(failures, 5) * 1.0 if failures < retries.attempts else None
+        return retries.pause_s(error, failures, is_replayable=True)
+
+    def _pieces(self, http: Http, offset: int) -> Iterator[int]:
+        """Send piece after piece and tell what is reached."""
+        pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
+        for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
+            headers = {
+                **TUS,
+                "Content-Type": "application/offset+octet-stream",
+                "Upload-Offset": str(offset),
+                "Upload-Checksum": checksum,
+            }
+            answer: httpx2.Response = http.send(
+                Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
+            )
+            offset = int(answer.headers["Upload-Offset"])
+            yield offset
+
+    def _submit(self) -> Any:
+        batch = self._batch
+        body: dict[str, Any] = {"upload": self._location.rpartition("/")[2]}
+        if batch.recipe is not None:
+            body["recipe"] = dict(batch.recipe)
+        if "name" in batch.query:
+            body["name"] = batch.query["name"]
+        query = {key: value for key, value in batch.query.items() if key != "name"}
+        # Of another run that says the same, too: it gets the answer of the first.
+        said = json.dumps([self._location, body, query], sort_keys=True)
+        headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, said))}
+        where = path("models", batch.model, "tasks")
+        ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
+        found = (self._http.send(ask)).json()
+        if "validate" not in query:
+            in_thread(self._memory.forget)
+        return found
+
+
+def in_pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in pieces of `size`, the last one shorter."""
+    held = bytearray()
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)

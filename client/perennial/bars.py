@@ -1,0 +1,94 @@
+"""Progress on standard error, where that is a terminal; elsewhere nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from perennial.words import by_commands
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+    from perennial._types import Job
+    from perennial.transfer import Progress
+
+
+@contextmanager
+def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Progress | None]:
+    """What to call while bytes go or come: draws a bar for True, is None for False."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    with _bars(progress, is_bytes=True) as bars:
+        if bars is None:
+            yield None
+            return
+        row = bars.add_task(title, total=None)
+        yield lambda done, total: bars.update(row, completed=done, total=total)
+
+
+@contextmanager
+def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job], None]]:
+    """What to call at each change of a job: draws a bar for True, does nothing for False."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    with _bars(progress, is_bytes=False) as bars:
+        if bars is None:
+            yield lambda job: None
+            return
+        row = bars.add_task("job", total=1.0)
+        told: set[str] = set()
+
+        def show(job: Job) -> None:
+            bars.update(row, completed=share(job), description=state(job))
+            why = by_commands(job.waiting_for.detail) if job.waiting_for else ""
+            if why and why not in told:
+                told.add(why)
+                bars.console.print(why, markup=False, highlight=False)
+
+        yield show
+
+
+def share(job: Job) -> float:
+    """How far a job is, 0 to 1."""
+    if job.is_terminal:
+        return 1.0
+    done, total = job.progress.step or 0, job.progress.total_steps or 0
+    return done / total if total else 0.0
+
+
+def state(job: Job) -> str:
+    """What a job does, in a word."""
+    if job.state == "succeeded" and job.outcome == "held":
+        return "held"
+    if job.waiting_for is not None:
+        return "waiting"
+    return (job.progress.phase if job.state == "running" else None) or job.state
+
+
+@contextmanager
+def _bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
+    if not is_wanted:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    last = DownloadColumn() if is_bytes else TaskProgressColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), last, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=False) as bars:
+        yield bars

@@ -1,0 +1,90 @@
+"""Following a job to its end, and telling what became of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from perennial.bars import share, state
+from perennial.cli.command import Shell
+from perennial.cli.exits import Detached
+from perennial.cli.output import complain, document, line, say
+from perennial.words import by_commands
+
+if TYPE_CHECKING:
+    from perennial import JobHandle, Perennial
+    from perennial.types import Job
+
+
+def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
+    """Wait for a job, then print what became of it.
+
+    Raises:
+        JobEnded: it did not end as it should; what is printed is complete.
+        Detached: Ctrl-C; the job goes on.
+    """
+    try:
+        job = handle.wait(timeout, progress=True if sys.stderr.isatty() else _Lines(), check=False)
+    except KeyboardInterrupt:
+        raise Detached(came_away(handle.id)) from None
+    for warning in job.warnings:
+        complain(f"warning: {by_commands(warning)}")
+    if shell.is_json:
+        document(job)
+    error = handle.ending(job)
+    if error is not None:
+        raise error
+    if not shell.is_json:
+        told(client, job)
+
+
+def stream_events(shell: Shell, handle: JobHandle) -> None:
+    """Every event of a job as a line of JSON, until it has ended.
+
+    Raises:
+        JobEnded, Detached: as `follow`.
+    """
+    try:
+        for event in handle.events():
+            line(event)
+    except KeyboardInterrupt:
+        raise Detached(came_away(handle.id)) from None
+    error = handle.ending(handle.refresh())
+    if error is not None:
+        raise error
+
+
+def came_away(job: str) -> str:
+    """What is said after Ctrl-C."""
+    return f"\nJob {job} goes on. Come back with: perennial jobs watch {job}\nEnd it with: perennial jobs cancel {job}"
+
+
+def told(client: Perennial, job: Job) -> None:
+    """A job that ended as it should, in sentences."""
+    if job.version is None:
+        say(f"Job {job.id} ({job.kind}) succeeded.")
+        return
+    model = client.models.retrieve(job.model)
+    version = client.versions.retrieve(job.model, job.version)
+    production = model.aliases.get("production")
+    where = "and in production" if production == job.version else f"production is at version {production}"
+    say(f"Version {job.version} of {model.name} is published, {where}.")
+    pairs = zip(version.tasks, version.accuracy, strict=False)
+    cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
+    if cells:
+        say(f"  accuracy: {', '.join(cells)}")
+
+
+class _Lines:
+    """Without a terminal: a line on standard error at each change of state or phase."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, job: Job) -> None:
+        now = state(job)
+        if now != self._last:
+            self._last = now
+            done = f" ({share(job):.0%})" if job.state == "running" and share(job) else ""
+            why = f": {by_commands(job.waiting_for.detail)}" if job.waiting_for else ""
+            complain(f"{job.id} {now}{done}{why}")

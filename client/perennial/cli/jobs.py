@@ -1,0 +1,128 @@
+"""jobs: list, show, watch, logs, cancel, pause, resume, retry."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from perennial import words
+from perennial.bars import share, state
+from perennial.cli.command import RECIPE, Shell, command
+from perennial.cli.exits import Detached
+from perennial.cli.following import came_away, follow, stream_events
+from perennial.cli.output import fields, say, table, when, when_short
+from perennial.types import Job
+
+
+@click.group("jobs")
+def jobs() -> None:
+    """List, follow, pause, cancel and retry jobs."""
+
+
+@command("list", jobs)
+@click.option("--model", "-m", metavar="MODEL", help="Those of one model.")
+@click.option("--state", "wanted", metavar="STATE", help="queued, running, succeeded, failed …")
+@click.option("--kind", metavar="KIND", help="learn, validate, fetch or export.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
+)
+def list_jobs(shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int) -> None:
+    """Jobs, newest first."""
+    found = list(islice(shell.client().jobs.list(model=model, state=wanted, kind=kind), limit))
+    rows = [
+        (one.id, one.kind, one.task, state(one), one.version, when_short(one.created_at)) for one in found
+    ]
+    shell.answer(
+        found, lambda: table(("job", "kind", "task", "state", "version", "created UTC"), rows, "No job.")
+    )
+
+
+@command("show", jobs)
+@click.argument("job")
+def show(shell: Shell, job: str) -> None:
+    """One job: where it is, what it waits for, and how it ended."""
+    found = shell.client().jobs.retrieve(job)
+    shell.answer(found, lambda: _show(found))
+
+
+def _show(job: Job) -> None:
+    eta = None if job.progress.eta_s is None else f"{job.progress.eta_s:.0f} s"
+    rows = [
+        ("job", job.id),
+        ("kind", job.kind),
+        ("model", job.model),
+        ("task", job.task),
+        ("state", state(job)),
+        ("done", f"{share(job):.0%}"),
+        ("to go", None if job.is_terminal else eta),
+        ("version", job.version),
+        ("created", when(job.created_at)),
+        ("finished", when(job.finished_at)),
+    ]
+    fields(rows)
+    if job.waiting_for is not None:
+        say(f"It waits: {words.by_commands(job.waiting_for.detail)}")
+    if job.error is not None:
+        say(words.by_commands(job.error.detail))
+    for warning in job.warnings:
+        say(f"warning: {words.by_commands(warning)}")
+    if job.outcome == "held":
+        say(f"Its version is held: `perennial models show {job.model}` says why, and how to go on.")
+
+
+@command("watch", jobs)
+@click.argument("job")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Wait so long at most.")
+def watch(shell: Shell, job: str, timeout: float | None) -> None:
+    """Follow a job to its end. With --json every event as a line. Ctrl-C leaves the job alone."""
+    client = shell.client()
+    handle = client.job(job)
+    handle.refresh()
+    if shell.is_json:
+        stream_events(shell, handle)
+    else:
+        follow(shell, client, handle, timeout)
+
+
+@command("logs", jobs)
+@click.argument("job")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Go on until it has ended.")
+def logs(shell: Shell, job: str, is_followed: bool) -> None:
+    """What a job said."""
+    try:
+        for one in shell.client().job(job).logs(follow=is_followed):
+            mark = "" if one.level == "info" else f"{one.level}: "
+            shell.stream(one, lambda at=one.at[11:19], text=f"{mark}{one.message}": say(f"{at} {text}"))  # type: ignore[misc]
+    except KeyboardInterrupt:
+        raise Detached(came_away(job)) from None
+
+
+def _acts(verb: str, text: str, done: str) -> None:
+    @command(verb, jobs, help=text)
+    @click.argument("job")
+    def act(shell: Shell, job: str) -> None:
+        found = getattr(shell.client().jobs, verb)(job)
+        shell.answer(found, lambda: say(f"Job {job} {done}: it is {found.state}."))
+
+
+_acts("cancel", "End a job. It can be retried while its data is kept.", "is being ended")
+_acts("pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused")
+_acts("resume", "Let a paused job go on, from its newest snapshot.", "goes on")
+
+
+@command("retry", jobs)
+@click.argument("job")
+@RECIPE
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
+    """Learn a job's task again, at its place; '--recipe {}' takes the model's own recipe."""
+    client = shell.client()
+    handle = client.jobs.retry(job, recipe=recipe)
+    if detach:
+        shell.answer(
+            handle.job, lambda: say(f"Job {handle.id}: follow it with perennial jobs watch {handle.id}")
+        )
+        return
+    follow(shell, client, handle)

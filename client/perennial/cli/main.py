@@ -1,0 +1,126 @@
+"""The command `perennial`: its subcommands, loaded when they are used, and how it ends.
+
+Exit status: 0 done, 1 an error, 2 wrong usage, 3 not found, 4 no key or not allowed, 5 the service does not answer,
+10 held by the gate, 11 rejected, 12 failed, 13 cancelled, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NoReturn
+
+import click
+
+from perennial import __version__
+from perennial.cli.exits import INTERRUPTED, Detached, status_of
+from perennial.cli.output import complain
+from perennial.errors import PerennialError
+
+PLUGINS = "perennial.commands"
+"""Entry points by which the service's own package adds serve, worker, migrate …"""
+COMMANDS = {
+    "login": ("session", "Keep the address of a service and a key to it."),
+    "logout": ("session", "Forget them."),
+    "whoami": ("session", "Whose key this is, and what it may do."),
+    "status": ("session", "Whether the service answers, and what waits for a person."),
+    "models": ("models", "Make, list, show, change and delete models."),
+    "submit": ("submit", "Send a batch of labelled images and follow its job."),
+    "uploads": ("uploads", "Large batches that were begun and not submitted: list and remove them."),
+    "tasks": ("tasks", "Batches of a model: list, show, and settle what waits."),
+    "jobs": ("jobs", "List, follow, pause, cancel and retry jobs."),
+    "versions": ("versions", "List, show and compare versions."),
+    "download": ("download", "Fetch a version as a verified zip."),
+    "predict": ("predict", "Ask a version what images show."),
+    "promote": ("aliases", "Put production on a version."),
+    "rollback": ("aliases", "Put production back."),
+    "follow": ("aliases", "Let production follow the line again."),
+    "metrics": ("metrics", "How good each version is on each task."),
+    "methods": ("catalogue", "Continual-learning methods to choose from."),
+    "bases": ("catalogue", "Upload and show weights that models start from."),
+    "keys": ("accounts", "Make, list and revoke access keys."),
+    "audit": ("accounts", "Who changed what."),
+    "usage": ("accounts", "Bytes and jobs, by model or owner."),
+    "open": ("session", "Open the service's page in a browser."),
+    "completion": ("completion", "Completion of commands for your shell."),
+}
+
+
+class Perennial(click.Group):
+    """Loads the module of a command when it is used, so that `perennial --help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *sorted(set(_plugins()) - set(COMMANDS))]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in COMMANDS:
+            found = getattr(
+                import_module(f"perennial.cli.{COMMANDS[name][0]}"), name.replace("open", "open_")
+            )
+            return found if isinstance(found, click.Command) else None
+        plugin = _plugins().get(name)
+        return None if plugin is None else plugin.load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names with their sentences, without loading the modules."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        added = sorted(set(_plugins()) - set(COMMANDS))
+        if added:
+            with formatter.section("Commands of the service on this machine"):
+                rows = [(name, self.get_command(ctx, name)) for name in added]
+                formatter.write_dl(
+                    [(name, found.get_short_help_str() if found else "") for name, found in rows]
+                )
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=PLUGINS)}
+
+
+@click.command(
+    cls=Perennial, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="perennial")
+def cli() -> None:
+    """Perennial keeps deployed image classifiers current.
+
+    Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 key, 5 no answer, 10 held by the gate, 11 rejected,
+    12 failed, 13 cancelled.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status; errors are told on standard error."""
+    try:
+        found: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
+        return found if isinstance(found, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        _tell_notes(stopped.__cause__ or stopped)
+        return INTERRUPTED
+    except Detached as detached:
+        complain(str(detached))
+        return INTERRUPTED
+    except PerennialError as error:
+        complain(str(error))
+        _tell_notes(error)
+        return status_of(error)
+    except OSError as error:
+        complain(f"{error.filename or 'A file'}: {error.strerror or error}")
+        return 1
+
+
+def _tell_notes(error: BaseException) -> None:
+    """What was added to an error on its way: what a person may do now."""
+    for note in getattr(error, "__notes__", ()):
+        complain(note)
+
+
+def main() -> NoReturn:
+    """The script `perennial`."""
+    sys.exit(run())

@@ -1,0 +1,52 @@
+"""metrics: the accuracy matrix."""
+
+from __future__ import annotations
+
+import click
+
+from perennial.cli.command import Shell, command
+from perennial.cli.output import complain, fields, is_terminal, say, table
+
+FITTING = 6
+"""Tasks that fit beside each other into 80 columns."""
+
+
+@command("metrics", short_help="How good each version is on each task.")
+@click.argument("model")
+@click.option(
+    "--version", "-v", default="latest", show_default=True, help="Whose figures: a number or alias."
+)
+@click.option(
+    "--last", "-n", type=click.IntRange(1), default=20, show_default=True, help="Versions, the newest ones."
+)
+def metrics(shell: Shell, model: str, version: str, last: int) -> None:
+    """How good each version (row) is on each task (column), and the figures of one version."""
+    found = shell.client().metrics.retrieve(model, version)
+
+    def show() -> None:
+        columns = found.columns
+        shown = columns[-FITTING:] if is_terminal() else columns
+        if len(shown) < len(columns):
+            complain(f"The newest {len(shown)} of {len(columns)} tasks; --json has all.")
+        pairs = list(zip(found.rows, found.accuracy_matrix, strict=True))[-last:]
+        rows = [(row.version, row.status, *cells[len(columns) - len(shown) :]) for row, cells in pairs]
+        table(
+            ("version", "status", *(f"task {column.task}" for column in shown)),
+            rows,
+            "Nothing was measured yet.",
+        )
+        if not is_terminal():
+            return
+        summary = found.summary
+        say(f"Version {found.version}:")
+        fields(
+            [
+                ("mean accuracy (ACC)", summary.acc),
+                ("backward transfer", summary.bwt),
+                ("mean forgetting", summary.forgetting),
+                ("accuracy when learned", summary.learning_accuracy),
+                ("wrong where its parent was right", summary.regression_rate),
+            ]
+        )
+
+    shell.answer(found, show)

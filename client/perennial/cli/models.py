@@ -1,0 +1,194 @@
+"""models: list, create, show, set, rm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from perennial import words
+from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.output import Cell, fields, say, size, table, when
+from perennial.types import ListedModel, Model
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+STOP = click.Choice(["stop", "continue"])
+
+
+@click.group("models")
+def models() -> None:
+    """Make, list, show, change and delete models."""
+
+
+@command("list", models)
+@click.argument("query", required=False)
+def list_models(shell: Shell, query: str | None) -> None:
+    """All models; with QUERY those whose name holds it."""
+    found = list(shell.client().models.list(query=query, summary=True))
+    columns = ("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits")
+    rows = [_row(one) for one in found]
+    shell.answer(
+        found, lambda: table(columns, rows, "No model yet: make one with `perennial models create NAME`.")
+    )
+
+
+def _row(model: ListedModel) -> tuple[Cell, ...]:
+    waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
+    of = model.summary
+    if of is None:  # an older service
+        return (model.name, model.scenario, model.aliases.get("production"), None, None, None, waits)
+    last = None if of.last_job is None else of.last_job.state
+    return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
+
+
+def _method(model: Model) -> str | None:
+    method = model.recipe.method
+    return getattr(method, "name", None)
+
+
+def _fields() -> Callable[[Work], Work]:
+    """The options that `create` and `set` share."""
+
+    def add(work: Work) -> Work:
+        options = [
+            click.option("--description", metavar="TEXT", help="What it is for."),
+            click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be said several times."),
+            click.option(
+                "--allow-lost-classes/--keep-classes", default=None, help="Whether versions may lack classes."
+            ),
+            click.option(
+                "--training-data-days", type=float, metavar="DAYS", help="How long images are kept."
+            ),
+            click.option("--on-failed", type=STOP, help="After a failed job."),
+            click.option("--on-rejected", type=STOP, help="After a rejected batch."),
+            click.option("--on-held", type=STOP, help="After a held version: wait for you, or go on."),
+            click.option(
+                "--max-forgetting", type=float, metavar="RATE", help="Gate: forgetting at most, 0 to 1."
+            ),
+            click.option(
+                "--min-new-task", type=float, metavar="RATE", help="Gate: accuracy on the new batch at least."
+            ),
+            click.option("--min-acc", type=float, metavar="RATE", help="Gate: mean accuracy at least."),
+            RECIPE,
+        ]
+        for option in options:
+            work = option(work)
+        return work
+
+    return add
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    """Fields of the request from options; what was not said is not in it."""
+    limits = {name: values.pop(name) for name in ("max_forgetting", "min_new_task", "min_acc")}
+    gate = {name: value for name, value in limits.items() if value is not None}
+    tags = list(values.pop("tags"))
+    found = {name: value for name, value in values.items() if value is not None}
+    return {**found, **({"gate": gate} if gate else {}), **({"tags": tags} if tags else {})}
+
+
+@command("create", models)
+@click.argument("name")
+@click.option("--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True)
+@click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base of the package.")
+@click.option(
+    "--base",
+    metavar="ID|JSON",
+    help="What it starts from: random, pretrained, the id of an upload, a version.",
+)
+@click.option("--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.')
+@click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
+@_fields()
+def create(shell: Shell, name: str, scenario: str, exist_ok: bool, **values: Any) -> None:
+    """Make a model. Only its NAME is required."""
+    said = _said(values)
+    for field in ("architecture", "base"):
+        if said.get(field, "").startswith("{"):
+            said[field] = json_value(said[field])
+    model = shell.client().models.create(name, scenario, exist_ok=exist_ok, **said)  # type: ignore[arg-type]
+    shell.answer(model, lambda: _show(model))
+
+
+@command("show", models)
+@click.argument("model")
+def show(shell: Shell, model: str) -> None:
+    """One model: what it is, where it stands, and what waits for you."""
+    found = shell.client().models.retrieve(model)
+    shell.answer(found, lambda: _show(found))
+
+
+def _show(model: Model) -> None:
+    limits = {name: value for name, value in model.gate.to_dict().items() if value is not None}
+    aliases = ", ".join(f"{name} {number}" for name, number in sorted(model.aliases.items()))
+    production = "follows the line" if model.production_follows else "stays where it was put"
+    rows = [
+        ("name", model.name),
+        ("id", model.id),
+        ("scenario", model.scenario),
+        ("architecture", model.architecture.name),
+        ("image", f"{model.image.size} pixels, {model.image.channels} channels"),
+        ("description", model.description),
+        ("tags", ", ".join(model.tags or []) or None),
+        ("method", _method(model)),
+        (
+            "gate",
+            ", ".join(f"{name} {value}" for name, value in limits.items()) or "asks nothing but lost classes",
+        ),
+        ("aliases", aliases),
+        ("production", production),
+        ("state", model.state),
+        ("created", when(model.created_at)),
+    ]
+    fields(rows)
+    for warning in model.warnings:
+        say(f"warning: {words.by_commands(warning)}")
+    for entry in model.attention:
+        say("\n" + "\n".join(words.attention(model.name, entry)))
+
+
+@command("set", models)
+@click.argument("model")
+@_fields()
+def set_(shell: Shell, model: str, **values: Any) -> None:
+    """Change a model's recipe, gate and rules, for later batches."""
+    changes = _said(values)
+    if not changes:
+        raise click.UsageError(
+            "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has all."
+        )
+    found = shell.client().models.update(model, **changes)
+    shell.answer(found, lambda: _show(found))
+
+
+@command("rm", models)
+@click.argument("model")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rm(shell: Shell, model: str, yes: bool) -> None:
+    """Delete a model with all that is stored of it."""
+    client = shell.client()
+    found = client.models.retrieve(model)
+    versions = sum(1 for _ in client.versions.list(model))
+    if not yes:
+        click.confirm(
+            f"Delete {found.name} with its {versions} versions? This cannot be undone", abort=True, err=True
+        )
+    client.models.delete(found.id)
+    shell.answer({"deleted": found.id, "name": found.name}, lambda: say(f"Deleted {found.name}."))
+
+
+@command("memory", models)
+@click.argument("model")
+@click.option("--delete", is_flag=True, help="Remove them all.")
+def memory(shell: Shell, model: str, delete: bool) -> None:
+    """Images that a model keeps for replay."""
+    client = shell.client()
+    if delete:
+        client.memory.delete(model)
+    found = client.memory.retrieve(model)
+    rows: list[tuple[str, Cell]] = [
+        ("version", found.version),
+        ("images", found.items),
+        ("bytes", size(found.bytes)),
+    ]
+    shell.answer(found, lambda: fields(rows))

@@ -1,0 +1,83 @@
+"""predict: labels for files and folders of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from perennial.cli.command import VERSION, Shell, command
+from perennial.cli.output import complain, line, table
+from perennial.shapes import as_json
+from perennial.types import Prediction
+
+ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif"})
+MOST_IMAGES, MOST_BYTES = 64, 16 << 20
+"""Of one request."""
+
+
+@command("predict", short_help="Ask a version what images show.")
+@click.argument("model")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@VERSION
+@click.option(
+    "--top-k", "-k", type=click.IntRange(1), default=1, show_default=True, help="Labels of each image."
+)
+@click.option("--task", type=int, help="In the scenario task: whose head answers.")
+def predict(
+    shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
+) -> int:
+    """Ask a version what images show. PATHS are image files, or folders that are searched for them.
+
+    With --json a line for each image. Ends with 1 where an image could not be used; the others are answered.
+    """
+    client, rows, bad, used = shell.client(), [], 0, 0
+    for files in batches(images_in(paths)):
+        answer = client.predict(model, files, version=version, top_k=top_k, task=task)
+        for file, one in zip(files, answer.predictions, strict=True):
+            used += 1
+            if isinstance(one, Prediction):
+                shown = [f"{label} {share:.3f}" for label, share in one.probabilities.items()]
+                rows.append((str(file), *shown[:top_k]))
+            else:
+                bad += 1
+                complain(f"{file}: {one.error.detail}")
+            if shell.is_json:
+                line({"path": str(file), "version": answer.version, **as_json(one)})
+    if not used:
+        raise click.UsageError(
+            f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(ENDINGS))}."
+        )
+    if not shell.is_json:
+        width = max((len(row) for row in rows), default=1)
+        headings = ("image", *("label" if number == 1 else f"{number}." for number in range(1, width)))
+        table(headings, [row + ("",) * (width - len(row)) for row in rows], "")
+    return 1 if bad else 0
+
+
+def batches(files: Iterator[Path]) -> Iterator[list[Path]]:
+    """As many files as go in one request."""
+    found: list[Path] = []
+    held = 0
+    for file in files:
+        size = file.stat().st_size
+        if found and (len(found) == MOST_IMAGES or held + size > MOST_BYTES):
+            yield found
+            found, held = [], 0
+        found.append(file)
+        held += size
+    if found:
+        yield found
+
+
+def images_in(paths: tuple[Path, ...]) -> Iterator[Path]:
+    """The files that were named, and the images in the folders that were."""
+    for path in paths:
+        if path.is_dir():
+            found = (
+                one for one in sorted(path.rglob("*")) if one.suffix.lower() in ENDINGS and one.is_file()
+            )
+            yield from found
+        else:
+            yield path

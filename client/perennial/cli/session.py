@@ -1,0 +1,140 @@
+"""login, logout, whoami, status, open."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from urllib.parse import quote
+
+import click
+
+from perennial import config
+from perennial.cli.command import Shell, command
+from perennial.cli.output import complain, fields, say
+from perennial.errors import APIError, Forbidden, NotFound
+from perennial.shapes import as_json
+from perennial.types import ListedModel
+
+
+@command("login", short_help="Keep the address of a service and a key to it.")
+@click.option("--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input.")
+def login(shell: Shell, key: str | None) -> None:
+    """Keep the address of a service and a key to it, after both were tried.
+
+    The key goes to the system's keyring where the package keyring is installed, else to a file that you alone can read.
+    """
+    from perennial import Perennial
+
+    url = config.checked_url(shell.url or config.connection(profile=None).url)
+    if key is None:
+        key = (
+            click.prompt(f"Key to {url}", hide_input=True, err=True)
+            if sys.stdin.isatty()
+            else sys.stdin.readline()
+        )
+    key = key.strip()
+    profile = shell.profile or config.DEFAULT_PROFILE
+    owner: str | None = None
+    scope: str | None = None
+    with Perennial(key, base_url=url) as client:
+        try:
+            owner, scope = (me := client.me()).owner, me.scope
+        except NotFound:  # an older service: any answer shows that the key is good
+            next(iter(client.models.list()), None)
+        except Forbidden:  # a key for figures alone
+            scope = "scrape"
+    where = config.store(profile, url, key)
+    kept = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
+    who = f" as {owner} ({scope})" if owner else ""
+    shell.answer(kept, lambda: say(f"Logged in to {url}{who}; the key is in {where}."))
+
+
+@command("logout", short_help="Forget a service and its key.")
+def logout(shell: Shell) -> None:
+    """Forget the address and the key of a profile; the key stays valid until it is revoked."""
+    profile = shell.profile or config.DEFAULT_PROFILE
+    was_there = config.forget(profile)
+    said = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
+    shell.answer({"profile": profile, "forgotten": was_there}, lambda: say(said))
+
+
+@command("whoami", short_help="Whose key this is, and what it may do.")
+def whoami(shell: Shell) -> None:
+    """Whose key this is, what it may do, and the service's limits."""
+    client = shell.client()
+    try:
+        me = client.me()
+    except NotFound:
+        complain(
+            f"The service at {client.connection.url} is older and does not tell whose a key is; the key was accepted."
+        )
+        found = {"url": client.connection.url, "key_from": client.connection.source}
+        shell.answer(found, lambda: fields(found.items()))
+        return
+    rows = [("service", client.connection.url), ("key from", client.connection.source), ("key", me.key)]
+    rows += [("owner", me.owner), ("scope", me.scope), ("expires", me.expires_at or "never")]
+    limits = (as_json(me.limits) or {}).items()
+    rows += [(name, "no limit" if value is None else str(value)) for name, value in limits]
+    shell.answer(me, lambda: fields(rows))
+
+
+@command("status", short_help="Whether the service answers, and what waits for a person.")
+def status(shell: Shell) -> None:
+    """Whether the service answers, what runs, and what waits for a person in which model."""
+    client = shell.client()
+    try:
+        ready = client.ready()
+    except APIError as error:
+        if error.status != 503:
+            raise
+        from perennial import types
+        from perennial.shapes import read_as
+
+        ready = read_as(types.Ready, error.problem)
+    models = list(client.models.list())
+    running = list(client.jobs.list(state="running"))
+    queued = list(client.jobs.list(state="queued"))
+    found = {
+        "url": client.connection.url,
+        "ready": ready,
+        "running": running,
+        "queued": queued,
+        "attention": [
+            {"model": model.name, "entries": model.attention} for model in models if model.attention
+        ],
+    }
+
+    def show() -> None:
+        parts = f"database {ready.database}, store {ready.store}, broker {ready.broker}"
+        rows = [
+            ("service", f"{client.connection.url} is {ready.status} ({parts})"),
+            ("models", str(len(models))),
+        ]
+        fields([*rows, ("jobs", f"{len(running)} running, {len(queued)} queued")])
+        _attention(models)
+
+    shell.answer(found, show)
+
+
+def _attention(models: list[ListedModel]) -> None:
+    from perennial import words
+
+    for model in models:
+        for entry in model.attention:
+            say(f"\n{model.name}: " + "\n".join(words.attention(model.name, entry)))
+
+
+@command("open", short_help="Open the service's page in a browser.")
+@click.argument("model", required=False)
+def open_(shell: Shell, model: str | None) -> None:
+    """Open the service's page in a browser, or that of MODEL. The address is printed, too."""
+    page = f"{config.connection(shell.url, profile=shell.profile).url}/ui"
+    if model is not None:
+        page += f"/models/{quote(shell.client().models.retrieve(model).name, safe='')}"
+
+    def show() -> None:
+        say(page)
+        if not webbrowser.open(page):
+            complain("There is no browser here: open the address where there is one.")
+
+    shell.answer({"url": page}, show)

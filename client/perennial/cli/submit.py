@@ -1,0 +1,120 @@
+"""submit: send a batch, follow its job."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perennial.cli.command import RECIPE, Shell, command
+from perennial.cli.following import follow
+from perennial.cli.output import complain, fields, say
+from perennial.transfer import PackedSource, source_of
+from perennial.types import Report
+from perennial.words import by_commands
+
+
+@command("submit", short_help="Send a batch of labelled images and follow its job.")
+@click.argument("model")
+@click.argument("batch", metavar="PATH|-")
+@click.option("--name", metavar="NAME", help="Name of the batch; default: that of the file or folder.")
+@RECIPE
+@click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
+@click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Wait so long at most.")
+@click.option(
+    "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="Of the adapter of a data set."
+)
+def submit(
+    shell: Shell,
+    model: str,
+    batch: str,
+    name: str | None,
+    recipe: Any,
+    drop_duplicates: bool,
+    check: bool,
+    detach: bool,
+    timeout: float | None,
+    options: tuple[str, ...],
+) -> None:
+    """Send a batch of labelled images to MODEL and follow its job.
+
+    PATH is an archive (zip, tar, npz), a folder of folders of images, or a data set; - is an archive on standard input.
+    From 64 MiB on a batch that was cut off goes on where it was when the command is repeated.
+    """
+    with _file(batch) as path:
+        client, is_shown = shell.client(), sys.stderr.isatty()
+        source = source_of(path, **dict(_pair(option) for option in options))
+        if isinstance(source, PackedSource):
+            complain(source.describe())
+            for warning in source.warnings:
+                complain(f"warning: {warning}")
+        if check:
+            report = client.tasks.check(model, source, recipe=recipe, progress=is_shown)
+            shell.answer(report, lambda: _report(report))
+            return
+        label = name or (None if batch == "-" else _label(path))
+        handle = client.submit(
+            model, source, name=label, recipe=recipe, drop_duplicates=drop_duplicates, progress=is_shown
+        )
+    for warning in handle.task.warnings if handle.task else ():
+        complain(f"warning: {by_commands(warning)}")
+    if not detach:
+        follow(shell, client, handle, timeout)
+        return
+    number = handle.task.number if handle.task else "?"
+    said = f"Task {number} of {model} is job {handle.id}. Follow it with: perennial jobs watch {handle.id}"
+    shell.answer({"task": handle.task, "job": handle.job}, lambda: say(said))
+
+
+@contextmanager
+def _file(batch: str) -> Iterator[Path]:
+    """The path that was named; standard input as a file: it may have to be sent again, so it is kept until it has arrived."""
+    if batch != "-":
+        yield Path(batch)
+        return
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        path = Path(folder) / "batch.tar"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
+def _pair(option: str) -> tuple[str, Any]:
+    """Name and value; a value is JSON (true, ["a", "b"]), else it is text."""
+    name, is_pair, value = option.partition("=")
+    if not is_pair or not name:
+        raise click.UsageError(f"--option {option!r} is not NAME=VALUE.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _label(path: Path) -> str:
+    name = path.resolve().name
+    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _report(report: Report) -> None:
+    classes = ", ".join(f"{label} {count}" for label, count in list(report.classes.items())[:20])
+    rows = [
+        ("usable", "yes" if report.valid else "no"),
+        ("layout", report.layout),
+        ("classes", f"{len(report.classes)}: {classes}"),
+        ("images", f"{report.n_train} to learn, {report.n_test} held out by the archive"),
+        ("ignored files", report.ignored),
+    ]
+    fields(rows)
+    for text in (*report.notes, *(f"warning: {one}" for one in report.warnings)):
+        say(text)

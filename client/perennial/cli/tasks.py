@@ -1,0 +1,118 @@
+"""tasks: list, show, continue, discard, relearn, delete-data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perennial.cli.command import REASON, RECIPE, Shell, command
+from perennial.cli.following import follow
+from perennial.cli.output import Cell, fields, say, table, when
+from perennial.types import Task
+from perennial.words import by_commands
+
+
+@click.group("tasks")
+def tasks() -> None:
+    """Batches of a model: list, show, and settle what waits."""
+
+
+@command("list", tasks)
+@click.argument("model")
+def list_tasks(shell: Shell, model: str) -> None:
+    """The batches of a model, in order."""
+    found = list(shell.client().tasks.list(model))
+    columns = ("task", "name", "standing", "classes", "images", "version", "learned", "now")
+    rows = [_row(one) for one in found]
+    shell.answer(found, lambda: table(columns, rows, "No batch yet: `perennial submit`."))
+
+
+def _row(task: Task) -> tuple[Cell, ...]:
+    now = (task.version, task.accuracy_when_learned, task.accuracy_now)
+    return (task.number, task.name, task.standing, len(task.classes), task.n_train, *now)
+
+
+@command("show", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+def show(shell: Shell, model: str, task: int) -> None:
+    """One batch: where it stands, its classes and what was found in it."""
+    found = shell.client().tasks.retrieve(model, task)
+    shell.answer(found, lambda: _show(found))
+
+
+def _show(task: Task) -> None:
+    classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
+    rows = [
+        ("task", task.number),
+        ("name", task.name),
+        ("standing", task.standing),
+        ("job", task.job),
+        ("version", task.version),
+        ("classes", classes),
+        ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
+        ("accuracy when learned", task.accuracy_when_learned),
+        ("accuracy now", task.accuracy_now),
+        ("sha256", task.sha256),
+        ("training data until", when(task.training_data_until)),
+    ]
+    fields(rows)
+    for note in task.report.notes or []:
+        say(note)
+    for warning in task.warnings:
+        say(f"warning: {by_commands(warning)}")
+
+
+@command("continue", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@REASON
+def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
+    """Let the line go on without a task whose version is held."""
+    found = shell.client().tasks.continue_without(model, task, reason=reason)
+    shell.answer(found, lambda: say(f"Task {task} is {found.standing}; later batches go on without it."))
+
+
+@command("discard", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@REASON
+def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
+    """Give a task up: nothing waits for it any more."""
+    found = shell.client().tasks.discard(model, task, reason=reason)
+    shell.answer(found, lambda: say(f"Task {task} is {found.standing}."))
+
+
+@command("relearn", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@RECIPE
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
+    """Learn a task again that production lacks, before all that wait."""
+    client = shell.client()
+    handle = client.tasks.relearn(model, task, recipe=recipe)
+    if detach:
+        shell.answer(
+            handle.job, lambda: say(f"Job {handle.id}: follow it with perennial jobs watch {handle.id}")
+        )
+        return
+    follow(shell, client, handle)
+
+
+@command("delete-data", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
+    """Remove a batch's images; what was learned stays."""
+    if not yes:
+        click.confirm(
+            f"Remove all images of task {task} of {model}? It cannot be learned again", abort=True, err=True
+        )
+    shell.client().tasks.delete_data(model, task)
+    shell.answer(
+        {"model": model, "task": task, "deleted": True},
+        lambda: say(f"The images of task {task} are removed."),
+    )

@@ -1,0 +1,139 @@
+"""versions: list, show, diff."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perennial import words
+from perennial.cli.command import Shell, command
+from perennial.cli.output import Cell, fields, say, size, table, when
+from perennial.types import Version
+
+
+@click.group("versions")
+def versions() -> None:
+    """List, show and compare versions."""
+
+
+@command("list", versions)
+@click.argument("model")
+def list_versions(shell: Shell, model: str) -> None:
+    """All versions of a model, held ones among them."""
+    found = list(shell.client().versions.list(model))
+    columns = ("version", "task", "status", "parent", "accuracy", "bytes", "created")
+    rows = [
+        (one.number, one.task, one.status, one.parent, mean(one), size(one.bytes), when(one.created_at))
+        for one in found
+    ]
+    shell.answer(found, lambda: table(columns, rows, "No version."))
+
+
+def mean(version: Version) -> float | None:
+    """Of its accuracy on the tasks that it was measured on."""
+    measured = [right for right in version.accuracy if right is not None]
+    return sum(measured) / len(measured) if measured else None
+
+
+@command("show", versions)
+@click.argument("model")
+@click.argument("version", default="production")
+def show(shell: Shell, model: str, version: str) -> None:
+    """One version: its gate, its accuracy on each task, its bytes. VERSION is a number or alias."""
+    found = shell.client().versions.retrieve(model, version)
+    shell.answer(found, lambda: _show(found))
+
+
+def _show(version: Version) -> None:
+    measured = [f"{right:.3f}" if right is not None else "–" for right in version.accuracy]
+    rows: list[tuple[str, Cell]] = [
+        ("version", version.number),
+        ("status", version.status),
+        ("parent", version.parent),
+        ("task", version.task),
+        ("job", version.job),
+        ("taught", ", ".join(str(task) for task in version.tasks)),
+        ("accuracy by task", ", ".join(measured)),
+        ("gate", "passed" if version.gate.passed else "not passed"),
+        ("bytes", f"{size(version.bytes)}, of which new {size(version.bytes_new)}"),
+        ("created", when(version.created_at)),
+        ("note", version.note),
+    ]
+    fields(rows)
+    for reason in words.reasons(version):
+        say(f"  {reason}")
+    for warning in version.warnings:
+        say(f"warning: {words.by_commands(warning)}")
+
+
+@command("note", versions)
+@click.argument("model")
+@click.argument("version")
+@click.argument("text", required=False)
+def note(shell: Shell, model: str, version: str, text: str | None) -> None:
+    """Write a note on a version; without TEXT remove it."""
+    found = shell.client().versions.update(model, version, note=text)
+    shell.answer(found, lambda: _show(found))
+
+
+@command("diff", versions)
+@click.argument("model")
+@click.argument("before")
+@click.argument("after")
+def diff(shell: Shell, model: str, before: str, after: str) -> None:
+    """What differs between two versions: accuracy by task, classes, bytes, recipe."""
+    client = shell.client()
+    old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
+    by_task = client.metrics.retrieve(model, "latest")
+    cells = {row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)}
+    columns = by_task.columns
+    empty: list[float | None] = [None] * len(columns)
+    pairs = list(zip(columns, cells.get(old.number, empty), cells.get(new.number, empty), strict=True))
+    tasks: list[dict[str, Any]] = [
+        {"task": column.task, "classes": column.classes, "before": a, "after": b, "change": _change(a, b)}
+        for column, a, b in pairs
+        if a is not None or b is not None
+    ]
+    lost = sorted(set(old.tasks) - set(new.tasks))
+    recipe = changes(old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {})
+    found = {
+        "before": old.number,
+        "after": new.number,
+        "tasks": tasks,
+        "lost_tasks": lost,
+        "bytes": {"before": old.bytes, "after": new.bytes},
+        "recipe": recipe,
+    }
+
+    def show() -> None:
+        headings = ("task", str(old.number), str(new.number), "change")
+        table(
+            headings,
+            [(of["task"], of["before"], of["after"], _signed(of["change"])) for of in tasks],
+            "No task.",
+        )
+        if lost:
+            say(f"Version {new.number} was not taught task {', '.join(map(str, lost))}.")
+        for name, (was, now) in recipe.items():
+            say(f"recipe.{name}: {was} → {now}")
+
+    shell.answer(found, show)
+
+
+def _change(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _signed(change: float | None) -> str | None:
+    return None if change is None else f"{change:+.3f}"
+
+
+def changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+    """Values that differ, by their place: `method.name` …"""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = {}
+        for name in sorted({*before, *after}):
+            found.update(changes(before.get(name), after.get(name), f"{way}.{name}" if way else name))
+        return found
+    return {} if before == after else {way: (before, after)}

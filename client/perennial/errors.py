@@ -1,0 +1,216 @@
+"""What can go wrong, each kind with a class of its own.
+
+PerennialError
+    ConfigError            no key, no such profile, no such file
+    ServiceUnreachable     nothing answered
+    DigestMismatch         what came is not what was announced
+    APIError               the service answered with a problem (RFC 9457)
+        Invalid, Unauthorized, Forbidden, NotFound, Conflict, TooLarge, TooManyRequests, Unavailable
+        ArchiveRejected    the batch cannot be used (also Rejected)
+    JobEnded               a job that was waited for ended without a published version
+        GateHeld, JobRejected (also Rejected), JobFailed, JobCancelled
+    WaitTimeout            it has not ended in time
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perennial._types import Attention, Job
+
+
+class PerennialError(Exception):
+    """Base of all errors of this client; `str()` of each is a sentence that says what to do."""
+
+
+class ConfigError(PerennialError):
+    """What the client was told, or was not told, does not let it begin."""
+
+
+class NoKey(ConfigError):
+    """There is no key for the service."""
+
+
+class ServiceUnreachable(PerennialError):
+    """Nothing answered, or the connection broke and no further attempt may be made.
+
+    Attributes:
+        is_sent: whether the service may have got the request.
+    """
+
+    def __init__(self, message: str, *, is_sent: bool = False) -> None:
+        super().__init__(message)
+        self.is_sent = is_sent
+
+
+class DigestMismatch(PerennialError):
+    """The bytes that came do not have the sha256 that the service named; nothing of them was kept."""
+
+
+class WaitTimeout(PerennialError, TimeoutError):
+    """A job has not ended in the time that was given; it goes on."""
+
+
+class Rejected(PerennialError):
+    """A batch that cannot be used: at the submit (`ArchiveRejected`) or once its images were read (`JobRejected`)."""
+
+
+class APIError(PerennialError):
+    """The service answered with a problem.
+
+    Attributes:
+        status: of HTTP.
+        type: a stable path that names the kind of problem, such as `/problems/not-found`.
+        detail: a sentence that says what was found, what is allowed and what to send.
+        errors: single wrong fields, `{"field": …, "message": …}`.
+        request_id: under which the service's log has the request; None: it did not say.
+        retry_after_s: seconds after which the service asks to come again.
+        problem: all that it said.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        problem: Mapping[str, Any],
+        *,
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.type = str(problem.get("type", "about:blank"))
+        self.detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}.")
+        found = problem.get("errors")
+        self.errors: list[dict[str, str]] = list(found) if isinstance(found, list) else []
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        super().__init__(self.detail)
+
+    @property
+    def code(self) -> str:
+        """The last word of `type`: `not-found`, `archive-too-large` …"""
+        return self.type.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        lines = [f"  {one.get('field')}: {one.get('message')}" for one in self.errors]
+        return "\n".join([self.detail, *lines])
+
+
+class Invalid(APIError):
+    """A request that says something impossible (400, 415, 422)."""
+
+
+class Unauthorized(APIError):
+    """No key, or one that is unknown, revoked or expired (401)."""
+
+
+class Forbidden(APIError):
+    """The key's scope does not cover this (403)."""
+
+
+class NotFound(APIError):
+    """There is no such thing, or it belongs to somebody else (404)."""
+
+
+class Conflict(APIError):
+    """Not possible as things stand (409); `problem` has their state."""
+
+
+class TooLarge(APIError):
+    """More bytes, entries or classes than the service takes (413)."""
+
+
+class TooManyRequests(APIError):
+    """Too much at once, or a quota is reached (429)."""
+
+
+class Unavailable(APIError):
+    """The service, or a part of it, does not answer (5xx)."""
+
+
+class ArchiveRejected(Invalid, Rejected):
+    """The batch cannot be used: its archive is broken or hostile, too large, or its labels are not allowed."""
+
+
+class JobEnded(PerennialError):
+    """A job that was waited for ended without a published version.
+
+    Attributes:
+        job: the job as it ended.
+        attention: what in its model waits for a person because of it, with the requests that settle it.
+    """
+
+    def __init__(self, message: str, job: Job, attention: Attention | None = None) -> None:
+        super().__init__(message)
+        self.job = job
+        self.attention = attention
+
+
+class GateHeld(JobEnded):
+    """The version did not pass the model's gate: production stays as it is until a person decides."""
+
+
+class JobRejected(JobEnded, Rejected):
+    """The batch cannot be used; the job says why."""
+
+
+class JobFailed(JobEnded):
+    """The service could not do the job."""
+
+
+class JobCancelled(JobEnded):
+    """Somebody ended the job."""
+
+
+_ARCHIVE = frozenset({"archive-invalid", "archive-hostile", "archive-too-large", "labels-invalid"})
+_BY_STATUS: dict[int, type[APIError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    415: Invalid,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+    """The error for an answer of 400 or above."""
+    problem: dict[str, Any] = {}
+    try:
+        found = json.loads(body)
+        problem = found if isinstance(found, dict) else {}
+    except ValueError:  # a proxy's page, for example
+        said = " ".join(body[:200].decode("utf-8", "replace").split())
+        problem = {"detail": f"The service answered {status}" + (f": {said}" if said else ".")}
+    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
+    if str(problem.get("type", "")).rpartition("/")[2] in _ARCHIVE:
+        kind = ArchiveRejected
+    return kind(
+        status,
+        problem,
+        request_id=headers.get("x-request-id"),
+        retry_after_s=_seconds(headers.get("retry-after")),
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    """Retry-After in seconds: as a number, or until a date."""
+    if not text:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        import datetime
+        from email.utils import parsedate_to_datetime
+
+        try:
+            until = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        return max(0.0, (until - datetime.datetime.now(datetime.UTC)).total_seconds())

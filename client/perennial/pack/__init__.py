@@ -1,0 +1,59 @@
+"""What you already have, as a batch that can be sent: `open_batch(path)`.
+
+Folders, CSV lists, WebDataset shards, Hugging Face parquet and imagefolder, COCO and YOLO become one tar, made while it
+is read: the same source gives the same bytes, from any byte on.
+"""
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial.pack.archive import Archive
+from perennial.pack.batch import Batch
+from perennial.pack.errors import ExtraMissing, PackError, SourceChanged
+from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
+from perennial.pack.memory import MappedImages
+from perennial.pack.tar_batch import TarBatch
+from perennial.pack.text import show
+
+__all__ = ["Batch", "ExtraMissing", "PackError", "SourceChanged", "open_batch"]
+
+
+def open_batch(
+    source: Path | str | bytes | Mapping[str, Any], *, kind: str | None = None, **options: Any
+) -> Batch:
+    """A batch of what `source` holds; names and labels are read, images only where their sizes stand nowhere.
+
+    Args:
+        source: a file or folder; the bytes of an archive that the service reads; or {class: [images]}, an image being
+            the bytes of its file or a path, or {"train": {class: [images]}, "test": {class: [images]}}.
+        kind: of a file or folder, where its look does not say: folder, csv, webdataset, parquet, imagefolder, coco,
+            yolo or archive.
+        options: `allow_outside=True` for paths and links that leave the folder (all kinds of files and folders);
+            `names=[…]` of classes (webdataset); `image=`, `label=` columns (parquet), `label=` (imagefolder);
+            `whole=True` for whole images instead of crops (coco, yolo); `images=` folder (coco).
+
+    Raises:
+        PackError: the source is of no known kind, or the service would refuse it.
+        ExtraMissing: a library of the extra `data` is needed.
+        TypeError: the kind has no such option.
+    """
+    if isinstance(source, bytes | Mapping):
+        if options or kind not in (None, ARCHIVE if isinstance(source, bytes) else None):
+            raise TypeError("kind and options are for files and folders")
+        return Archive(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
+    path = Path(source)
+    if kind is not None and kind not in (*KINDS, ARCHIVE):
+        raise PackError(f"There is no kind {show(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}.")
+    found = kind_of(path) if kind is None else kind
+    if not path.exists():
+        raise PackError(f"There is no file or folder {show(path)}.")
+    known = [] if found == ARCHIVE else list(inspect.signature(KINDS[found]).parameters)[1:]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise TypeError(
+            f"{show(path)} is of the kind {found}, which has no option {', '.join(unknown)}"
+            f"; it has {', '.join(known) or 'none'}"
+        )
+    return Archive(path) if found == ARCHIVE else TarBatch(KINDS[found](path, **options))

@@ -1,0 +1,61 @@
+"""An archive in one of the service's own formats: sent as it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from perennial.pack.batch import Batch
+from perennial.pack.errors import PackError
+from perennial.pack.files import Seen
+from perennial.pack.text import show
+
+_PIECE = 1 << 20
+_TAR_MARK = slice(257, 262)
+
+
+def looks_like_archive(first: bytes) -> bool:
+    """Whether a file that begins with these 512 bytes is a zip, npz, tar or gzip."""
+    return first.startswith((b"PK\x03\x04", b"\x1f\x8b")) or first[_TAR_MARK] == b"ustar" or _old_tar(first)
+
+
+def _old_tar(first: bytes) -> bool:
+    digits = first[148:156].strip(b" \0")
+    total = sum(first[:148]) + 8 * 32 + sum(first[156:512])
+    return (
+        len(first) == 512
+        and digits.isdigit()
+        and b"8" not in digits
+        and int(digits.replace(b"9", b"0"), 8) == total
+    )
+
+
+class Archive(Batch):
+    """An archive; nothing of it is looked into but its first bytes."""
+
+    def __init__(self, source: Path | bytes) -> None:
+        """Raises PackError for what is no archive that the service reads."""
+        super().__init__([])
+        self._source, self._seen = source, Seen()
+        if isinstance(source, Path):
+            self._seen.add(str(source))
+            with source.open("rb") as file:
+                first = file.read(512)
+        else:
+            first = source[:512]
+        if not looks_like_archive(first):
+            what = f"{show(source)} is" if isinstance(source, Path) else "The bytes given are"
+            raise PackError(f"{what} no zip, npz, tar or tar.gz.")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the archive."""
+        return self._seen.sizes[0] if isinstance(self._source, Path) else len(self._source)
+
+    def describe(self) -> str:
+        """One sentence: what is sent."""
+        name = f"The archive {show(self._source.name)}" if isinstance(self._source, Path) else "An archive"
+        return f"{name} of {self.size:,} bytes, sent as it is."
+
+    def _bytes(self, start: int) -> Iterator[bytes]:
+        if isinstance(self._source, Path):
+            return self._seen.pieces(0, str(self._source), start)
+        return (self._source[at : at + _PIECE] for at in range(start, self.size, _PIECE))

@@ -1,0 +1,70 @@
+"""What can be sent to the service, whatever it is made of."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+
+_CHUNK = 256 << 10
+
+
+class Batch(ABC):
+    """Bytes that can be read again, from any byte on: so an upload that was cut goes on without a temporary file.
+
+    Attributes:
+        warnings: sentences for a person: what was left out, what to look at.
+    """
+
+    def __init__(self, warnings: list[str]) -> None:
+        self.warnings = warnings
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of the whole. Images are read only where their sizes are written nowhere (parquet, crops).
+
+        Raises PackError.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One sentence: how many images of which classes and parts, and what they come from."""
+
+    def read_chunks(self, start: int = 0) -> Iterator[bytes]:
+        """The bytes from `start` on, in chunks of 256 KiB or more; the same at every call.
+
+        Raises:
+            ValueError: `start` is negative or beyond the end.
+            SourceChanged: a file is not what it was.
+            PackError: a file cannot be read.
+        """
+        if not 0 <= start <= self.size:
+            raise ValueError(f"The batch has {self.size} bytes; it cannot be read from byte {start}.")
+        return _in_chunks(self._bytes(start))
+
+    def sha256(self) -> str:
+        """SHA-256 of all bytes in hexadecimal; reads everything once. Raises as `read_chunks`."""
+        return self._sha256
+
+    @abstractmethod
+    def _bytes(self, start: int) -> Iterator[bytes]:
+        """The bytes from `start` on, in pieces of any length."""
+
+    @cached_property
+    def _sha256(self) -> str:
+        digest = hashlib.sha256()
+        for chunk in self.read_chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+def _in_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    waiting, length = [], 0
+    for piece in pieces:
+        waiting.append(piece)
+        length += len(piece)
+        if length >= _CHUNK:
+            yield b"".join(waiting)
+            waiting, length = [], 0
+    if length:
+        yield b"".join(waiting)

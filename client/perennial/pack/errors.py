@@ -1,0 +1,13 @@
+"""What can be wrong with a source, said before a byte of it is sent."""
+
+
+class PackError(ValueError):
+    """A source cannot be packed; the message says what was found, what is possible and what to do."""
+
+
+class SourceChanged(PackError):
+    """A file is not what it was when the batch was opened: open the batch again."""
+
+
+class ExtraMissing(PackError):
+    """A kind of source needs a library that is not installed; the message names the command that installs it."""

@@ -1,0 +1,120 @@
+"""Which kind of source something is, by its look; each kind by its name."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from perennial.pack.archive import looks_like_archive
+from perennial.pack.coco import annotations_among, looks_like_coco, open_coco
+from perennial.pack.csv_file import CsvImages
+from perennial.pack.errors import PackError
+from perennial.pack.files import Root
+from perennial.pack.folder import FolderImages
+from perennial.pack.imagefolder import METADATA, MetadataImages, metadata_among
+from perennial.pack.images import Images
+from perennial.pack.names import CSV_NAME, is_image
+from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
+from perennial.pack.parquet import ParquetImages, parquet_among
+from perennial.pack.text import count, listed, show
+from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
+from perennial.pack.yolo import looks_like_yolo, open_yolo, yaml_in
+
+ARCHIVE = "archive"
+
+
+def _open_csv(source: Path, *, allow_outside: bool = False) -> Images:
+    return CsvImages(source / CSV_NAME if source.is_dir() else source, allow_outside=allow_outside)
+
+
+KINDS: dict[str, Callable[..., Images]] = {
+    "folder": FolderImages,
+    "csv": _open_csv,
+    "webdataset": ShardImages,
+    "parquet": ParquetImages,
+    "imagefolder": MetadataImages,
+    "coco": open_coco,
+    "yolo": open_yolo,
+}
+"""Name → what opens it: (path, **options of the kind) → Images."""
+
+_WHAT = (
+    "a folder of class folders (folder), a CSV of paths and labels (csv), WebDataset shards (webdataset), Hugging Face "
+    "parquet (parquet) or metadata.csv beside images (imagefolder), COCO (coco), YOLO (yolo), and a zip, tar, tar.gz "
+    "or npz that the service reads itself (archive)"
+)
+
+
+def kind_of(source: Path) -> str:
+    """The name of the kind that a path looks like.
+
+    Raises:
+        PackError: there is nothing, or what is there looks like none or several; the message names both what was found
+            and what is possible.
+    """
+    if not source.exists():
+        raise PackError(f"There is no file or folder {show(source)}.")
+    return _of_folder(source) if source.is_dir() else _of_file(source)
+
+
+def _of_file(file: Path) -> str:
+    name = file.name.lower()
+    try:
+        with file.open("rb") as opened:
+            first = opened.read(512)
+    except OSError as error:
+        raise PackError(f"The file {show(file)} cannot be read: {error.strerror}.") from error
+    if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):
+        return "parquet"
+    if name.endswith((".csv", ".tsv")):
+        return "csv"
+    if name.endswith((".yaml", ".yml")) and looks_like_yolo(file):
+        return "yolo"
+    if name.endswith(".json") and looks_like_coco(str(file)):
+        return "coco"
+    if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
+        return "webdataset"
+    if looks_like_archive(first):
+        return ARCHIVE
+    begin = f"begins with {show(first[:16].decode('latin-1'))}" if first else "is empty"
+    raise PackError(f"The file {show(file)} is of no known kind: it {begin}. Possible are {_WHAT}.")
+
+
+def _of_folder(folder: Path) -> str:
+    if (folder / CSV_NAME).is_file():
+        return "csv"
+    root = Root(
+        folder, allow_outside=True
+    )  # only names are looked at; the kind itself refuses what leaves the folder
+    names = list(root.walk())
+    found = [
+        kind
+        for kind, there in (
+            ("webdataset", any(looks_like_shard(root.path(shard)) for shard in shards_among(names)[:1])),
+            ("parquet", bool(parquet_among(names))),
+            ("imagefolder", bool(metadata_among(names))),
+            ("coco", bool(annotations_among(root, names))),
+            ("yolo", bool(yaml_in(folder))),
+        )
+        if there
+    ]
+    if len(found) > 1:
+        raise PackError(
+            f"The folder {show(folder)} looks like {' and like '.join(found)}: say which with kind=."
+        )
+    if found:
+        return found[0]
+    if any("/" in name and is_image(name) for name in names):
+        return "folder"
+    raise PackError(f"The folder {show(folder)} is of no known kind: {_held(names)}. Possible are {_WHAT}.")
+
+
+def _held(names: list[str]) -> str:
+    if not names:
+        return "it is empty"
+    if any(name.endswith(".arrow") for name in names):
+        return "it holds .arrow files, as save_to_disk of datasets writes them; write parquet with to_parquet instead"
+    endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
+    hint = (
+        f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}" if any(map(is_image, names)) else ""
+    )
+    return f"it holds {count(len(names), 'file')}, most of them {listed([e for e, _ in endings.most_common(3)])}{hint}"

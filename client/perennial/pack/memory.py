@@ -1,0 +1,81 @@
+"""Images of a program: a mapping from class to images, each its file's bytes or a path."""
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from perennial.pack import parts
+from perennial.pack.errors import PackError
+from perennial.pack.files import Seen
+from perennial.pack.images import Image, Images
+from perennial.pack.labels import normal_label
+from perennial.pack.names import numbered
+from perennial.pack.text import show
+
+Content = bytes | str | os.PathLike[str]
+Classes = Mapping[str, Sequence[Content]]
+
+
+class MappedImages(Images):
+    """Images by class, or by `train` and `test` and then by class; in the order of sorted parts and classes."""
+
+    def __init__(self, source: Mapping[str, Sequence[Content] | Classes]) -> None:
+        """Raises PackError for a mapping of another shape."""
+        super().__init__("a mapping")
+        self._contents: list[bytes | int] = []  # bytes, or the number of a file
+        self._paths: list[str] = []
+        self._seen = Seen()
+        nested = [key for key in source if isinstance(source[key], Mapping)]
+        wrong = [
+            key
+            for key in source
+            if (key in nested) != bool(nested) or (nested and not parts.part_of(str(key)))
+        ]
+        if wrong or not source:
+            raise PackError(
+                "A mapping must be {class: [images]}, or {'train': {class: [images]}, 'test': {class: [images]}}"
+                + (f"; {show(str(wrong[0]))} does not fit." if wrong else "; this one is empty.")
+            )
+        as_taken = parts.joined({parts.part_of(str(key)) for key in nested}, "The mapping")
+        for key in sorted(source):
+            classes = source[key]
+            if not isinstance(classes, Mapping):
+                self._add(str(key), classes, "")
+                continue
+            for label in sorted(classes):
+                self._add(str(label), classes[label], as_taken[parts.part_of(key)])
+        if not self.rows:
+            raise PackError("The mapping has no images.")
+
+    def _add(self, label: str, images: Sequence[Content], part: str) -> None:
+        if isinstance(images, bytes | str):
+            raise PackError(
+                f"The images of the class {show(label)} must be a list, not a single {type(images).__name__}."
+            )
+        for image in images:
+            name = ""
+            if isinstance(image, bytes):
+                self._contents.append(image)
+            elif isinstance(image, str | os.PathLike):
+                name = os.fspath(image)
+                self._contents.append(len(self._paths))
+                self._seen.add(name)
+                self._paths.append(name)
+            else:
+                raise PackError(
+                    f"The class {show(label)} has a {type(image).__name__}; an image is a path, or its file's bytes."
+                )
+            self.rows.append(
+                Image(numbered(len(self.rows), name.replace(os.sep, "/")), normal_label(label), part)
+            )
+
+    def sizes(self) -> "array[int]":
+        """Of bytes and files; nothing is read."""
+        return array("q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents))
+
+    def contents(self, first: int) -> Iterator[Iterable[bytes]]:
+        """In order."""
+        for content in self._contents[first:]:
+            yield (
+                (content,) if isinstance(content, bytes) else self._seen.pieces(content, self._paths[content])
+            )

@@ -1,0 +1,25 @@
+"""Names of classes for a source that knows its labels by number."""
+
+from collections.abc import Sequence
+
+from perennial.pack.errors import PackError
+from perennial.pack.text import show
+
+
+class ClassNames:
+    """Number → name; without names a number is its own name."""
+
+    def __init__(self, names: Sequence[str] | None, where: str) -> None:
+        self._names, self._where = names, where
+
+    def label(self, found: str | int, said_by: str) -> str:
+        """The name of a class by its number, where classes have names; any other text stays. Raises PackError."""
+        if self._names is None or not str(found).removeprefix("-").isdecimal():
+            return str(found)
+        number = int(found)
+        if not 0 <= number < len(self._names):
+            raise PackError(
+                f"{said_by} has the class {number}, but {self._where} names {len(self._names)} classes, from 0 "
+                f"({show(self._names[0]) if self._names else 'none'}) on."
+            )
+        return self._names[number]

@@ -1,0 +1,98 @@
+"""The little of YAML that a YOLO data.yaml uses: top keys with a text, a list, or a map from numbers to names."""
+
+import re
+
+from perennial.pack.errors import PackError
+from perennial.pack.text import show
+
+Value = str | list[str] | dict[str, str]
+_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?$")
+_MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)$""")
+_ITEM = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|$)""")
+
+
+def read(text: str, where: str) -> dict[str, Value]:
+    """The top keys. A value that is more than a text, a list or a map is left out.
+
+    Raises PackError for a line that is none of these.
+    """
+    found: dict[str, Value] = {}
+    for key, first, rest in _blocks(text, where):
+        value = _value(first, rest, f"The entry {show(key)} of {where}")
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
+    """(key, what follows it on its line, the lines below that belong to it)."""
+    blocks: list[tuple[str, str, list[str]]] = []
+    for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        line = _uncommented(raw).rstrip()
+        if not line or line in ("---", "..."):
+            continue
+        key = _KEY.match(line)
+        if key:
+            blocks.append((key[1], (key[2] or "").strip(), []))
+        elif blocks and (line[0] in " \t-]"):
+            blocks[-1][2].append(line.strip())
+        else:
+            raise PackError(
+                f"Line {number} of {where} is {show(raw)}; what is read are lines such as “train: images/train”, "
+                "“names: [cat, dog]”, and lists below a key."
+            )
+    return blocks
+
+
+def _value(first: str, rest: list[str], where: str) -> Value | None:
+    if first.startswith("["):
+        whole = " ".join([first, *rest])
+        if not whole.endswith("]"):
+            raise PackError(f"{where} opens a list with “[” and does not close it.")
+        return _flow(whole[1:-1], where)
+    if first.startswith("{") and first.endswith("}"):
+        pairs = [_MAPPED.match(item) for item in _flow(first[1:-1], where)]
+        return {_scalar(pair[1]): _scalar(pair[2]) for pair in pairs if pair}
+    if first:
+        return _scalar(first)
+    if rest and all(line == "-" or line.startswith("- ") for line in rest):
+        return [_scalar(line[1:].strip()) for line in rest]
+    mapped = [_MAPPED.match(line) for line in rest]
+    if rest and all(mapped):
+        return {_scalar(pair[1]): _scalar(pair[2]) for pair in mapped if pair}
+    return None if rest else ""
+
+
+def _flow(text: str, where: str) -> list[str]:
+    """The items of a list in brackets."""
+    items, at = [], 0
+    while at < len(text.rstrip()):
+        item = _ITEM.match(text, at)
+        if not item:
+            raise PackError(f"{where} has a list that is not understood from {show(text[at:].strip())} on.")
+        if item[1] is not None:
+            items.append(_scalar(item[1]))
+        at = item.end()
+    return items
+
+
+def _scalar(text: str) -> str:
+    text = text.strip()
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return re.sub(r'\\(["\\/])', r"\1", text[1:-1])
+    return text
+
+
+def _uncommented(line: str) -> str:
+    """A line without its comment: `#` at the start or after a blank, outside quotes."""
+    quote = ""
+    for at, character in enumerate(line):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"" and (at == 0 or line[at - 1] in " \t[,{:-"):
+            quote = character
+        elif character == "#" and (at == 0 or line[at - 1] in " \t"):
+            return line[:at]
+    return line

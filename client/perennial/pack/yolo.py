@@ -1,0 +1,171 @@
+"""YOLO: a data.yaml with the names of classes and the parts' folders, and a text file of boxes beside each image."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from perennial.pack import parts, plain_yaml
+from perennial.pack.boxes import Box, Picture, from_boxes
+from perennial.pack.errors import PackError
+from perennial.pack.files import Root
+from perennial.pack.images import Images
+from perennial.pack.names import is_image
+from perennial.pack.numbers import ClassNames
+from perennial.pack.text import count, listed, show
+
+_PARTS = ("train", "val", "test")
+_BOX_NUMBERS = 4
+
+
+def open_yolo(source: Path, *, whole: bool = False, allow_outside: bool = False) -> Images:
+    """Crops of all boxes, or with `whole` the images that show one class.
+
+    source: a data.yaml, or a folder with one. Raises PackError.
+    """
+    files = yaml_in(source) if source.is_dir() else [source]
+    if len(files) != 1:
+        found = f"several: {listed([file.name for file in files])}" if files else "none"
+        raise PackError(f"{show(source)} should have one data.yaml with names and train; it has {found}.")
+    file = files[0]
+    document = _document(file)
+    root = Root(file.parent, allow_outside)
+    classes = ClassNames(_names(document, file), show(file.name))
+    # An image of several parts belongs to the first of them: what is learned is not held out.
+    part_of = dict(reversed(list(_parts(root, document, file))))
+    if not part_of:
+        raise PackError(f"The folders of train, val and test in {show(file)} have no images.")
+    as_taken = parts.joined(part_of.values(), show(file))
+    pictures = []
+    unlabelled = 0
+    for image, part in part_of.items():
+        boxes = _boxes(root, image, classes)
+        unlabelled += boxes is None
+        path = root.path(image, show(file.name))
+        pictures.append(Picture(image, path, as_taken[part], boxes or (), shares=True))
+    packed = from_boxes(pictures, f"the YOLO data set {show(file.parent.name or file.name)}", whole)
+    if unlabelled:
+        packed.warnings.append(f"{count(unlabelled, 'image has', 'images have')} no file of labels.")
+    return packed
+
+
+def _parts(root: Root, document: dict[str, plain_yaml.Value], file: Path) -> Iterator[tuple[str, str]]:
+    """Every image that a part names, and the part."""
+    for part in _PARTS:
+        for place in _places(root, document, part, file):
+            for image in _images(root, place, file):
+                yield image, parts.part_of(part)
+
+
+def yaml_in(folder: Path) -> list[Path]:
+    """The files of a folder that look like a data.yaml."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+    return [path for path in found if looks_like_yolo(path)]
+
+
+def looks_like_yolo(file: Path) -> bool:
+    """Whether a YAML file has names of classes and a training part."""
+    try:
+        document = plain_yaml.read(file.read_text("utf-8"), file.name)
+    except (OSError, ValueError):
+        return False
+    return "names" in document and "train" in document
+
+
+def _document(file: Path) -> dict[str, plain_yaml.Value]:
+    try:
+        return plain_yaml.read(file.read_text("utf-8"), show(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PackError(f"The file {show(file)} cannot be read: {error}.") from error
+
+
+def _names(document: dict[str, plain_yaml.Value], file: Path) -> list[str]:
+    names = document.get("names")
+    if isinstance(names, dict) and all(key.isdecimal() for key in names):
+        numbered = {int(key): name for key, name in names.items()}
+        if sorted(numbered) == list(range(len(numbered))):
+            return [numbered[number] for number in range(len(numbered))]
+    if isinstance(names, list) and names:
+        return names
+    raise PackError(
+        f"{show(file)} has no list “names” of its classes, such as “names: [cat, dog]”, from number 0 on."
+    )
+
+
+def _places(root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path) -> list[str]:
+    """The folders or lists of a part, as paths from the root.
+
+    `../train/images`, as Roboflow writes it, means `train/images` where that is there.
+    """
+    found, base, value = [], document.get("path", ""), document.get(part)
+    for place in [value] if isinstance(value, str) else value or []:
+        candidates = [
+            f"{base}/{place}" if isinstance(base, str) and base else place,
+            place,
+            place.removeprefix("../"),
+        ]
+        there = [path for path in candidates if Path(root.folder, path).exists()]
+        inside = [path for path in there if root.allow_outside or root.holds(str(root.folder / path))]
+        if not inside:
+            root.path(candidates[0], show(file.name))
+            raise PackError(f"{show(file)} names {show(place)}, which is not in {show(root.folder)}.")
+        found.append(_clean(inside[0]))
+    return found
+
+
+def _images(root: Root, place: str, file: Path) -> Iterator[str]:
+    """The images of a folder, or of a text file that lists them a line each."""
+    path = Path(root.path(place, show(file.name)))
+    if path.is_dir():
+        yield from (name for name in root.walk(place) if is_image(name))
+        return
+    for line in _lines(path):
+        if line.strip():
+            above = place.rpartition("/")[0]
+            name = line.strip().replace("\\", "/")
+            yield _clean(f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PackError(f"The file {show(path)} cannot be read: {error}.") from error
+
+
+def _clean(path: str) -> str:
+    rooted = "/" if path.startswith("/") else ""
+    return rooted + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _boxes(root: Root, image: str, classes: ClassNames) -> list[Box] | None:
+    """The boxes of an image: `class x y width height` a line, or the corners of a polygon; None without a file."""
+    before, between, after = image.rpartition("images/")
+    beside = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
+    path = Path(root.path(f"{beside.rpartition('.')[0]}.txt", show(image)))
+    if not path.is_file():
+        return None
+    boxes = []
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            boxes.append(_box(line.split(), f"Line {number} of {show(path)}", classes))
+    return boxes
+
+
+def _box(cells: list[str], where: str, classes: ClassNames) -> Box:
+    try:
+        label, numbers = classes.label(str(int(cells[0])), where), [float(cell) for cell in cells[1:]]
+    except ValueError as error:
+        if isinstance(error, PackError):
+            raise
+        raise PackError(
+            f"{where} is {show(' '.join(cells))}; it must be numbers: class x y width height."
+        ) from error
+    if len(numbers) == _BOX_NUMBERS:
+        x, y, width, height = numbers
+        return Box(label, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    if len(numbers) < 6 or len(numbers) % 2:
+        raise PackError(
+            f"{where} has {len(cells)} numbers; it must be class x y width height, or a class and the corners of a "
+            "polygon."
+        )
+    across, down = numbers[::2], numbers[1::2]
+    return Box(label, min(across), min(down), max(across), max(down))

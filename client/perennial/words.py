@@ -1,0 +1,125 @@
+"""What became of a job, in sentences with the commands that go on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from perennial._types import Action, Attention, GateCheck, Model, Version
+
+CHECKS = {
+    "max_forgetting": "it forgot more than the gate allows",
+    "min_new_task": "it learned the new batch less well than the gate asks",
+    "min_acc": "its mean accuracy is below what the gate asks",
+    "max_predicted_loss_rise": "its method forecasts a greater loss than the gate allows",
+    "max_negative_flips": "it gets more wrong that production gets right than the gate allows",
+    "lost_tasks": "it lacks what the model has learned",
+    "parent_rolled_back": "it was learned from a version that was rolled back",
+}
+COMMANDS = (
+    (r"PUT /v1/models/[^/]+/aliases/production", 'promote {model} {version} --reason "WHY"'),
+    (r"POST /v1/models/[^/]+/aliases/production/follow", "follow {model}"),
+    (r"POST /v1/models/[^/]+/aliases/production/rollback", 'rollback {model} --to {version} --reason "WHY"'),
+    (r"POST /v1/jobs/(?P<id>[^/]+)/retry", "jobs retry {id} --recipe '{{}}'"),
+    (r"POST /v1/models/[^/]+/tasks/(?P<id>\d+)/relearn", "tasks relearn {model} {id}"),
+    (
+        r"POST /v1/models/[^/]+/tasks/(?P<id>\d+)/(?P<verb>continue|discard)",
+        'tasks {verb} {model} {id} --reason "WHY"',
+    ),
+    (r"POST /v1/models/[^/]+/tasks", "submit {model} MENDED.zip"),
+    (r"DELETE /v1/models/[^/]+", "models rm {model}"),
+)
+"""Requests of the API, and the commands that make them."""
+ATTENTION = (
+    "The model's `attention` has the requests that settle it.",
+    "`perennial status` tells what settles it.",
+)
+"""What the service says, and what one types for it."""
+
+
+def held(model: Model, version: Version, entry: Attention | None) -> str:
+    """Why a version is held, and how to go on."""
+    production = model.aliases.get("production")
+    first = f"Version {version.number} of {model.name} is held by the gate; production stays at version {production}."
+    waits = (
+        "wait until you choose one of"
+        if model.on_held == "stop"
+        else "go on without it. You can choose one of"
+    )
+    rest = [f"Later batches {waits}:", *_settle(model.name, entry)] if entry and entry.actions else []
+    return "\n".join([first, *(f"  {reason}" for reason in reasons(version)), *rest])
+
+
+def attention(model: str, entry: Attention | None) -> list[str]:
+    """What waits for a person, and the commands that settle it."""
+    if entry is None:
+        return []
+    settle = _settle(model, entry)
+    return [by_commands(entry.detail), *(["To go on, one of:", *settle] if settle else [])]
+
+
+def _settle(model: str, entry: Attention) -> list[str]:
+    return [f"  {command(action, model)}\n      {action.title}" for action in entry.actions]
+
+
+def reasons(version: Version) -> Iterator[str]:
+    """The checks that a version did not pass, each in words with its numbers."""
+    for check in version.gate.checks:
+        if not check.passed:
+            yield f"{CHECKS.get(check.name, check.name)}{_numbers(check)}"
+
+
+def _numbers(check: GateCheck) -> str:
+    if check.name == "lost_tasks":
+        tasks = ", ".join(str(task) for task in check.tasks or [])
+        classes = ", ".join(check.classes or [])
+        return f": task {tasks}" + (f"; it cannot answer {classes}" if classes else "")
+    value = "undefined" if check.value is None else f"{check.value:.4g}"
+    return f": {value}" + ("" if check.limit is None else f", the limit is {check.limit:.4g}")
+
+
+def command(action: Action, model: str) -> str:
+    """The command that makes a request; one that there is no command for stays a request."""
+    asked = f"{action.method} {action.path}"
+    version = action.body.version if action.body is not None else None
+    return _command(asked, model, version) or asked
+
+
+def _command(asked: str, model: str, version: int | None) -> str | None:
+    for pattern, text in COMMANDS:
+        found = re.fullmatch(pattern, asked)
+        if found and ("{version}" not in text or version is not None):
+            return "perennial " + text.format(model=shlex.quote(model), version=version, **found.groupdict())
+    return None
+
+
+def by_commands(text: str) -> str:
+    """A sentence of the service with commands in the place of the requests that it names."""
+    text = text.replace(*ATTENTION)
+    text = re.sub(r"(?P<before>:?) POST /v1/models (?P<body>\{.*\})\.?", _create, text)
+
+    def put(found: re.Match[str]) -> str:
+        said = _command(found["asked"], unquote(found["model"] or ""), None)
+        return f"`{said}`" if said else found["asked"]
+
+    return re.sub(
+        r"(?P<asked>(?:POST|PUT|DELETE) /v1/(?:models/(?P<model>[^/\s).,;]+)|jobs)[\w/%-]*)", put, text
+    )
+
+
+def _create(found: re.Match[str]) -> str:
+    """On a line of its own, to be copied."""
+    try:
+        fields = json.loads(found["body"])
+    except ValueError:  # more than one object, or an ellipsis
+        return found[0]
+    words = [shlex.quote(str(fields.pop("name", "NAME")))]
+    for name, value in fields.items():
+        said = value if isinstance(value, str) else json.dumps(value)
+        words.append(f"--{name} {shlex.quote(said)}")
+    return f"{found['before']}\n  perennial models create {' '.join(words)}"

@@ -1,0 +1,35 @@
+"""Pieces of uploads that can be resumed: their keys in the store, and who names them."""
+
+from collections.abc import Collection
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from core.db.tables import Chunk, Upload
+
+PREFIX = "uploads/"
+"""Of all keys."""
+
+
+def key(upload_id: str, offset: int, fence: int) -> str:
+    """Where a piece lies that begins at a byte. Requests that write have a fence each: none overwrites another's."""
+    return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
+
+
+def named(session: Session, keys: Collection[str]) -> set[str]:
+    """Those of `keys` (at most some hundreds) that an upload names."""
+    return set(session.scalars(select(Chunk.key).where(Chunk.key.in_(keys))))
+
+
+def of(session: Session, upload_id: str) -> list[Chunk]:
+    """The pieces of an upload, in order."""
+    query = select(Chunk).where(Chunk.upload_id == upload_id).order_by(Chunk.offset)
+    return list(session.scalars(query))
+
+
+def forget(session: Session, upload_id: str) -> list[str]:
+    """Delete an upload with its pieces, rows only; the keys, whose objects nothing names once this is committed."""
+    keys = [chunk.key for chunk in of(session, upload_id)]
+    session.execute(delete(Chunk).where(Chunk.upload_id == upload_id))
+    session.execute(delete(Upload).where(Upload.id == upload_id))
+    return keys

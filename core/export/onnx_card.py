@@ -1,0 +1,111 @@
+"""What stands beside an ONNX graph: the labels of its outputs, what it takes, and a README with code that runs it.
+
+Everything here is a pure function of the manifest.
+"""
+
+from pathlib import Path
+
+from core.export.model_card import inline
+from core.protocol.architecture import Image
+from core.protocol.document import JsonObject
+from core.protocol.export_job import INPUT, OPSET, output_name
+from core.protocol.manifest import BaseOrigin, Manifest
+
+_CODE = Path(__file__).parent / "loading" / "onnx_run.py"
+_BEGINS = "# The card begins here.\n"
+_NUMBERS = 'size, side, mode = 32, 32, "RGB"'
+
+
+def labels(manifest: Manifest) -> dict[str, list[str]]:
+    """Output → its labels in the order of its columns; empty before a class was learned."""
+    if manifest.scenario == "task":
+        return {output_name(head.task): list(head.classes) for head in manifest.heads or []}
+    return {output_name(None): list(manifest.classes)} if manifest.classes else {}
+
+
+def described(manifest: Manifest) -> JsonObject:
+    """What the graph takes and gives, for `config.json`."""
+    image = manifest.image
+    return {
+        "opset": OPSET,
+        "inputs": {INPUT: {"dtype": "uint8", "shape": ["batch", image.channels, image.size, image.size]}},
+        "outputs": {
+            name: {"dtype": "float32", "shape": ["batch", len(names)]}
+            for name, names in labels(manifest).items()
+        },
+    }
+
+
+def card(manifest: Manifest) -> str:
+    """The download's `README.md`."""
+    image, outputs = manifest.image, labels(manifest)
+    title = f"{manifest.name or manifest.model} version {manifest.version}"
+    by_task = manifest.scenario == "task"
+    lines = [
+        f"# {inline(title)} as ONNX",
+        "",
+        "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime does.",
+        "",
+        "| | |",
+        "| --- | --- |",
+        f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any batch; values 0 to 255 |",
+        f"| output | {_outputs(outputs, by_task)} |",
+        f"| operators | opset {OPSET} |",
+        *_origin(manifest.base),
+        "",
+        "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has the labels of each "
+        "output in the order of its columns, `config.json` what the version was made from.",
+        "",
+        "## Run it",
+        "",
+        "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py photo.jpg` prints the "
+        "most probable labels. The photo is turned, resized and cropped as Perennial does it.",
+        "",
+        "```python",
+        code(image).rstrip(),
+        "```",
+        "",
+        "Images of 16 or 32 bits a channel are to be saved with 8 first.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def code(image: Image) -> str:
+    """Python that answers for an image file."""
+    text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
+    mode = "RGB" if image.channels == 3 else "L"
+    text = _replaced(text, _NUMBERS, f'size, side, mode = {image.size}, {_side(image)}, "{mode}"')
+    if image.interpolation is not None:
+        text = _replaced(text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}")
+    return text
+
+
+def _side(image: Image) -> int:
+    """Pixels of the shorter side after resizing, as `core.ingest.resizing` has it."""
+    if image.crop is not None:
+        return int(image.size / image.crop + 1e-9)
+    return image.size if image.size <= 96 else round(image.size * 256 / 224)
+
+
+def _outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
+    """The outputs in words."""
+    if by_task:
+        return "one for each task, " + ", ".join(
+            f"`{name}`: float32 [batch, {len(names)}]" for name, names in outputs.items()
+        )
+    return "".join(f"`{name}`: float32, [batch, {len(names)}]" for name, names in outputs.items())
+
+
+def _origin(base: BaseOrigin | None) -> list[str]:
+    """Whose weights it began from, and by which licence."""
+    if base is None or base.name is None:
+        return []
+    source = f"{base.name} of {base.repository}" if base.repository else base.name
+    licence = base.licence or "not named by their publisher"
+    return [f"| began from | {inline(source)}; licence: {inline(licence)} |"]
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"core/export/loading/onnx_run.py has no {old!r}"
+    return text.replace(old, new)

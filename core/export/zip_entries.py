@@ -1,0 +1,24 @@
+"""Entries of a zip that is the same, byte for byte, whenever it is written: stored, with a fixed time and mode."""
+
+import zipfile
+from collections.abc import Iterable
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ZIP64_BYTES = 1 << 31
+
+
+def add(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
+    """Add an entry of `size` bytes."""
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.create_system = 3  # Unix, wherever this runs
+    info.external_attr = 0o644 << 16
+    info.file_size = size
+    with archive.open(info, "w", force_zip64=size >= _ZIP64_BYTES) as entry:
+        for chunk in chunks:
+            entry.write(chunk)
+
+
+def add_text(archive: zipfile.ZipFile, name: str, text: str) -> None:
+    """Add a text in UTF-8."""
+    data = text.encode()
+    add(archive, name, len(data), [data])

@@ -1,0 +1,45 @@
+"""Images of a dataset as PNG: one, or several on a sheet."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from core.ingest.dataset import Images
+
+COLUMNS = 8
+"""Tiles in a row of a sheet."""
+TILE_PIXELS = 128
+"""Largest side of a tile: an image that is larger is made smaller."""
+
+
+def png(image: Images) -> bytes:
+    """An image uint8 [S, S, C], C 1 (grey) or 3 (RGB), pixel by pixel."""
+    return _encoded(_picture(image))
+
+
+def sheet(images: Images) -> bytes:
+    """Images uint8 [N, S, S, C] in the order given, row by row; what is over of the last row is black."""
+    tiles = [_tile(image) for image in images]
+    side, columns = tiles[0].width, min(len(tiles), COLUMNS)
+    whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
+    for place, tile in enumerate(tiles):
+        whole.paste(tile, (place % columns * side, place // columns * side))
+    return _encoded(whole)
+
+
+def _tile(image: Images) -> Image.Image:
+    picture = _picture(image)
+    if picture.width <= TILE_PIXELS:
+        return picture
+    return picture.resize((TILE_PIXELS, TILE_PIXELS), Image.Resampling.BOX)
+
+
+def _picture(image: Images) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
+
+
+def _encoded(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()

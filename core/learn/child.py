@@ -1,0 +1,40 @@
+"""How a job process runs and reports: events as JSON lines on a pipe, of which the last says how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable
+
+from core.learn.control import EXIT_ORPHANED
+from core.learn.failures import kind_of
+from core.learn.onnx.graph import ExportFailed
+from core.protocol.job_event import ErrorEvent, JobEvent
+
+Emit = Callable[[JobEvent], None]
+EXIT_ERROR = 1
+
+
+def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+    """Do `work` with events to `out_fd`; the exit status. Every failure is an `error` event, see `failures.kind_of`.
+
+    before: sees each event first.
+    """
+    with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
+
+        def emit(event: JobEvent) -> None:
+            before(event)
+            out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
+            out.flush()
+
+        try:
+            work(emit)
+        except BrokenPipeError:
+            os._exit(EXIT_ORPHANED)
+        except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
+            message = str(error) if isinstance(error, ExportFailed) else f"{type(error).__name__}: {error}"
+            trace = "".join(traceback.format_exception(error))
+            emit(ErrorEvent(kind=kind_of(error), message=message, traceback=trace))
+            return EXIT_ERROR
+    return 0

@@ -1,0 +1,95 @@
+"""Writes a version as an ONNX file that is the same, byte for byte, whenever and wherever it is made of it.
+
+`torch.onnx.export` notes source lines of its machine beside each node: they are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.learn.onnx.answers import Answers
+from core.protocol.export_job import GRAPH, GRAPH_DATA, INPUT, OPSET
+
+BATCH = "batch"
+"""Name of the dimension that is free."""
+EXTERNAL_FROM_BYTES = 1_900_000_000
+"""A protobuf file holds less than 2 GiB: of more weights, all are in a file of their own."""
+_TRACED = 2
+"""Images that the graph is traced with: 1 would be taken for a constant."""
+
+
+class ExportFailed(Exception):
+    """The version cannot be exported, or its graph answers otherwise; the text is for a person."""
+
+
+def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
+    """Write the graph into a folder; returns the names of its files, the graph first.
+
+    Raises:
+        ExportFailed: the exporter has no rule for something that the network does, or fixes the batch.
+    """
+    model = _traced(answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8))
+    _forget_sources(model)
+    from onnx_ir import save
+
+    weights = sum(
+        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
+    )
+    data = GRAPH_DATA if weights > EXTERNAL_FROM_BYTES else None
+    save(model, folder / GRAPH, external_data=data)
+    return [GRAPH] if data is None else [GRAPH, data]
+
+
+def _traced(answers: Answers, images: torch.Tensor) -> Any:
+    """The graph of `answers` with a free batch, an `onnx_ir.Model`."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it fuses what ONNX has no node for
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Named by a text the dimension is `Dim.DYNAMIC`. With a `Dim` of ours, one that the tracer takes for
+            # fixed (a ViT's) ends in a graph for two images alone, without a word.
+            program = torch.onnx.export(
+                answers,
+                (images,),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=[INPUT],
+                output_names=answers.outputs,
+                dynamic_shapes=({0: BATCH},),
+                verbose=False,
+            )
+    except Exception as error:
+        raise ExportFailed(f"PyTorch cannot write it as an ONNX graph ({_first_line(error)})") from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    assert program is not None, "torch.onnx.export returns a program where dynamo is on"
+    return program.model
+
+
+def _forget_sources(model: Any) -> None:
+    model.metadata_props.clear()
+    for graph in (model.graph, *model.functions.values()):
+        graph.metadata_props.clear()
+        graph.doc_string = None
+        for node in graph.all_nodes():
+            node.metadata_props.clear()
+            node.doc_string = None
+            for value in node.outputs:
+                value.metadata_props.clear()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        value.metadata_props.clear()
+
+
+def _first_line(error: BaseException) -> str:
+    """What is at the bottom of an error, in at most 300 characters."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"[:300]

@@ -1,0 +1,94 @@
+"""What a job process runs that exports a version: from a spec file to a folder with a checked graph.
+
+Phases: load (the version as a network) → export → check.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import threading
+from pathlib import Path
+
+import torch
+
+from core.learn import predicting
+from core.learn.child import Emit, reported
+from core.learn.control import EXIT_ORPHANED
+from core.learn.onnx import graph
+from core.learn.onnx.answers import Answers
+from core.learn.onnx.check import BATCHES, MAX_HELD_OUT, Images, check
+from core.learn.state import load_tensors
+from core.protocol.control_request import ControlRequest
+from core.protocol.export_job import OPSET, Exporter, ExportResult, ExportSpec
+from core.protocol.job_event import DoneEvent, PhaseEvent, StoppedEvent
+
+RESULT = "result.json"
+
+
+def export(spec: ExportSpec, emit: Emit) -> Path:
+    """Make and check the graph of a version; returns the folder with its files and `result.json`.
+
+    Raises:
+        ExportFailed: it cannot be exported, or the graph answers otherwise.
+    """
+    torch.set_num_threads(spec.threads)
+    emit(PhaseEvent(phase="load"))
+    manifest, image = spec.manifest, spec.manifest.image
+    paths = {part.name: part.path for part in spec.parts}
+    network, method = predicting.load(manifest, paths), predicting.method_of(manifest, paths)
+    answers = Answers(network, method, manifest.normalise, image.channels)
+    spec.out.mkdir(parents=True, exist_ok=True)
+    emit(PhaseEvent(phase="export"))
+    files = graph.write(answers, image.channels, image.size, spec.out)
+    emit(PhaseEvent(phase="check"))
+    held_out = {each.task: _images(each.path) for each in spec.held_out}
+    size = (image.size, image.channels)
+    checked = check(spec.out / files[0], answers, manifest.normalise, size, held_out, spec.threads)
+    result = ExportResult(
+        opset=OPSET,
+        files=files,
+        max_difference=checked.max_difference,
+        tolerance=checked.tolerance,
+        batches=list(BATCHES),
+        images=checked.images,
+        held_out_images=checked.held_out_images,
+        exporter=Exporter(torch=torch.__version__, **_versions()),
+    )
+    (spec.out / RESULT).write_text(json.dumps(result.to_json()))
+    return spec.out
+
+
+def _images(path: Path) -> Images:
+    """Some images of a dataset file."""
+    images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
+    return images
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
+
+
+def _end_when_asked(control_fd: int, out_fd: int) -> None:
+    """Nothing of an export is worth keeping: a stop ends it at once, and so does the end of the pipe."""
+
+    def listen() -> None:
+        while asked := os.read(control_fd, 64):
+            if ControlRequest.STOP.value.encode() in asked:
+                os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
+                os._exit(0)
+        os._exit(EXIT_ORPHANED)
+
+    threading.Thread(target=listen, name="control", daemon=True).start()
+
+
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
+    """Export what a spec file asks, with events to `out_fd`; the exit status. It ends when asked to stop, and when the control pipe closes."""
+
+    def work(emit: Emit) -> None:
+        _end_when_asked(control_fd, out_fd)
+        spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
+        emit(DoneEvent(path=export(spec, emit)))
+
+    return reported(out_fd, before, work)

@@ -1,0 +1,56 @@
+"""Where a new model starts if its request does not say: architecture, base and method.
+
+Chosen by measurement: docs/design/defaults.md has the table.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core import packaged_base
+from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.base import PRETRAINED, ModelBase
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
+from core.recipe.merge import merge_recipe
+from core.recipe.pretrained import ARCHITECTURE
+
+RANDOM = "random"
+WITH_WEIGHTS = {"name": "analytic"}
+"""The method of a model that starts from weights; with random ones it is the recipe's own default."""
+CLIP = 1.0
+"""The bound of the gradient's norm for a model with weights: its BatchNorm layers no longer normalise after the first
+task, and steps without a bound diverge."""
+
+
+def default_architecture() -> dict[str, str | int]:
+    """That of the base of the package."""
+    return dict(packaged_base.packaged().architecture)
+
+
+def default_base(architecture: ArchitectureChoice) -> str:
+    """The weights that there are by name for an architecture: the package's, timm's, or random ones."""
+    if architecture == packaged_base.packaged().architecture:
+        return packaged_base.PACKAGED
+    return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
+
+
+def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) -> RecipePatch:
+    """A patch with what a model of that base needs where it is silent: a method, and how gradients are bounded.
+
+    A method that the patch or its preset names stays, and so does all of it for random weights. The result is what a
+    null resets to.
+    """
+    if base == RANDOM:
+        return dict(recipe)
+    defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
+    if not _names_method(catalogue, recipe):
+        defaults["method"] = WITH_WEIGHTS
+    return dict(merge_recipe(defaults, recipe))
+
+
+def _names_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:
+    said = recipe.get("method")
+    if isinstance(said, str) or (isinstance(said, Mapping) and "name" in said):
+        return True
+    preset = recipe.get("preset")
+    return isinstance(preset, str) and "method" in catalogue["presets"].get(preset, {})

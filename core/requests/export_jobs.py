@@ -1,0 +1,110 @@
+"""Downloads that a job of a worker makes: asked for by whoever downloads, made once for all who ask.
+
+Of a version and a format there is one job at a time. A file that was swept is made again by a new job; a job that
+failed is not repeated by itself, since it would fail again.
+"""
+
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from core.db import exporters, job_log
+from core.db.jobs import made, move
+from core.db.kinds import Kind
+from core.db.session import Database
+from core.db.states import TERMINAL, Action, State, after
+from core.db.tables import ExportJob, Job, Model, Version
+from core.errors import ExportUnavailable
+from core.line import line
+from core.protocol.answers.audit import AuditData
+from core.protocol.answers.job import JobOut
+from core.protocol.answers.recipe import RecipeOut
+from core.requests import quota
+from core.requests.actor import Actor, find_model
+from core.requests.audit import record
+from core.requests.job_answer import shown
+from core.requests.jobs import beside_the_line
+from core.requests.versions import find_version
+
+NO_WORKER = (
+    "No worker here can export to ONNX. Whoever runs the service installs the packages where a worker runs, pip install "
+    "'perennial-service[onnx]', and starts that worker again. Until then take the version as format=safetensors."
+)
+
+
+def ask(
+    db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
+) -> tuple[JobOut, bool]:
+    """The job that makes a download which is not stored, and whether it is new.
+
+    Raises:
+        ExportUnavailable: no worker can, or the last job has failed or was cancelled.
+        TooManyRequests: the owner has no room for one more open job.
+    """
+    with db.write() as session:
+        owner = line.locked(
+            session, find_model(session, actor, model).id
+        )  # askers of one moment make one job
+        row = find_version(session, owner, version)
+        known = session.get(ExportJob, (row.id, format))
+        job = None if known is None else session.get_one(Job, known.job_id)
+        if job is not None and State(job.state) not in TERMINAL:
+            return shown(session, job), False
+        if job is not None and job.state != State.SUCCEEDED:
+            raise ExportUnavailable(_ended(job, row, format))
+        now = db.now(session)
+        if not exporters.there(session, now):
+            raise ExportUnavailable(NO_WORKER)
+        new = _begun(session, actor, owner, row, format, now)
+        session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
+        session.flush()
+        quota.take_turn(session, owner.owner_id, max_open_jobs)
+        return shown(session, new), True
+
+
+def _begun(session: Session, actor: Actor, model: Model, version: Version, format: str, now: float) -> Job:
+    recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
+    job = beside_the_line(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
+    job.report = {"version": version.number, "format": format}
+    session.add(job)
+    session.flush()
+    text = f"Accepted: version {version.number} is exported as {format}."
+    job_log.add(session, job.id, ("info", text), now)
+    made(session, job, now)
+    data: AuditData = {"model": model.id, "version": version.number}
+    record(session, actor, "version.export", job.id, data, now=now, model=model.id)
+    return job
+
+
+def _ended(job: Job, version: Version, format: str) -> str:
+    """Why there is no download, and what to do."""
+    what = f"The export of version {version.number} as {format}"
+    retried = f"POST /v1/jobs/{job.id}/retry tries again"
+    if job.error is None:
+        return f"{what} was cancelled (job {job.id}). {retried}."
+    why = f"{what} failed (job {job.id}): {job.error['detail'].rstrip('.')}."
+    if job.error["kind"] != "export":
+        return f"{why} {retried}."
+    return (
+        f"{why} With the same packages it fails again: take the version as format=safetensors. After an upgrade of the "
+        f"worker {retried}."
+    )
+
+
+def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
+    """Export again after a failure or a cancel; whether there is something new to do.
+
+    Raises:
+        WrongState: the download was made, or the job is paused.
+        TooManyRequests: the owner has no room for one more open job.
+    """
+    before = State(job.state)
+    if after(before, Action.RETRY) is before:
+        return False
+    job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
+    move(session, job, Action.RETRY, now)
+    data: AuditData = {"from": str(before), "to": job.state}
+    record(session, actor, "job.retry", job.id, data, now=now, model=model.id)
+    session.flush()
+    quota.take_turn(session, model.owner_id, max_open_jobs)
+    return True

@@ -1,0 +1,50 @@
+"""Who asks: the key, its owner and scope, what the owner may do, and what the service is."""
+
+from typing import Any, cast
+
+from sqlalchemy import select
+
+from core.db.session import Database
+from core.db.tables import Key, Owner
+from core.export.registry import FORMATS
+from core.ingest.readers.registry import UPLOAD_TYPES
+from core.protocol.answers.me import MeOut, OwnerLimits, ServiceOut
+from core.requests.actor import Actor
+from core.requests.times import rfc3339
+from core.settings import Settings
+
+
+def me(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
+    """The caller as the service knows him.
+
+    version: of the service.
+    """
+    with db.read() as session:
+        query = select(Owner.name, Key.expires_at).outerjoin(Key, Key.id == actor.key_id)
+        owner, expires_at = session.execute(query.where(Owner.id == actor.owner_id)).one()
+    return {
+        "key": actor.key_id,
+        "owner": owner,
+        "scope": cast(Any, actor.scope),
+        "expires_at": rfc3339(expires_at),
+        "limits": _limits(settings),
+        "service": _service(settings, version),
+    }
+
+
+def _limits(settings: Settings) -> OwnerLimits:
+    return {
+        "max_body_bytes": settings.max_body_bytes,
+        "max_uploads": settings.max_uploads,
+        "max_open_jobs": settings.max_open_jobs,
+        "max_owner_bytes": settings.max_owner_bytes or None,
+        "max_requests_per_s": settings.max_requests_per_s or None,
+    }
+
+
+def _service(settings: Settings, version: str) -> ServiceOut:
+    return {
+        "version": version,
+        "formats": {"uploads": list(UPLOAD_TYPES), "downloads": list(FORMATS)},
+        "auth": settings.auth,
+    }

@@ -1,0 +1,178 @@
+"""The images of a task: which there are, one of them as a picture, and several on a sheet.
+
+They are read from the task's dataset by memory map, once the blob is verified. What is asked for is decided in `find`,
+in the database alone; the other functions read the blob, and belong where an API process does its heavy work.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import select
+
+from core import damage
+from core.db.session import Database
+from core.db.tables import Model, Task
+from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
+from core.ingest.dataset import Images, Labels, open_dataset
+from core.ingest.picture import png, sheet
+from core.protocol.answers.task_image import Split, TaskImagePage
+from core.requests.actor import Actor, files_of, find_model
+from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.times import rfc3339
+from core.store import Blobs
+
+MAX_TILES = 64
+"""Images of one sheet."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a task's data: the digest of its dataset, and the labels that its numbers stand for."""
+
+    task: int
+    split: Split
+    sha256: str
+    labels: list[str]
+
+    def tag(self, rows: Sequence[int]) -> str:
+        """The ETag of a picture of these images."""
+        named = f"{self.sha256} {' '.join(map(str, rows))}"
+        return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
+
+
+def find(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+    """A part of a task's data.
+
+    Raises:
+        NotFound: the caller sees no such model or task, or the task's data was deleted.
+        Gone: the part is not kept any more: it was only counted, or its time was over.
+        WrongState: the batch is not decoded yet, or was rejected.
+        StoreCorrupt: its dataset is known to be damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        task = session.scalar(select(Task).where(Task.model_id == owner.id, Task.number == number))
+        if task is None:
+            raise NotFound(f"The model has no task {number}.")
+        sha256 = _kept(owner, task, split)
+        damage.refuse_any(session, owner.id, [Blobs.key(sha256)])
+        return Part(number, split, sha256, _labels(owner, task))
+
+
+@contextmanager
+def reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
+    """Around reading a part: its data may be deleted between its row and its file.
+
+    Raises:
+        NotFound, Gone: as `find`, in place of `StoreCorrupt`, when it is gone by now.
+        StoreCorrupt: otherwise it says what is damaged, and what to do.
+    """
+    try:
+        with files_of(db, actor, model):
+            yield
+    except StoreCorrupt:
+        find(db, actor, model, part.task, part.split)
+        raise
+
+
+def list_images(
+    blobs: Blobs, part: Part, *, label: str | None, limit: int, cursor: str | None
+) -> TaskImagePage:
+    """A page of the images of a part, of one class where that is named.
+
+    Raises:
+        Invalid: the part has no such class, or a foreign cursor.
+    """
+    after = -1 if cursor is None else int(decode_cursor(cursor, int))
+    if label is not None and label not in part.labels:
+        raise Invalid(
+            f"Task {part.task} has no class {label[:100]!r}.",
+            fields=[{"field": "class", "message": "unknown"}],
+        )
+    _, labels = _open(blobs, part)
+    rows = np.arange(len(labels)) if label is None else np.flatnonzero(labels == part.labels.index(label))
+    shown = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
+    return {
+        "items": [{"index": row, "label": part.labels[labels[row]]} for row in shown[:limit]],
+        "total": len(rows),
+        "next_cursor": encode_cursor(shown[limit - 1]) if len(shown) > limit else None,
+    }
+
+
+def picture(blobs: Blobs, part: Part, row: int) -> bytes:
+    """One image as PNG, pixel by pixel.
+
+    Raises:
+        NotFound: the part has fewer images.
+    """
+    images, _ = _open(blobs, part)
+    if row >= len(images):
+        raise NotFound(f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on.")
+    return png(images[row])
+
+
+def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
+    """These images side by side as one PNG, in the order given; see `core.ingest.picture`.
+
+    Raises:
+        Invalid: the part has fewer images.
+    """
+    images, _ = _open(blobs, part)
+    if max(rows) >= len(images):
+        raise Invalid(
+            f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is none of them.",
+            fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
+        )
+    return sheet(images[list(rows)])
+
+
+def parse_rows(text: str) -> list[int]:
+    """The numbers in `1,5,7`, which the route has found to be numbers.
+
+    Raises:
+        Invalid: more than a sheet takes.
+    """
+    rows = [int(number) for number in text.split(",")]
+    if len(rows) > MAX_TILES:
+        raise Invalid(
+            f"A sheet shows {MAX_TILES} images at most, and {len(rows)} are asked for.",
+            fields=[{"field": "rows", "message": f"at most {MAX_TILES}"}],
+        )
+    return rows
+
+
+def _open(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+    return open_dataset(blobs.fetch(part.sha256))
+
+
+def _kept(model: Model, task: Task, split: Split) -> str:
+    """The digest of a part's dataset. Raises: as `find`."""
+    if task.data_deleted_at is not None:
+        raise NotFound(f"The data of task {task.number} was deleted on {rfc3339(task.data_deleted_at)}.")
+    train = split == "train"
+    sha256 = task.train_sha256 if train else task.held_out_sha256
+    deleted_at = task.train_deleted_at if train else task.held_out_deleted_at
+    if deleted_at is not None:
+        why = (
+            "training images are kept for the days that the model's training_data_days says"
+            if train
+            else 'the model keeps counts of held-out images alone ("held_out": "counts")'
+            if model.held_out == "counts"
+            else "its batch was given up"
+        )
+        which = "training" if train else "held-out"
+        raise Gone(f"The {which} images of task {task.number} went on {rfc3339(deleted_at)}: {why}.")
+    if sha256 is None:
+        raise WrongState(
+            f"Task {task.number} has no images yet: its batch is decoded when its job begins, or was rejected then.",
+            extra={"state": task.standing or "queued"},
+        )
+    return sha256
+
+
+def _labels(model: Model, task: Task) -> list[str]:
+    """What the numbers in a task's datasets stand for, see `core.ingest.ingest`."""
+    return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)

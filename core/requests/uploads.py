@@ -1,0 +1,327 @@
+"""Uploads that can be resumed: a file comes in pieces, by any API process, and stays until a task takes it.
+
+Row and store tell where an upload is, no process does. A request that writes holds the upload under a lease, with a
+fence as jobs have; its piece is an object of its own, in the store before the row goes on to the next offset. So an
+upload never says more than is stored, and whoever dies leaves at most an object that nothing names, for the sweep.
+"""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.db import chunks
+from core.db.session import Database
+from core.db.tables import Chunk, Owner, Upload
+from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
+from core.failpoints import hit
+from core.ids import is_id, new_id
+from core.protocol.answers.upload import UploadOut, UploadPage
+from core.requests import idempotency, quota
+from core.requests.actor import Actor
+from core.requests.archive_keeping import kept
+from core.requests.audit import record
+from core.requests.pages import Page, page
+from core.requests.times import rfc3339
+from core.settings import Settings
+from core.store import Store
+
+LEAST_BYTES = 5 << 20
+"""Of a piece that is not the last: objects should be few."""
+SPARE_PIECES = 1000
+"""Pieces that an upload may have beyond those of `LEAST_BYTES`: one that is cut off is kept, however short."""
+LEASE_S = 15.0
+"""A request that has not said for so long that it still writes has died."""
+RENEW_S = 4.0
+_LISTED = 20
+_FILENAME = 255
+"""Characters of a file's name that are shown."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The bounds: an owner's open uploads, his bytes in the store (0: no limit), and hours after the last byte."""
+
+    max_open: int
+    max_owner_bytes: int
+    hours: float
+
+    @staticmethod
+    def of(settings: Settings) -> "Terms":
+        """Those of the settings."""
+        return Terms(settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where an upload is.
+
+    Attributes:
+        details: Upload-Metadata as it was sent; None: there was none.
+        expires_at: seconds since 1970.
+    """
+
+    id: str
+    owner_id: str
+    offset: int
+    length: int
+    details: str | None
+    expires_at: float
+
+
+@dataclass(frozen=True)
+class Writing:
+    """An upload that a request has taken, to write from `offset` on; the request's own number is `fence`."""
+
+    id: str
+    owner_id: str
+    offset: int
+    length: int
+    fence: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that go on where an upload is: a file, which is moved into the store."""
+
+    path: Path
+    bytes: int
+    sha256: str
+
+
+def create(
+    db: Database,
+    actor: Actor,
+    length: int,
+    details: str | None,
+    sha256: str | None,
+    terms: Terms,
+    repeat: idempotency.Request | None = None,
+) -> tuple[UploadOut, bool]:
+    """Begin an upload of `length` bytes; returns it, and whether it is a replay.
+
+    Args:
+        details: Upload-Metadata as it was sent.
+        sha256: of the whole file, in hex, if the client says it.
+
+    Raises:
+        StorageFull, BodyTooLarge: the owner has no room for so many bytes.
+        TooManyRequests: he has `terms.max_open` uploads already.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, length)
+    try:
+        with db.write() as session:
+            now = db.now(session)
+            replay = idempotency.replayed(session, actor, repeat, now)
+            if replay is not None:
+                return cast(UploadOut, replay.body), True
+            row = Upload(id=new_id("upl"), owner_id=actor.owner_id, length=length, offset=0, fence=0, details=details,
+                         sha256=sha256, expires_at=now + terms.hours * 3600, created_at=now)  # fmt: skip
+            session.add(row)
+            session.flush()
+            record(session, actor, "upload.create", row.id, {"bytes": length}, now=now)
+            answer = shown(row)
+            idempotency.remember(
+                session, actor, repeat, 201, {"Location": f"/v1/uploads/{row.id}"}, answer, now
+            )
+            _take_place(session, row, terms.max_open, now)
+    except IntegrityError:  # another request was faster with the idempotency key
+        raise idempotency.in_flight() from None
+    return answer, False
+
+
+def read(db: Database, actor: Actor, upload: str) -> State:
+    """Where an upload is. Raises NotFound."""
+    with db.read() as session:
+        return _state(find(session, actor, upload, db.now(session)))
+
+
+def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
+    """A page of the uploads that the caller sees and that are neither submitted, removed nor expired, newest first."""
+    with db.read() as session:
+        query = select(Upload).where(actor.filter(Upload.owner_id), Upload.expires_at > db.now(session))
+        found: Page[Upload] = page(session, query, Upload.id, limit, cursor, descending=True)
+        return {"items": [shown(row) for row in found.rows], "next_cursor": found.next_cursor}
+
+
+def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
+    """Take an upload, to write to it from `offset` on.
+
+    `renew` it every `RENEW_S`, and `release` it if nothing was written.
+
+    Raises:
+        NotFound: there is none, or it has expired.
+        OffsetMismatch: it is elsewhere.
+        UploadLocked: another request writes to it.
+        Invalid: it has too many pieces.
+    """
+    with db.write() as session:
+        now = db.now(session)
+        row = find(session, actor, upload, now, lock=True)
+        if row.offset != offset:
+            raise _elsewhere(row, offset)
+        if row.held_until is not None and row.held_until > now:
+            raise UploadLocked(
+                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where it is, and go on there.",
+                retry_after_s=2,
+            )
+        _require_few_pieces(session, row)
+        row.fence += 1
+        row.held_until = now + LEASE_S
+        return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
+
+
+def renew(db: Database, writing: Writing) -> None:
+    """Say that the request still writes; without effect once another one has taken the upload."""
+    with db.write() as session:
+        until = db.now(session) + LEASE_S
+        mine = update(Upload).where(*_held(writing), Upload.held_until.is_not(None))
+        session.execute(mine.values(held_until=until))
+
+
+def release(db: Database, writing: Writing) -> None:
+    """The request writes no more; without effect once another one has taken the upload."""
+    with db.write() as session:
+        session.execute(update(Upload).where(*_held(writing)).values(held_until=None))
+
+
+def require_room(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
+    """Refuse a piece of `size` bytes (None: not known yet) for which the upload's owner has no room.
+
+    Raises:
+        StorageFull, BodyTooLarge: see `core.requests.quota`.
+    """
+    quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
+
+
+def append(db: Database, store: Store, writing: Writing, piece: Piece, terms: Terms) -> State:
+    """Store a piece, let the upload go on behind it, and give it up; where the upload is now.
+
+    Raises:
+        NotFound: the upload was removed meanwhile.
+        OffsetMismatch: another request has taken it meanwhile.
+        StorageFull: its owner has no room for the piece.
+    """
+    key = chunks.key(writing.id, writing.offset, writing.fence)
+    with kept(db, store, key, piece.path, chunks.named):
+        hit("upload-stored")
+        with db.write() as session:
+            row = session.get(Upload, writing.id, with_for_update=True)
+            if row is None:
+                raise _missing(writing.id)
+            if (row.fence, row.offset) != (writing.fence, writing.offset):
+                raise _elsewhere(row, writing.offset)
+            chunk = Chunk(
+                upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
+            )
+            session.add(chunk)
+            row.offset += piece.bytes
+            row.held_until = None
+            row.expires_at = db.now(session) + terms.hours * 3600
+            session.flush()
+            state = _state(row)
+            quota.take(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+    hit("upload-committed")
+    return state
+
+
+def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
+    """Remove an upload; a request that writes to it finds it gone. Raises NotFound."""
+    with db.write() as session:
+        now = db.now(session)
+        row = find(session, actor, upload, now, lock=True)
+        record(session, actor, "upload.delete", row.id, {"bytes": row.offset}, now=now)
+        keys = chunks.forget(session, row.id)
+    for key in keys:
+        store.delete(key)
+
+
+def find(session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False) -> Upload:
+    """The upload of that id that the caller sees, unless it has expired.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
+        lock: take the row for writing.
+
+    Raises:
+        NotFound: there is none.
+    """
+    query = select(Upload).where(Upload.id == upload, actor.filter(Upload.owner_id), Upload.expires_at > now)
+    row = (
+        session.scalars(query.with_for_update() if lock else query).first() if is_id(upload, "upl") else None
+    )
+    if row is None:
+        raise _missing(upload)
+    return row
+
+
+def shown(row: Upload) -> UploadOut:
+    """The upload as an answer shows it."""
+    return {
+        "id": row.id,
+        "filename": _filename(row.details),
+        "length": row.length,
+        "offset": row.offset,
+        "expires_at": rfc3339(row.expires_at),
+        "created_at": rfc3339(row.created_at),
+    }
+
+
+def _filename(details: str | None) -> str | None:
+    """What Upload-Metadata (checked when the upload began) calls the file, with � for what cannot be printed."""
+    for pair in (details or "").split(","):
+        name, _, value = pair.strip().partition(" ")
+        if name == "filename":
+            text = base64.b64decode(value).decode("utf-8", "replace")[:_FILENAME]
+            return "".join(c if c.isprintable() else "\ufffd" for c in text) or None
+    return None
+
+
+def _state(row: Upload) -> State:
+    return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
+
+
+def _held(writing: Writing) -> tuple[Any, ...]:
+    return Upload.id == writing.id, Upload.fence == writing.fence
+
+
+def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
+    """Refuse the upload that this transaction has added, if it is one too many. Last in it: it locks the owner."""
+    session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
+    mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
+    if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
+        return
+    oldest = list(session.scalars(select(Upload.id).where(*mine).order_by(Upload.id).limit(_LISTED)))
+    raise TooManyRequests(
+        f"You have {most} uploads that are neither submitted nor removed, the most that one owner may have: submit "
+        f"some, or DELETE them at /v1/uploads/{{id}}; GET /v1/uploads lists all. The oldest are {', '.join(oldest)}.",
+        extra={"uploads": oldest},
+    )
+
+
+def _require_few_pieces(session: Session, row: Upload) -> None:
+    most = SPARE_PIECES + row.length // LEAST_BYTES
+    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= most:
+        raise Invalid(
+            f"{row.id} has {most} pieces, the most for its length: DELETE it, and begin anew with pieces of "
+            f"{LEAST_BYTES} bytes or more."
+        )
+
+
+def _elsewhere(row: Upload, offset: int) -> OffsetMismatch:
+    return OffsetMismatch(
+        f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: go on there.",
+        extra={"offset": row.offset, "length": row.length},
+    )
+
+
+def _missing(upload: str) -> NotFound:
+    return NotFound(
+        f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has expired."
+        " Begin one by POST /v1/uploads."
+    )

@@ -1,0 +1,88 @@
+"""Uploads of which every byte is here: read again, piece by piece, and spent on the task that takes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.orm import Session
+
+from core.db import chunks
+from core.db.session import Database
+from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
+from core.requests.actor import Actor
+from core.requests.uploads import find, read
+from core.store import Store
+from core.store.blobs import verified
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A complete upload.
+
+    Attributes:
+        sha256: of the whole, as its client announced it; None: it did not.
+        pieces: (key, sha256) of each, in order.
+    """
+
+    id: str
+    owner_id: str
+    length: int
+    sha256: str | None
+    pieces: tuple[tuple[str, str], ...]
+
+
+def whole(db: Database, actor: Actor, upload: str) -> Whole:
+    """The upload of that id.
+
+    Raises:
+        NotFound: there is none.
+        UploadIncomplete: bytes are lacking.
+    """
+    with db.read() as session:
+        row = find(session, actor, upload, db.now(session))
+        if row.offset != row.length:
+            raise UploadIncomplete(
+                f"{row.offset} of {row.length} bytes of {row.id} are here: send the rest by PATCH "
+                f"/v1/uploads/{row.id} from Upload-Offset {row.offset} on.",
+                extra={"offset": row.offset, "length": row.length},
+            )
+        pieces = tuple((chunk.key, chunk.sha256) for chunk in chunks.of(session, row.id))
+        return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
+
+
+def contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
+    """The bytes of an upload, each piece verified on its way.
+
+    Raises:
+        NotFound: it was submitted or removed meanwhile.
+        StoreCorrupt: a piece is missing or damaged.
+    """
+    try:
+        for key, sha256 in upload.pieces:
+            yield from verified(store.read(key), key, sha256)
+    except StoreCorrupt as error:
+        read(db, actor, upload.id)  # perhaps it is gone by now
+        raise StoreCorrupt(
+            f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and upload the file again.",
+            extra=error.extra,
+        ) from error
+
+
+def spend(session: Session, actor: Actor, upload: Whole, now: float) -> None:
+    """Forget an upload in the transaction that accepts what it holds; `remove` its objects afterwards.
+
+    Raises:
+        NotFound: another request was faster.
+    """
+    chunks.forget(session, find(session, actor, upload.id, now, lock=True).id)
+
+
+def remove(store: Store, upload: Whole) -> None:
+    """Delete the objects of an upload that is spent; what an outage leaves is the sweep's."""
+    try:
+        for key, _ in upload.pieces:
+            store.delete(key)
+    except PerennialError as error:
+        log.warning("pieces of a spent upload are left to the sweep", upload=upload.id, error=error.detail)

@@ -1,0 +1,102 @@
+"""From a claim to what a process needs that exports a version: a folder with the specification and local files."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import damage
+from core.db.session import Database
+from core.db.tables import ExportJob, Part, Task, Version
+from core.errors import Invalid
+from core.line.coverage import taught
+from core.protocol.export_job import ExportSpec, HeldOut
+from core.protocol.job_spec import LocalPart
+from core.protocol.manifest import Manifest
+from core.protocol.part_types import inference_part_types
+from core.settings import Settings
+from core.store import Blobs
+from core.work.fence import Claim
+
+MAX_TASKS = 64
+"""Tasks whose held-out images a graph is checked on: the newest that still have them."""
+SPEC = "export.json"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a job is to make: a version and a format; the parts that the version answers with, and held-out images."""
+
+    version_id: str
+    number: int
+    format: str
+    model_id: str
+    manifest: Manifest
+    parts: list[tuple[str, str, str]]  # name, type, sha256
+    held_out: list[tuple[int, str]]  # task, sha256
+
+
+def wanted(db: Database, claim: Claim) -> Wanted:
+    """What the claimed job is to make.
+
+    Raises:
+        Invalid: nobody asks for what it makes any more.
+        StoreCorrupt: a part is known to be damaged.
+    """
+    with db.read() as session:
+        asked = session.scalar(select(ExportJob).where(ExportJob.job_id == claim.job_id))
+        if asked is None:
+            raise Invalid("Another job makes this download. Ask for it: GET …/download.")
+        version = session.get_one(Version, asked.version_id)
+        query = select(Part).where(Part.version_id == version.id, Part.deleted_at.is_(None))
+        types = inference_part_types(version.manifest)
+        rows = session.scalars(query.order_by(Part.position, Part.name))
+        parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
+        damage.refuse(session, version, {Blobs.key(sha256): name for name, _, sha256 in parts})
+        held_out = _held_out(session, version)
+        return Wanted(
+            version.id, version.number, asked.format, version.model_id, version.manifest, parts, held_out
+        )
+
+
+def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
+    """Of the newest tasks that the version was taught."""
+    query = (
+        select(Task.number, Task.held_out_sha256)
+        .where(
+            Task.model_id == version.model_id,
+            Task.number.in_(taught(version.manifest)),
+            Task.held_out_sha256.is_not(None),
+            Task.held_out_deleted_at.is_(None),
+            Task.data_deleted_at.is_(None),
+            Task.n_held_out > 0,
+        )
+        .order_by(Task.number.desc())
+        .limit(MAX_TASKS)
+    )
+    return [(number, sha256) for number, sha256 in session.execute(query) if sha256 is not None]
+
+
+def prepare(db: Database, blobs: Blobs, settings: Settings, asked: Wanted, folder: Path) -> Path:
+    """Fetch what the process reads and write its specification into `folder`; returns the file.
+
+    Raises:
+        StoreCorrupt: a part or a dataset is missing or damaged.
+    """
+    with damage.explaining(db, asked.model_id):
+        spec = ExportSpec(
+            work="export",
+            manifest=asked.manifest,
+            parts=[
+                LocalPart(name=name, type=type_, path=blobs.fetch(sha256))
+                for name, type_, sha256 in asked.parts
+            ],
+            held_out=[HeldOut(task=task, path=blobs.fetch(sha256)) for task, sha256 in asked.held_out],
+            out=folder / "out",
+            threads=settings.threads,
+        )
+    path = folder / SPEC
+    path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
+    return path

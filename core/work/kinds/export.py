@@ -1,0 +1,120 @@
+"""Make a download that takes more than copying: a job process writes and checks it, and what it left is packed and stored.
+
+An attempt that was lost begins anew; the same version gives the same bytes, so that two attempts store one file.
+"""
+
+import json
+import time
+from pathlib import Path
+
+from sqlalchemy import delete
+
+from core import damage
+from core.catalogue import load_catalogue
+from core.db import references, stored_bytes
+from core.db.kinds import Kind as Name
+from core.db.states import Action, after
+from core.db.tables import Export, Model
+from core.errors import Unavailable
+from core.export.format import PartFile, Version
+from core.export.registry import FORMATS
+from core.failpoints import hit
+from core.ingest.ingest import Stopped
+from core.protocol.export_job import ExportResult
+from core.protocol.report import ExportReport
+from core.store import Blobs
+from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
+from core.work import exporters
+from core.work.exporting import Wanted, prepare, wanted
+from core.work.fence import hold
+from core.work.kinds.kind import Advice, Done, Kind, Work
+
+ADVICE = Advice(
+    time="(PERENNIAL_MAX_EXPORT_S). The version can be had as format=safetensors.",
+    memory="Raise it, or take the version as format=safetensors.",
+)
+
+
+def _run(work: Work) -> Done | None:
+    exporters.take_turn(work.db, work.claim, work.settings.max_exports)
+    try:
+        return _made(work)
+    finally:
+        exporters.leave(work.db, work.claim)
+
+
+def _made(work: Work) -> Done | None:
+    begin = time.monotonic()
+    asked = wanted(work.db, work.claim)
+    blobs = Blobs(work.store, work.settings.folder("cache"), marks=damage.Marks(work.db))
+    spec = prepare(work.db, blobs, work.settings, asked, work.folder)
+    if work.must_stop():
+        raise Stopped
+    made = work.process(spec)
+    if made is None:
+        return None
+    result = ExportResult.from_json(json.loads((made / "result.json").read_text()))
+    sha256, size = _stored(work, blobs, asked, made)
+    EXPORT_SECONDS.observe(time.monotonic() - begin)
+    EXPORT_BYTES.inc(size)
+    report: ExportReport = {
+        "version": asked.number,
+        "format": asked.format,
+        "sha256": sha256,
+        "bytes": size,
+        "opset": result.opset,
+        "max_difference": result.max_difference,
+        "tolerance": result.tolerance,
+        "batches": result.batches,
+        "images": result.images,
+        "held_out_images": result.held_out_images,
+        "exporter": result.exporter.to_json(),
+    }
+    said = (
+        f"Version {asked.number} can be downloaded as {asked.format}: {size:,} bytes. No probability differs from the "
+        f"version's by more than {result.max_difference:.1e}, over {result.images + result.held_out_images} images."
+    )
+    return Done(report, [("info", said)])
+
+
+def _stored(work: Work, blobs: Blobs, asked: Wanted, made: Path) -> tuple[str, int]:
+    """Pack what was made, store it and name it; its digest and bytes.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+        WrongState: a stop was asked for; nothing is named.
+    """
+    form = FORMATS[asked.format]
+    file = work.folder / f"export.{form.suffix}"
+    parts = [PartFile(name, blobs.fetch(sha256), sha256) for name, _, sha256 in asked.parts]
+    form.write(file, Version(asked.manifest, parts, load_catalogue(work.settings), made))
+    sha256, size = blobs.put_file(file, move=True)
+    hit("export-stored")
+    with work.db.write() as session:
+        job = hold(session, work.claim)
+        after(job.state, Action.FINISH)
+        references.share(session)
+        if not blobs.has(sha256):  # deleted as unused since it was stored
+            raise Unavailable("The download was removed before anything named it.")
+        mine = (Export.version_id == asked.version_id, Export.format == asked.format)
+        session.execute(delete(Export).where(*mine))
+        now = work.db.now(session)
+        session.add(
+            Export(
+                version_id=asked.version_id, format=asked.format, sha256=sha256, bytes=size, created_at=now
+            )
+        )
+        session.flush()
+        stored_bytes.add(session, session.get_one(Model, asked.model_id).owner_id, size)
+    hit("export-made")
+    return sha256, size
+
+
+EXPORT = Kind(
+    str(Name.EXPORT),
+    priority=2,
+    longest_s=lambda settings: settings.max_export_s,
+    run=_run,
+    able=exporters.installed,
+    advice=ADVICE,
+)

@@ -1,0 +1,33 @@
+"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would send its requests."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.api.routes.conftest import model, publish  # noqa: F401
+
+
+@pytest.fixture
+def browser(client: TestClient) -> TestClient:
+    """The client without its key, on a loopback address, as a browser that follows no redirect by itself."""
+    client.browser_key = client.headers.pop("Authorization").removeprefix("Bearer ")  # type: ignore[attr-defined]
+    client.base_url = "http://127.0.0.1:8000"
+    client.headers.update({"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:8000"})
+    client.follow_redirects = False
+    return client
+
+
+@pytest.fixture
+def logged_in(browser: TestClient) -> TestClient:
+    """The browser after the login with the first admin key."""
+    answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": ""})  # type: ignore[attr-defined]
+    assert answer.status_code == 303, answer.text
+    return browser
+
+
+@pytest.fixture
+def text() -> Callable[[str], str]:
+    """What a person reads of a page: its text without tags, with single blanks."""
+    return lambda html: re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))

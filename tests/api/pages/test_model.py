@@ -1,0 +1,184 @@
+"""What the pages of a model, a task and a list say, and that they ask the database equally often for few and for many."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import event
+from starlette.testclient import TestClient
+
+from api.pages import heat, render, svg
+from core.db.session import Database
+from core.protocol.gate import Verdict
+from core.requests.lineage import Move, VersionRow
+
+Publish = Callable[..., int]
+Text = Callable[[str], str]
+
+
+def stream(publish: Publish, model: str, tasks: int) -> None:
+    """A stream in which each version forgets a little of every task before."""
+    for number in range(1, tasks + 1):
+        cells = {task: (20 - 2 * (number - task), 20) for task in range(max(1, number - 8), number + 1)}
+        halves = {
+            task: {f"cat-{task}": [min(10, right), 10], f"dog-{task}": [max(0, right - 10), 10]}
+            for task, (right, _) in cells.items()
+        }
+        publish(model, cells=cells, per_class=halves)
+
+
+def test_the_page_says_how_production_is_and_which_classes_were_hurt(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
+    stream(publish, model, 3)
+    said = text(logged_in.get(f"/ui/models/{model}").text)
+    assert (
+        "Production is version 3 It answers 90.0 % of the held-out images right, mean over 3 tasks." in said
+    )
+    assert "Nothing waits for you." in said
+    assert "What version 3 did to each class Beside version 2" in said and "2 classes worse" in said
+    assert "dog-1 80.0 % 60.0 % −20.0 10" in said
+
+
+def test_what_waits_comes_first_with_its_buttons(
+    logged_in: TestClient, model: str, publish: Publish, text: Text
+) -> None:
+    stream(publish, model, 3)
+    assert logged_in.post(f"/ui/models/{model}/aliases/production/rollback").status_code == 303
+    page = logged_in.get(f"/ui/models/{model}").text
+    said = text(page)
+    assert said.index("1 thing waits for you") < said.index("Production is version 2")
+    assert "Task 3 was rolled back" in said and "Put version 3 back in production…" in said
+    assert "/v1/models" not in said, "requests of the API are for programs"
+    assert re.search(r'action="/ui/models/mdl_[a-z0-9]+/tasks/3/discard"', page)
+
+
+def test_a_cell_shows_its_classes(logged_in: TestClient, model: str, publish: Publish, text: Text) -> None:
+    stream(publish, model, 3)
+    said = text(logged_in.get(f"/ui/models/{model}?v=3&t=1").text)
+    assert "Version 3 on task 1" in said and "cat-1 100.0 % 100.0 % 0.0 10" in said
+    assert logged_in.get(f"/ui/models/{model}?v=77&t=1").status_code == 404
+
+
+@contextmanager
+def counted(browser: TestClient) -> Iterator[list[str]]:
+    """The statements that are sent to the database meanwhile."""
+    db: Database = browser.app.state.database  # type: ignore[attr-defined]
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement)
+
+    event.listen(db.engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(db.engine, "before_cursor_execute", note)
+
+
+def test_the_number_of_queries_is_that_of_a_small_model(
+    logged_in: TestClient, model: str, publish: Publish
+) -> None:
+    counts = []
+    for more in (3, 9):
+        stream(publish, model, more)
+        found = []
+        for path in ("/ui", f"/ui/models/{model}?v=3&t=1", f"/ui/models/{model}/tasks/1"):
+            with counted(logged_in) as seen:
+                assert logged_in.get(path).status_code == 200
+            found.append(len(seen))
+        counts.append(found)
+    assert counts[0] == counts[1] and max(counts[1]) < 60
+
+
+def test_versions_are_in_pages_of_thirty(logged_in: TestClient, model: str, publish: Publish) -> None:
+    stream(publish, model, 31)
+    first = logged_in.get(f"/ui/models/{model}").text
+    assert first.count('aria-label="Version 31, task') == 9 and "Version 1, task" not in first
+    assert "?last=1#r-title" in first
+    second = logged_in.get(f"/ui/models/{model}?last=1").text
+    assert "Version 1, task 1" in second and "Newer versions" in second
+
+
+def test_a_list_is_empty_with_the_commands_that_fill_it(logged_in: TestClient, text: Text) -> None:
+    said = text(logged_in.get("/ui").text)
+    assert "perennial models create birds --scenario class" in said and "perennial submit birds" in said
+    assert "No model has “x” in its name" in text(logged_in.get("/ui?q=x").text)
+
+
+def test_a_list_goes_on_page_by_page(logged_in: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.pages.models.ROWS", 2)
+    for name in ("a", "b", "c"):
+        logged_in.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
+    newest = logged_in.get("/ui").text
+    assert newest.index('">c</a>') < newest.index('">b</a>') and '">a</a>' not in newest
+    following = newest.split("cursor=")[1].split('"')[0]
+    assert '">a</a>' in logged_in.get(f"/ui?sort=newest&cursor={following}").text
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (render.percent(0.9612), "96.1 %"),
+        (render.percent(None), "–"),
+        (render.points(-0.081), "−8.1"),
+        (render.points(0.0004), "0.0"),
+        (render.size(999), "999 B"),
+        (render.size(4_130_000), "4.1 MB"),
+        (render.size(123_400_000), "123 MB"),
+        (render.span(59), "59 s"),
+        (render.span(7200), "2 h"),
+        (render.for_people("Learn it (POST /v1/models/m/tasks/1/relearn), or wait."), "Learn it, or wait."),
+        (render.for_people("Learn it again with POST /v1/models/m/tasks/1/relearn."), "Learn it again."),
+    ],
+)
+def test_numbers_and_sentences_read_well(made: str, said: str) -> None:
+    assert made == said
+
+
+def version(number: int, parent: int | None, status: str = "published") -> VersionRow:
+    gate: Verdict = {"passed": status != "held", "checks": []}
+    return VersionRow(number, parent, number or None, None, status, gate, 1, 1, None, None, "", None, None)
+
+
+def test_a_version_that_was_passed_over_leaves_the_line() -> None:
+    rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
+    back = Move(1, 3, "rollback", None, "")
+    drawn = svg.tree(rows[::-1], [back])
+    lanes = {node.version.number: node.y for node in drawn.nodes}
+    assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]
+    assert [(move.cause, "C" in path) for path, move in drawn.moves] == [("rollback", True)]
+
+
+def test_a_small_fall_looks_small() -> None:
+    def heights(values: list[float]) -> float:
+        ys = [float(point.split(",")[1]) for point in svg.sparkline(values).split()]
+        return max(ys) - min(ys)
+
+    assert heights([0.99, 0.98]) < 3 < 15 < heights([0.99, 0.5])
+    assert svg.sparkline([0.5]) == ""
+
+
+def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
+    many = 50
+    columns = [{"task": n, "name": None, "classes": [], "n": 1} for n in range(1, many + 1)]
+    per_task = [
+        {"task": n, "when_learned": 1.0, "now": 1 - n / 100, "forgetting": n / 100}
+        for n in range(1, many + 1)
+    ]
+    found = {
+        "rows": [{"version": many, "task": many, "parent": many - 1, "status": "published"}],
+        "columns": columns,
+        "accuracy_matrix": [[1 - n / 100 for n in range(1, many + 1)]],
+        "summary": {"per_task": per_task},
+    }
+    made = heat.heat(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
+    assert [column["task"] for column in made.columns] == list(range(11, 51)) and made.hidden == 10
+    assert made.rows[0].cells[-1].fallen == pytest.approx(0.5) and made.rows[0].cells[-1].step == 0
+    for first, shown, earlier, later in (
+        (1, (1, 40), None, 41),
+        (41, (41, 50), 1, None),
+        (11, (11, 50), 1, None),
+    ):
+        part = heat.heat(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
+        assert (part.columns[0]["task"], part.columns[-1]["task"]) == shown
+        assert (part.earlier, part.later) == (earlier, later)

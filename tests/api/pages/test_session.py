@@ -1,0 +1,235 @@
+"""Sessions: a key logs in, its cookie counts for the pages of this service alone, and ends with its time or its key."""
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import select, update
+from starlette.testclient import TestClient
+
+from api.access import REMEMBER_S
+from api.app import create_app
+from core.db.session import Database
+from core.db.tables import UserSession
+from core.requests.sessions import IDLE_S, LIFE_S
+from core.settings import Settings
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, seconds: float = REMEMBER_S + 0.1) -> None:
+    """Nothing is remembered any more of who was let in."""
+    real = time.monotonic
+    monkeypatch.setattr("api.access.time.monotonic", lambda: real() + seconds)
+
+
+def rows(client: TestClient) -> list[UserSession]:
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.read() as session:
+        return list(session.scalars(select(UserSession)))
+
+
+def test_a_key_logs_in_and_its_text_is_in_no_cookie(browser: TestClient) -> None:
+    key = browser.browser_key  # type: ignore[attr-defined]
+    answer = browser.post("/ui/login", data={"key": key, "next": "/ui/models/birds?v=1"})
+    assert answer.status_code == 303 and answer.headers["location"] == "/ui/models/birds?v=1"
+    cookie = answer.headers["set-cookie"]
+    assert re.fullmatch(
+        r"perennial=[A-Za-z0-9_-]{43}; HttpOnly; Max-Age=43200; Path=/; SameSite=strict", cookie
+    )
+    assert browser.get("/ui").status_code == 200
+    assert browser.get("/v1/me").json()["owner"] == "admin"
+    [row] = rows(browser)
+    assert browser.cookies["perennial"] not in str(row.__dict__) and key not in str(row.__dict__)
+    assert row.expires_at - row.created_at == LIFE_S
+
+
+def test_by_https_the_cookie_is_for_this_host_and_for_tls_alone(browser: TestClient) -> None:
+    browser.base_url, browser.headers["Origin"] = "https://models.example", "https://models.example"
+    answer = browser.post("/ui/login", data={"key": browser.browser_key})  # type: ignore[attr-defined]
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-perennial=") and "; Secure" in cookie and "Domain" not in cookie
+    assert browser.get("/ui").status_code == 200
+
+
+def test_by_http_from_elsewhere_nobody_logs_in(browser: TestClient) -> None:
+    browser.base_url, browser.headers["Origin"] = "http://models.example", "http://models.example"
+    answer = browser.post("/ui/login", data={"key": browser.browser_key})  # type: ignore[attr-defined]
+    assert answer.status_code == 403 and "https" in answer.text and "set-cookie" not in answer.headers
+
+
+def test_a_wrong_key_is_told_so_and_leaves_nothing(browser: TestClient) -> None:
+    for key in ("", "x", "pk_aaaaaaaaaaaa_" + "b" * 43, "pk_\0", "ü" * 90):
+        answer = browser.post("/ui/login", data={"key": key})
+        assert answer.status_code in (401, 422) and "set-cookie" not in answer.headers
+        assert answer.headers["content-type"].startswith("text/html")
+    assert rows(browser) == []
+
+
+def test_a_key_that_only_scrapes_opens_no_page(
+    browser: TestClient, key_of: Callable[..., dict[str, str]]
+) -> None:
+    key = key_of("somebody", "scrape")["Authorization"].removeprefix("Bearer ")
+    answer = browser.post("/ui/login", data={"key": key})
+    assert answer.status_code == 403 and "scrape" in answer.text
+
+
+def test_who_is_not_logged_in_is_led_to_the_door_and_back(browser: TestClient) -> None:
+    answer = browser.get("/ui/models/birds?v=3&t=2")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/ui/login?next=/ui/models/birds%3Fv%3D3%26t%3D2"
+    assert 'value="/ui/models/birds?v=3&amp;t=2"' in browser.get(answer.headers["location"]).text
+    assert browser.get("/v1/models").status_code == 401
+
+
+def test_the_login_leads_to_no_other_place(browser: TestClient) -> None:
+    far = (
+        "https://evil.example/ui",
+        "//evil.example/ui",
+        "/\\evil.example",
+        "/ui\\..",
+        "/v1/models",
+        "/uix",
+        "/ui\n/x",
+    )
+    for elsewhere in far:
+        answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": elsewhere})  # type: ignore[attr-defined]
+        assert answer.headers["location"] == "/ui", elsewhere
+
+
+FOREIGN = (
+    ("GET", {"Sec-Fetch-Site": "cross-site"}),
+    ("GET", {"Sec-Fetch-Site": "same-site"}),
+    ("GET", {"Sec-Fetch-Site": ""}),
+    ("POST", {"Sec-Fetch-Site": "none"}),
+    ("POST", {"Sec-Fetch-Site": "cross-site"}),
+    ("POST", {"Origin": "https://evil.example"}),
+    ("POST", {"Origin": "null"}),
+    ("POST", {"Origin": ""}),
+    ("POST", {"Origin": "http://["}),
+    ("POST", {"Origin": "http://127.0.0.1:9999"}),
+)
+
+
+def test_the_cookie_counts_for_the_services_own_pages_alone(logged_in: TestClient) -> None:
+    for method, changed in FOREIGN:
+        body = {"json": {"name": "stolen", "scenario": "class"}} if method == "POST" else {}
+        answer = logged_in.request(method, "/v1/models", headers=changed, **body)  # type: ignore[arg-type]
+        assert answer.status_code == 403, (method, changed, answer.text)
+    assert logged_in.get("/v1/models").json()["items"] == []
+
+
+def test_a_typed_address_is_answered(logged_in: TestClient) -> None:
+    assert logged_in.get("/ui", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+
+
+def test_a_link_on_another_site_asks_once_more_from_here(browser: TestClient) -> None:
+    answer = browser.get("/ui/models/birds?v=1", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert 'content="0;url=/ui/models/birds?v=1"' in answer.text
+
+
+def test_a_link_of_the_same_site_asks_once_more_though_the_cookie_came(logged_in: TestClient) -> None:
+    answer = logged_in.get("/ui/models/birds?v=1", headers={"Sec-Fetch-Site": "same-site"})
+    assert answer.status_code == 200
+    assert 'content="0;url=/ui/models/birds?v=1"' in answer.text
+
+
+def test_a_form_of_another_site_changes_nothing_even_with_a_key(client: TestClient) -> None:
+    answer = client.post(
+        "/ui/models/birds/aliases/production",
+        data={"version": "1"},
+        headers={"Origin": "https://evil.example"},
+    )
+    assert answer.status_code == 403
+
+
+def test_logging_out_ends_the_session_at_once(logged_in: TestClient) -> None:
+    token = logged_in.cookies["perennial"]
+    assert logged_in.get("/ui").status_code == 200
+    assert logged_in.post("/ui/logout", data={}).status_code == 303
+    assert rows(logged_in) == [] and "perennial" not in logged_in.cookies
+    assert logged_in.get("/ui", headers={"Cookie": f"perennial={token}"}).status_code == 303
+
+
+def test_a_session_ends_with_its_key(
+    browser: TestClient, key_of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = key_of("somebody", "read")["Authorization"]
+    assert browser.post("/ui/login", data={"key": mine.removeprefix("Bearer ")}).status_code == 303
+    assert browser.get("/ui").status_code == 200
+    admin = {"Authorization": f"Bearer {browser.browser_key}"}  # type: ignore[attr-defined]
+    keys = browser.get("/v1/keys", headers=admin).json()["items"]
+    key = next(one["id"] for one in keys if one["prefix"] == mine.split("_")[1])
+    assert browser.delete(f"/v1/keys/{key}", headers=admin).status_code == 204
+    assert rows(browser) == []
+    forget(monkeypatch)
+    assert browser.get("/ui").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "changed", [{"expires_at": 1.0}, {"seen_at": time.time() - IDLE_S - 60}], ids=["over", "idle"]
+)
+def test_a_session_ends_with_its_time(
+    logged_in: TestClient, monkeypatch: pytest.MonkeyPatch, changed: dict[str, float]
+) -> None:
+    db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        session.execute(update(UserSession).values(**changed))
+    assert logged_in.get("/ui").status_code == 303
+
+
+def test_a_request_keeps_a_session_awake(settings: Settings) -> None:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
+        key = (settings.data_dir / "admin-key").read_text().strip()
+        own = {"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:8000"}
+        client.post("/ui/login", data={"key": key}, headers=own)
+        db = Database(settings.resolved_database_url)
+        with db.write() as session:
+            session.execute(update(UserSession).values(seen_at=1.0, created_at=1.0))
+            session.execute(update(UserSession).values(seen_at=time.time() - 600))
+        assert client.get("/ui", headers=own).status_code == 200
+    with db.read() as session:  # written down at the latest when the service stops
+        assert session.scalars(select(UserSession.seen_at)).one() > time.time() - 60
+    db.close()
+
+
+def test_no_header_passes_for_a_remembered_session(logged_in: TestClient) -> None:
+    token = logged_in.cookies["perennial"]
+    assert logged_in.get("/ui").status_code == 200
+    stranger = {"Cookie": "", "Sec-Fetch-Site": "cross-site"}
+    for value in (f"session {token}", f"session\t{token}", f"Bearer {token}", token):
+        answer = logged_in.get("/v1/models", headers={**stranger, "Authorization": value})
+        assert answer.status_code == 401
+
+
+def test_pages_run_under_a_policy_without_unsafe(logged_in: TestClient) -> None:
+    for path in ("/ui", "/ui/login", "/ui/models/nothing", "/ui/nothing"):
+        answer = logged_in.get(path)
+        assert answer.headers["content-security-policy"] == POLICY, path
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_errors_of_pages_are_pages(logged_in: TestClient) -> None:
+    for path, status in (("/ui/models/nothing", 404), ("/ui/nothing", 404), ("/ui?qq=1", 422)):
+        answer = logged_in.get(path)
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8" and "<h1>" in answer.text
+    assert "There is no model" in logged_in.get("/ui/models/nothing").text
+
+
+def test_without_authentication_nobody_logs_in_and_no_other_site_changes_anything(settings: Settings) -> None:
+    settings.auth = "off"
+    with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/ui").status_code == 200
+        assert client.get("/ui/login", follow_redirects=False).headers["location"] == "/ui"
+        foreign = {"Sec-Fetch-Site": "cross-site"}
+        body = {"name": "stolen", "scenario": "class"}
+        assert client.post("/v1/models", json=body, headers=foreign).status_code == 403
+        assert client.post("/v1/models", json={**body, "architecture": "mlp"}).status_code != 403

@@ -1,0 +1,258 @@
+"""What each kind refuses or leaves out, and the sentences that say so."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sources import coco, folder, parquet, png, shards, write, yolo
+
+from perennial.pack import PackError, open_batch
+from perennial.pack.plain_yaml import read
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path;label\n1.png;cat\n", "parted by semicolons: save it with commas"),
+        ("path\tlabel\n1.png\tcat\n", "parted by tabs: save it with commas"),
+        ("1.png,cat\n", "It has no header"),
+        ("label,path\ncat,1.png\n", "must be path,label or path,label,split"),
+        ("path,label\n", "lists no images"),
+        ("path,label\n1.png\n", "Line 2 of .* has 1 cells instead of 2"),
+        (
+            "path,label,split\n1.png,cat,later\n",
+            "has the split “later”; it must be train, test, validation or empty",
+        ),
+        ('path,label\n"1.png,cat\n', "is not valid CSV"),
+        ("path,label\n2.png,cat\n", "Line 2 of .*2.png.* cannot be read: No such file"),
+        ("path,label\n1.png,cat\n./1.png,dog\n", "Line 3 of .* has named already|which Line 2"),
+        ("path,label\n../out.png,cat\n", "Line 2 of .* out of the folder .* allow_outside=True"),
+        ("path,label\n/etc/hostname,cat\n", "out of the folder"),
+        ("path,label,split\n1.png,cat,test\n", "has a test part, but no images to learn"),
+    ],
+)
+def test_a_list_is_refused_with_the_line_and_the_remedy(text: str, said: str, tmp_path: Path) -> None:
+    write(tmp_path / "out.png", png("out"))
+    write(tmp_path / "in/1.png", png("1"))
+    write(tmp_path / "in/list.csv", text.encode())
+    with pytest.raises(PackError, match=said):
+        open_batch(tmp_path / "in/list.csv")
+
+
+def test_a_list_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "list.csv", "path,label\n1.png,Käfer\n".encode("utf-16"))
+    with pytest.raises(PackError, match="is not UTF-8; save it as “CSV UTF-8”"):
+        open_batch(tmp_path / "list.csv")
+
+
+def test_paths_outside_are_sent_where_it_is_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "out.png", png("out"))
+    write(tmp_path / "in/list.csv", b"path,label\n../out.png,cat\n")
+    batch = open_batch(tmp_path / "in/list.csv", allow_outside=True)
+    assert png("out") in b"".join(batch.read_chunks())
+    (warning,) = batch.warnings
+    assert warning.startswith("1 image got another name in the batch, renamed/<number>-<name>")
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_that_leaves_the_folder_is_refused(linked: str, tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    write(tmp_path / "out/secret.png", png("secret"))
+    link = source / "train/cat" / ("secret.png" if linked == "file" else "more")
+    link.symlink_to(tmp_path / "out" / ("secret.png" if linked == "file" else ""))
+    with pytest.raises(PackError, match="a link that leads out of the folder"):
+        open_batch(source)
+    assert png("secret") in b"".join(open_batch(source, allow_outside=True).read_chunks())
+
+
+def test_links_inside_the_folder_are_followed_and_circles_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path)
+    (source / "train/cat/again.png").symlink_to(source / "train/cat/cat-0.png")
+    assert "15 images" in open_batch(source).describe()
+    (source / "train/cat/up").symlink_to(source / "train")
+    with pytest.raises(PackError, match="leads to a folder that it lies in"):
+        open_batch(source)
+
+
+def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
+    source = folder(tmp_path)
+    for name in (
+        "README.md",
+        "train/cat/notes.txt",
+        "cover.png",
+        "extra/1.png",
+        ".git/1.png",
+        "train/cat/more.zip",
+    ):
+        write(source / name, b"x")
+    batch = open_batch(source)
+    assert "14 images" in batch.describe()
+    assert sorted(batch.warnings) == [
+        "1 file beside the folders of the train, test and validation parts left out: “extra/1.png”.",
+        "1 file outside any class folder left out: “cover.png”.",
+        "3 files that are no images by their names left out: “README.md”, “train/cat/more.zip”, “train/cat/notes.txt”.",
+    ]
+
+
+def test_a_test_folder_alone_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "test/cat/1.png", b"x")
+    with pytest.raises(PackError, match="“test” with class folders in it, but no training part"):
+        open_batch(tmp_path)
+
+
+def test_names_that_the_service_would_refuse_are_told(tmp_path: Path) -> None:
+    write(tmp_path / "cat/a\nb.png", b"x")
+    with pytest.raises(PackError, match=r"“cat/a.+b.png” has a control character"):
+        open_batch(tmp_path)
+
+
+def test_samples_without_label_are_left_out_and_damage_is_told(tmp_path: Path) -> None:
+    source = shards(tmp_path)
+    (source / "classnames.txt").write_text("cat")
+    with pytest.raises(PackError, match=r"has the class 1, but .*classnames.txt” names 1 classes"):
+        open_batch(source)
+    assert "(“a” 7, “b” 7)" in open_batch(source, names=["a", "b"]).describe()
+    shard = source / "train-000000.tar"
+    shard.write_bytes(shard.read_bytes()[:2000])
+    with pytest.raises(PackError, match="is damaged, or no tar"):
+        open_batch(source, kind="webdataset")
+
+
+def table(at: Path, **columns: list[object]) -> Path:
+    pq.write_table(pa.table(columns), at / "some.parquet")
+    return at / "some.parquet"
+
+
+def test_columns_of_parquet_are_found_or_asked_for(tmp_path: Path) -> None:
+    image = [{"bytes": png("1"), "path": None}, {"bytes": png("2"), "path": None}]
+    assert "(“cat” 1, “dog” 1)" in open_batch(table(tmp_path, image=image, label=["cat", "dog"])).describe()
+    file = table(tmp_path, picture=image, kind=["cat", "dog"])
+    with pytest.raises(
+        PackError, match=r"no column “image”; its columns are “picture”, “kind”. Say which with image="
+    ):
+        open_batch(file)
+    assert "2 images" in open_batch(file, image="picture", label="kind").describe()
+    with pytest.raises(PackError, match="images are bytes of files"):
+        open_batch(table(tmp_path, image=["a.png"], label=["cat"]))
+
+
+def test_rows_without_label_or_image_are_told(tmp_path: Path) -> None:
+    image: list[object] = [{"bytes": png("1"), "path": "a"}, {"bytes": None, "path": "b.png"}]
+    batch = open_batch(table(tmp_path, image=image, label=[1, -1]))
+    assert (batch.warnings, "1 image of" in batch.describe()) == (["1 row without a label left out."], True)
+    with pytest.raises(PackError, match=r"Row 1 .* has no image in it, perhaps only its path"):
+        open_batch(table(tmp_path, image=image, label=[1, 2])).sha256()
+
+
+def test_damaged_parquet_is_told(tmp_path: Path) -> None:
+    file = parquet(tmp_path) / "data/train-00000-of-00001.parquet"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(PackError, match="is damaged, or no parquet"):
+        open_batch(tmp_path)
+
+
+def changed(at: Path, change: dict[str, object], where: str = "annotations") -> Path:
+    file = coco(at) / "annotations/instances_train.json"
+    document = json.loads(file.read_text())
+    document[where][0].update(change)
+    file.write_text(json.dumps(document))
+    return at
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "said"),
+    [
+        ({"image_id": 99}, "annotations", "does not fit together: an entry misses 99"),
+        ({"bbox": [1, 2]}, "annotations", "does not fit together"),
+        ({"file_name": "../../../etc/hostname"}, "images", "is in none of the folders|out of the folder"),
+        ({"file_name": "none.png"}, "images", "is in none of the folders .* Say with images="),
+        ({"width": 99}, "images", "has 20 × 20 pixels; its boxes are for 99 × 20"),
+    ],
+)
+def test_coco_that_does_not_fit_together_is_told(
+    change: dict[str, object], where: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PackError, match=said):
+        open_batch(changed(tmp_path, change, where)).sha256()
+
+
+def test_crowds_and_empty_boxes_are_left_out_and_said(tmp_path: Path) -> None:
+    assert "1 annotation of crowds left out." in open_batch(changed(tmp_path / "a", {"iscrowd": 1})).warnings
+    for number, box in enumerate(([1, 1, 0, 5], [30, 1, 5, 5], [-5, -5, 5, 5])):
+        batch = open_batch(changed(tmp_path / f"b{number}", {"bbox": box}))
+        assert (batch.warnings, "27 images" in batch.describe()) == (
+            ["1 box of no area, or outside the image, left out."],
+            True,
+        )
+
+
+def test_boxes_are_kept_within_their_image(tmp_path: Path) -> None:
+    batch = open_batch(changed(tmp_path, {"bbox": [-4.5, 17.2, 90, 90]}))
+    assert batch.sha256()
+
+
+def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
+    batch = open_batch(changed(tmp_path, {"category_id": 20}), whole=True)
+    assert (batch.warnings, "13 images" in batch.describe()) == (
+        ["1 image of several classes left out."],
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("data.yaml", "train: train/images\nnames: []\n", "has no list “names”"),
+        ("data.yaml", "train: ../../etc\nnames: [cat, dog]\n", "out of the folder"),
+        ("data.yaml", "train: nowhere\nnames: [cat, dog]\n", "names “nowhere”, which is not in"),
+        (
+            "data.yaml",
+            "train: train/images\nnames: [cat]\n",
+            "has the class 1, but “data.yaml” names 1 classes",
+        ),
+        ("train/labels/cat-0.txt", "0 0.5 0.5\n", "has 3 numbers; it must be class x y width height"),
+        ("train/labels/cat-0.txt", "cat 0.5 0.5 1 1\n", "it must be numbers"),
+        ("train/labels/cat-0.txt", "-1 0.5 0.5 1 1\n", "has the class -1"),
+    ],
+)
+def test_yolo_that_does_not_fit_together_is_told(file: str, text: str, said: str, tmp_path: Path) -> None:
+    yolo(tmp_path)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(PackError, match=said):
+        open_batch(tmp_path / "data.yaml", kind="yolo")
+
+
+def test_polygons_of_yolo_are_cut_by_their_bounds(tmp_path: Path) -> None:
+    yolo(tmp_path)
+    plain = open_batch(tmp_path).sha256()
+    (tmp_path / "train/labels/cat-0.txt").write_text(
+        "0 0.05 0.1 0.45 0.1 0.45 0.55 0.05 0.55\n0 0.5 0.5 0.9 0.5 0.9 0.8 0.5 0.8\n"
+    )
+    assert open_batch(tmp_path).sha256() == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("names: [cat, 'big dog', \"x, y\"]  # three", ["cat", "big dog", "x, y"]),
+        ("names: ['a',\n  'b # c',\n]", ["a", "b # c"]),
+        ("names:\n- cat\n- 'it''s'\n", ["cat", "it's"]),
+        ('names:\n  0: cat\n  1: "dog"\n', {"0": "cat", "1": "dog"}),
+        ("names: {0: cat, 1: dog}\n", {"0": "cat", "1": "dog"}),
+        ("\ufeff---\nnames:\n    - traffic light\n", ["traffic light"]),
+    ],
+)
+def test_names_are_read_as_yaml_has_them(text: str, names: object) -> None:
+    import yaml
+
+    assert read(text, "a file")["names"] == names
+    by_yaml = yaml.safe_load(text.removeprefix("\ufeff"))["names"]
+    assert by_yaml == ({int(key): name for key, name in names.items()} if isinstance(names, dict) else names)
+
+
+@pytest.mark.parametrize("text", ["names: [a, b", "names: [a, [b]]", "? odd", "names: [a: {b}]"])
+def test_yaml_beyond_names_and_folders_is_refused_in_words(text: str) -> None:
+    with pytest.raises(PackError, match="a file"):
+        read(text, "a file")

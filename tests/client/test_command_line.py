@@ -1,0 +1,418 @@
+"""Every command against a real service: its JSON, its words, its exit status."""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_batches import QUICK, SMALL
+
+from perennial import Perennial
+from perennial.cli.main import COMMANDS, run
+from tools import service
+
+ROOT = Path(__file__).parents[2]
+MODEL = ["--architecture", "small-cnn", "--image", '{"size": 8, "channels": 1}', "--base", "random"]
+RECIPE = ["--recipe", json.dumps(QUICK)]
+
+
+@pytest.fixture(autouse=True)
+def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+
+
+@pytest.fixture(scope="module")
+def weeks(archives: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The batches as files."""
+    folder = tmp_path_factory.mktemp("weeks")
+    for number, archive in enumerate(archives, start=31):
+        (folder / f"week-{number}.zip").write_bytes(archive)
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def birds(running: service.Service, weeks: list[Path]) -> str:
+    """A model with a published version and a held one, whose next batch waits."""
+    with Perennial(running.key, base_url=running.url) as client:
+        client.models.create("birds", **SMALL)
+        client.submit("birds", weeks[0], name="week-31").wait(120)
+        client.models.update("birds", gate={"min_acc": 1.0})
+        client.submit("birds", weeks[1], name="week-32").wait(120, check=False)
+        client.submit("birds", weeks[2], name="week-33")
+    return "birds"
+
+
+Said = pytest.CaptureFixture[str]
+
+
+def asked(capsys: Said, *arguments: str, status: int = 0) -> Any:
+    """The JSON document that a command prints."""
+    assert run([*arguments, "--json"]) == status, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
+    """Exit status and what a terminal of 80 columns shows of a command."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perennial", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "client"),
+            "TERM": "xterm-256color",
+            "COLUMNS": "80",
+            **environment,
+        },
+    )
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            shown += os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    return process.wait(60), shown.decode().replace("\r\n", "\n")
+
+
+def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(capsys: Said, weeks: list[Path]) -> None:
+    assert (
+        asked(capsys, "models", "create", "strict", *MODEL, *RECIPE, "--min-acc", "1")["gate"]["min_acc"] == 1
+    )
+    status = run(["submit", "strict", str(weeks[1])])
+    out, told = capsys.readouterr()
+    assert status == 10
+    assert out == ""
+    assert "Version 1 of strict is held by the gate; production stays at version 0." in told
+    assert "its mean accuracy is below what the gate asks: 0." in told
+    assert 'perennial promote strict 1 --reason "WHY"' in told
+    assert "Later batches wait until you choose one of:" in told
+    assert "perennial jobs retry job_" in told
+    job = asked(capsys, "jobs", "list", "--model", "strict")[0]["id"]
+    assert run(["jobs", "watch", job]) == 10
+    assert run(["promote", "strict", "1"]) == 1, "without a reason the service refuses"
+    capsys.readouterr()
+    assert asked(capsys, "promote", "strict", "1", "--reason", "good enough")["version"] == 1
+    assert run(["jobs", "watch", job]) == 0
+    assert "Version 1 of strict is published, and in production." in capsys.readouterr().out
+
+
+def test_a_batch_that_is_learned_ends_with_0(capsys: Said, weeks: list[Path]) -> None:
+    asked(capsys, "models", "create", "plain", *MODEL, *RECIPE)
+    job = asked(capsys, "submit", "plain", str(weeks[0]))
+    assert (job["state"], job["outcome"], job["version"]) == ("succeeded", "published", 1)
+    assert asked(capsys, "tasks", "show", "plain", "1")["name"] == "week-31"
+    events = _lines(capsys, "jobs", "watch", job["id"])
+    assert {"state", "log"} <= {event["type"] for event in events}
+    assert {line["level"] for line in _lines(capsys, "jobs", "logs", job["id"])} <= {"info", "warning"}
+
+
+def _lines(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
+    assert run([*arguments, "--json"]) == status, capsys.readouterr()
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
+    capsys: Said, tmp_path: Path, weeks: list[Path]
+) -> None:
+    asked(capsys, "models", "create", "endings", *MODEL, *RECIPE)
+    (tmp_path / "none.zip").write_bytes(b"this is no archive")
+    assert run(["submit", "endings", "none.zip"]) == 11
+    with zipfile.ZipFile(tmp_path / "broken.zip", "w") as archive:
+        for label in "ab":
+            archive.writestr(f"{label}/1.png", b"no image")
+    assert run(["submit", "endings", "broken.zip"]) == 11
+    long = json.dumps({**QUICK, "epochs": 500})
+    capsys.readouterr()
+    job = asked(capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach")["job"]["id"]
+    asked(capsys, "jobs", "pause", job)
+    asked(capsys, "jobs", "show", job)
+    assert run(["jobs", "cancel", job]) == 0
+    assert run(["jobs", "watch", job]) == 13
+
+
+def test_exit_statuses_of_errors(capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str) -> None:
+    assert run(["models", "show", "nobody"]) == 3
+    assert run(["models", "show"]) == 2
+    assert run(["submit", birds, "no-such.zip"]) == 2
+    assert run(["models", "set", birds]) == 2
+    assert run(["promote", birds, "99"]) in (1, 3)
+    monkeypatch.setenv("PERENNIAL_API_KEY", "pk_wrong")
+    assert run(["models", "list"]) == 4
+    monkeypatch.delenv("PERENNIAL_API_KEY")
+    assert run(["models", "list"]) == 4
+    assert "perennial login" in capsys.readouterr().err
+
+
+def test_a_service_that_is_not_there_ends_with_5(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
+    assert run(["models", "list", "--url", "http://127.0.0.1:9"]) == 5
+    assert "does not answer" in capsys.readouterr().err
+
+
+READS = [
+    ["models", "list"],
+    ["models", "list", "bird"],
+    ["models", "show", "birds"],
+    ["models", "memory", "birds"],
+    ["models", "set", "birds", "--max-forgetting", "0.5"],
+    ["tasks", "list", "birds"],
+    ["tasks", "show", "birds", "1"],
+    ["jobs", "list"],
+    ["versions", "list", "birds"],
+    ["versions", "show", "birds"],
+    ["versions", "show", "birds", "2"],
+    ["versions", "diff", "birds", "1", "2"],
+    ["metrics", "birds"],
+    ["methods"],
+    ["methods", "der++"],
+    ["bases", "architectures"],
+    ["versions", "note", "birds", "1", "the first one"],
+    ["keys", "list"],
+    ["usage"],
+    ["usage", "--by", "owner"],
+    ["status"],
+    ["whoami"],
+    ["completion", "bash"],
+    ["open"],
+]
+
+
+@pytest.mark.parametrize("arguments", READS, ids=" ".join)
+def test_a_command_answers_one_json_document_or_lines_with_tabs(
+    capsys: Said, birds: str, arguments: list[str]
+) -> None:
+    if arguments == ["open"]:
+        assert asked(capsys, *arguments)["url"].endswith("/ui")
+        return
+    assert asked(capsys, *arguments) is not None
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert out and "\x1b" not in out
+
+
+def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
+    made = asked(capsys, "keys", "create", "ci", "--scope", "read", "--owner", "team")
+    assert made["secret"].startswith("pk_") and made["owner"] == "team"
+    assert run(["keys", "create", "ci-2", "--scope", "read"]) == 0
+    out, told = capsys.readouterr()
+    assert out.startswith("pk_") and len(out.splitlines()) == 1 and "shown this once" in told
+    assert asked(capsys, "keys", "revoke", made["id"]) == {"revoked": made["id"]}
+    assert run(["keys", "list"]) == 0
+    assert "revoked" in capsys.readouterr().out
+
+
+def test_changes_are_told_a_line_each(capsys: Said, birds: str) -> None:
+    changes = _lines(capsys, "audit", "--limit", "5")
+    assert len(changes) == 5 and {"at", "action", "object"} <= changes[0].keys()
+
+
+def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None:
+    asked(capsys, "models", "create", "moves", *MODEL, *RECIPE)
+    for week in weeks[:2]:
+        asked(capsys, "submit", "moves", str(week))
+    assert run(["rollback", "moves", "--to", "1", "--reason", "worse"]) == 0
+    out = capsys.readouterr().out
+    assert "production of moves is at version 1." in out
+    assert "Version 1 was not taught task 2 (“week-32”, classes 2 and 3)." in out
+    assert "`perennial tasks relearn moves 2`" in out and "`perennial follow moves`" in out
+    assert "/v1/" not in out, "who types commands is told commands"
+    assert asked(capsys, "status")["attention"]
+    job = asked(capsys, "tasks", "relearn", "moves", "2")
+    assert job["state"] == "succeeded"
+    assert asked(capsys, "follow", "moves")["follows"] is True
+    assert asked(capsys, "tasks", "delete-data", "moves", "1", "--yes")["deleted"] is True
+    assert asked(capsys, "models", "rm", "moves", "--yes")["name"] == "moves"
+
+
+def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[Path]) -> None:
+    for name, verb, standing in (("gone-on", "continue", "skipped"), ("given-up", "discard", "discarded")):
+        asked(capsys, "models", "create", name, *MODEL, *RECIPE, "--min-acc", "1")
+        asked(capsys, "submit", name, str(weeks[1]), status=10)
+        assert asked(capsys, "tasks", verb, name, "1", "--reason", "blurred")["standing"] == standing
+
+
+def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, weeks: list[Path]) -> None:
+    asked(capsys, "models", "create", "again", *MODEL, *RECIPE, "--min-acc", "1")
+    job = asked(capsys, "submit", "again", str(weeks[1]), status=10)
+    asked(capsys, "models", "set", "again", "--min-acc", "0")
+    assert asked(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"] == "published"
+
+
+def test_a_version_is_downloaded_whole_or_unpacked(capsys: Said, birds: str, tmp_path: Path) -> None:
+    found = asked(capsys, "download", birds, "--version", "1")
+    assert Path(found["path"]).stat().st_size == found["bytes"]
+    assert found["path"] == "birds-1.zip" and len(found["sha256"]) == 64
+    unpacked = asked(capsys, "download", birds, "-v", "1", "--layout", "files", "-o", "out")
+    assert sorted(file.name for file in Path(unpacked["path"]).iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+@pytest.mark.slow
+def test_triton_reads_what_is_downloaded(capsys: Said, birds: str) -> None:
+    found = asked(capsys, "download", birds, "--version", "1", "--layout", "triton", "-o", "repository")
+    root = Path("repository") / birds
+    assert found["path"] == str(root)
+    assert (root / "1" / "model.onnx").stat().st_size > 1_000
+    assert (root / "probabilities.txt").read_text() == "0\n1\n"
+    assert "dims: [ 1, 8, 8 ]" in (root / "config.pbtxt").read_text()
+
+
+def test_files_and_folders_are_predicted(
+    capsys: Said, birds: str, archives: list[bytes], tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos" / "inner"
+    photos.mkdir(parents=True)
+    with zipfile.ZipFile(io.BytesIO(archives[0])) as archive:
+        for number, name in enumerate(archive.namelist()[:3]):
+            (photos / f"{number}.png").write_bytes(archive.read(name))
+    answers = _lines(capsys, "predict", birds, "photos", "--version", "1", "-k", "2")
+    assert [Path(one["path"]).name for one in answers] == ["0.png", "1.png", "2.png"]
+    assert all(set(one["probabilities"]) == {"0", "1"} for one in answers)
+    (photos / "3.png").write_bytes(b"no image")
+    assert run(["predict", birds, "photos", "--version", "1"]) == 1
+    out, told = capsys.readouterr()
+    assert len(out.splitlines()) == 3 and "3.png" in told
+
+
+def test_a_batch_comes_on_standard_input_and_is_checked(
+    capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(capsys, "models", "create", "piped", *MODEL, *RECIPE)
+    assert asked(capsys, "submit", "piped", str(weeks[0]), "--check")["valid"] is True
+    assert asked(capsys, "tasks", "list", "piped") == []
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(weeks[0].read_bytes())))
+    assert asked(capsys, "submit", "piped", "-", "--name", "from a pipe")["outcome"] == "published"
+
+
+def test_a_folder_of_photos_is_told_of_sent_and_learned(
+    capsys: Said, weeks: list[Path], tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos"
+    with zipfile.ZipFile(weeks[0]) as archive:
+        for name in archive.namelist():
+            file = photos / name.partition("/")[2]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(archive.read(name))
+    asked(capsys, "models", "create", "photos", *MODEL, *RECIPE)
+    assert run(["submit", "photos", "photos"]) == 0
+    out, told = capsys.readouterr()
+    assert "64 images of 2 classes (“0” 32, “1” 32)" in told
+    assert "Version 1 of photos is published, and in production." in out
+    assert asked(capsys, "tasks", "show", "photos", "1")["name"] == "photos"
+    (tmp_path / "empty").mkdir()
+    assert run(["submit", "photos", "empty"]) == 2
+    assert run(["submit", "photos", "photos", "-o", "colour=red"]) == 2
+
+
+def test_a_base_is_uploaded(capsys: Said, tmp_path: Path) -> None:
+    (tmp_path / "base.safetensors").write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
+    assert run(["bases", "upload", "base.safetensors", "--architecture", "small-cnn"]) == 1
+    assert capsys.readouterr().err == "The file holds no tensors.\n"
+    assert run(["bases", "show", "bas_none"]) == 3
+    assert run(["bases", "rm", "bas_none"]) == 3
+    capsys.readouterr()
+    assert asked(capsys, "bases", "list") == []
+
+
+def test_log_in_keeps_a_key_that_was_tried(
+    capsys: Said, running: service.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PERENNIAL_URL")
+    monkeypatch.delenv("PERENNIAL_API_KEY")
+    assert run(["login", "--url", running.url, "--key", "pk_wrong"]) == 4
+    assert asked(capsys, "login", "--url", running.url, "--key", running.key)["profile"] == "default"
+    assert isinstance(asked(capsys, "models", "list"), list)
+    assert asked(capsys, "logout") == {"profile": "default", "forgotten": True}
+    assert run(["models", "list"]) in (4, 5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["models", "list"],
+        ["models", "show", "birds"],
+        ["metrics", "birds"],
+        ["tasks", "list", "birds"],
+        ["--help"],
+        ["submit", "--help"],
+        ["jobs", "list"],
+        ["versions", "diff", "birds", "1", "2"],
+        ["versions", "show", "birds", "2"],
+        ["tasks", "show", "birds", "1"],
+        ["status"],
+    ],
+    ids=" ".join,
+)
+def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str, arguments: list[str]) -> None:
+    status, shown = on_a_terminal(arguments, NO_COLOR="1")
+    assert status == 0, shown
+    assert "\x1b[3" not in shown, "no colour"
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    lines = [line for line in shown.splitlines() if not re.search(r"^ *perennial |[0-9a-f]{64}", line)]
+    assert max(len(line) for line in lines) <= 80
+
+
+def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
+    capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(capsys, "models", "create", "detached", *MODEL, *RECIPE)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perennial._sync.job.JobHandle.wait", interrupt)
+    assert run(["submit", "detached", str(weeks[0])]) == 130
+    told = capsys.readouterr().err
+    assert "Come back with: perennial jobs watch job_" in told
+
+
+def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str, running: service.Service
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda page: bool(opened.append(page)))  # there is no browser
+    assert run(["open"]) == 0
+    out, told = capsys.readouterr()
+    assert out == f"{running.url}/ui\n" and "There is no browser here" in told
+    assert run(["open", birds]) == 0
+    assert opened == [f"{running.url}/ui", f"{running.url}/ui/models/{birds}"]
+    assert run(["open", "no-such-model"]) == 3
+
+
+def test_on_a_terminal_a_batch_that_waits_says_why(capsys: Said, weeks: list[Path]) -> None:
+    asked(capsys, "models", "create", "queue", *MODEL, *RECIPE, "--min-acc", "1")
+    asked(capsys, "submit", "queue", str(weeks[1]), status=10)
+    status, shown = on_a_terminal(["submit", "queue", str(weeks[0]), "--timeout", "1"])
+    assert status == 1, shown
+    assert "version 1 of task 1 is held by its gate" in " ".join(shown.split()), shown
+    assert "`perennial status` tells what settles it." in " ".join(shown.split()), shown
+
+
+def test_every_command_that_is_listed_exists() -> None:
+    for name in COMMANDS:
+        assert run([name, "--help"]) == 0
+
+
+def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:
+    asked(capsys, "models", "create", "bar", *MODEL, *RECIPE)
+    status, shown = on_a_terminal(["submit", "bar", str(weeks[0])])
+    assert status == 0, shown
+    assert "100%" in shown
+    assert "Version 1 of bar is published, and in production." in shown

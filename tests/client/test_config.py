@@ -1,0 +1,78 @@
+"""Where address and key come from, and how they are kept."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from perennial import ConfigError, NoKey, Perennial, config
+
+
+def test_an_argument_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    config.store("default", "https://stored.example", "stored")
+    monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
+    monkeypatch.setenv("PERENNIAL_API_KEY", "env")
+    found = config.connection("https://said.example/v1/", "said")
+    assert (found.url, found.key, found.source) == ("https://said.example", "said", "argument")
+
+
+def test_the_environment_wins_over_the_stored_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    config.store("default", "https://stored.example", "stored")
+    monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
+    monkeypatch.setenv("PERENNIAL_API_KEY", "env")
+    found = config.connection()
+    assert (found.url, found.key) == ("https://env.example", "env")
+
+
+def test_a_profile_that_is_named_is_taken_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    config.store("team", "https://team.example", "pk_team")
+    monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
+    monkeypatch.setenv("PERENNIAL_API_KEY", "env")
+    found = config.connection(profile="team")
+    assert (found.url, found.key, found.source) == ("https://team.example", "pk_team", "profile team")
+
+
+def test_a_stored_key_goes_to_its_own_service_alone() -> None:
+    config.store("default", "https://stored.example", "stored")
+    assert config.connection("https://elsewhere.example").key is None
+
+
+def test_the_key_of_a_service_beside_is_found_for_local_addresses_alone(tmp_path: Path) -> None:
+    (tmp_path / "perennial-data").mkdir()
+    (tmp_path / "perennial-data" / "admin-key").write_text("pk_admin\n")
+    assert config.connection().key == "pk_admin"
+    assert config.connection("https://perennial.example").key is None
+
+
+def test_the_file_is_its_owners_alone(home: Path) -> None:
+    config.store("default", "https://stored.example", 'with "quotes" and \\')
+    file = config.config_file()
+    assert home in file.parents
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert config.connection().key == 'with "quotes" and \\'
+    assert config.forget("default") and config.profiles() == {}
+
+
+def test_a_missing_profile_names_the_command_that_makes_it() -> None:
+    with pytest.raises(ConfigError, match="perennial login --profile team"):
+        config.connection(profile="team")
+
+
+@pytest.mark.parametrize(
+    "url", ["perennial.example", "ftp://perennial.example", "https://me:pw@perennial.example"]
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="no address of a service"):
+        config.connection(url)
+
+
+def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
+    with (
+        Perennial(base_url="https://perennial.example") as client,
+        pytest.raises(NoKey, match="perennial login"),
+    ):
+        client.models.retrieve("birds")
+
+
+def test_a_key_is_not_in_what_is_printed() -> None:
+    assert "pk_secret" not in repr(config.connection("https://perennial.example", "pk_secret"))

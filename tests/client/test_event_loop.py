@@ -1,0 +1,108 @@
+"""Whoever awaits: what reads disks or hashes is done in threads, so that the event loop goes on."""
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stub import Asked, Said, answering
+from tus_stub import Tus
+
+from perennial import AsyncPerennial
+
+PIECE = 1 << 20
+
+
+class Watched:
+    """A batch that notes in which threads it is read."""
+
+    def __init__(self, size: int) -> None:
+        self._content, self.threads = bytes(size), set[int]()
+
+    @property
+    def size(self) -> int:
+        self._note()
+        return len(self._content)
+
+    def read_chunks(self, start: int = 0) -> Iterator[bytes]:
+        for at in range(start, len(self._content), PIECE // 4):
+            self._note()
+            yield self._content[at : at + PIECE // 4]
+
+    def sha256(self) -> str:
+        self._note()
+        return hashlib.sha256(self._content).hexdigest()
+
+    def _note(self) -> None:
+        self.threads.add(threading.get_ident())
+
+
+@pytest.mark.parametrize("whole_bytes", [PIECE, 1 << 30], ids=["in pieces", "in one request"])
+def test_a_batch_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch, whole_bytes: int) -> None:
+    monkeypatch.setattr("perennial._async.upload.CHUNK_BYTES", PIECE)
+    monkeypatch.setattr("perennial._async.upload.submit.__defaults__", (whole_bytes,))
+    batch, tus = Watched(3 * PIECE + 5), Tus()
+
+    async def submit(url: str) -> None:
+        async with AsyncPerennial("k", base_url=url) as client:
+            await client.submit("birds", batch)
+
+    with answering(tus) as stub:
+        asyncio.run(submit(stub.url))
+    assert max(len(asked.body) for asked in stub.asked) == (PIECE if whole_bytes == PIECE else 3 * PIECE + 5)
+    assert batch.threads and threading.get_ident() not in batch.threads
+
+
+def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perennial import transfer
+
+    threads = set[int]()
+
+    def checksum(chunk: bytes) -> str:
+        threads.add(threading.get_ident())
+        return transfer.tus_checksum(chunk)
+
+    monkeypatch.setattr("perennial._async.upload.tus_checksum", checksum)
+    monkeypatch.setattr("perennial._async.upload.submit.__defaults__", (PIECE,))
+
+    async def submit(url: str) -> None:
+        async with AsyncPerennial("k", base_url=url) as client:
+            await client.submit("birds", bytes(2 * PIECE))
+
+    with answering(Tus()) as stub:
+        asyncio.run(submit(stub.url))
+    assert threads and threading.get_ident() not in threads
+
+
+def test_a_download_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, threads = os.urandom(PIECE), set[int]()
+
+    class File(io.FileIO):
+        def write(self, data: Any) -> int:
+            threads.add(threading.get_ident())
+            return super().write(data)
+
+        def close(self) -> None:
+            threads.add(threading.get_ident())
+            super().close()
+
+    def answer(asked: Asked) -> Said:
+        tag = f'"{hashlib.sha256(content).hexdigest()}"'
+        return Said(
+            200, b"" if asked.method == "HEAD" else content, {"ETag": tag, "Content-Length": str(PIECE)}
+        )
+
+    async def fetch(url: str) -> Path:
+        async with AsyncPerennial("k", base_url=url) as client:
+            return (await client.download("birds", 3, tmp_path / "birds.zip")).path
+
+    with answering(answer) as stub, monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda path, mode="r": File(path, mode.replace("b", "")))
+        found = asyncio.run(fetch(stub.url))
+    assert found.read_bytes() == content
+    assert threads and threading.get_ident() not in threads

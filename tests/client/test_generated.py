@@ -1,0 +1,95 @@
+"""Files that programs write are what these programs write now; and types that a checker can use."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perennial import types
+from perennial.shapes import read_as
+from tools import client_sync, client_types, command_line
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = """from perennial import Perennial
+
+client = Perennial("key")
+job = client.submit("birds", "photos.zip", recipe={"epochs": 3}).wait()
+version = client.versions.retrieve("birds", job.version or 0)
+label: str = client.models.retrieve("birds").name
+for check in version.gate.checks:
+    print(check.name, check.value, label)
+"""
+
+
+def test_the_types_are_those_of_the_openapi_document() -> None:
+    assert client_types.TARGET.read_text() == client_types.source(client_types.document()), (
+        "run: python -m tools.client_types"
+    )
+
+
+def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
+    wanted = client_sync.sources()
+    found = {
+        str(file.relative_to(client_sync.TARGET)): file.read_text()
+        for file in client_sync.TARGET.rglob("*.py")
+        if str(file.relative_to(client_sync.TARGET)) not in client_sync.BY_HAND
+    }
+    assert found == wanted, "run: python -m tools.client_sync"
+
+
+def test_a_union_becomes_the_shape_that_fits() -> None:
+    said = {"code": "image-invalid", "detail": "It is no image."}
+    found = read_as(
+        types.Predict,
+        {
+            "version": 1,
+            "task": None,
+            "predictions": [
+                {"name": "a", "label": "cat", "probability": 0.5, "probabilities": {"cat": 0.5}},
+                {"name": "b", "error": said},
+            ],
+        },
+    )
+    assert isinstance(found.predictions[0], types.Prediction)
+    assert isinstance(found.predictions[1], types.Unusable)
+    assert found.to_dict()["predictions"][1] == {"name": "b", "error": said}
+
+
+def test_names_that_python_keeps_for_itself_are_written_back() -> None:
+    found = read_as(types.UnmeasuredClass, {"task": 1, "class": "owl"})
+    assert found.class_ == "owl"
+    assert found.to_dict() == {"task": 1, "class": "owl"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "complaint"),
+    [
+        (SAMPLE, None),
+        (SAMPLE.replace("check.value", "check.valeu"), 'has no attribute "valeu"'),
+        (SAMPLE.replace("label: str", "label: int"), "Incompatible types"),
+    ],
+)
+def test_a_checker_finds_a_wrong_field(program: str, complaint: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    settings = (
+        tmp_path / "mypy.ini"
+    )  # a checker is silent about installed packages, extras that they lack among it
+    settings.write_text("[mypy]\n[mypy-perennial.*]\nignore_errors = True\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(settings), str(file)]
+    done = subprocess.run(
+        [*command, "--cache-dir", str(ROOT / ".mypy_cache" / "client")],
+        env={"MYPYPATH": str(ROOT / "client"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    if complaint is None:
+        assert done.returncode == 0, done.stdout
+    else:
+        assert complaint in done.stdout
+
+
+def test_the_reference_of_the_command_line_is_that_of_the_code() -> None:
+    assert command_line.TARGET.read_text() == command_line.source(), "run: python -m tools.command_line"

@@ -1,0 +1,167 @@
+"""Graphs answer as the versions do that they were made of: each architecture, and each way to answer."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
+from bench.service.exported_networks import CHANNELS, MORE, NORMALISE, QUICK, Case, method, network
+from core.learn import predicting
+from core.learn.catalogue import catalogue
+from core.learn.onnx import graph
+from core.learn.onnx.answers import Answers
+from core.learn.onnx.check import check, tolerance_of
+from core.learn.onnx.graph import ExportFailed
+from core.learn.torchvision_import import torchvision_models
+
+
+def exported(case: Case, folder: Path) -> tuple[Answers, Path]:
+    """What was exported, and the graph."""
+    torchvision_models()  # importable beside a CPU build of torch
+    answers = case.answers()
+    (name,) = graph.write(answers, CHANNELS, case.size, folder)
+    return answers, folder / name
+
+
+def shows_that_it_answers_alike(case: Case, folder: Path) -> None:
+    """Batches of 1, 3 and 17 images; and the bytes are the same when it is written again."""
+    answers, path = exported(case, folder)
+    found = check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+    assert found.images == 21 and found.max_difference <= found.tolerance
+    data = path.read_bytes()
+    again = case.answers()
+    graph.write(again, CHANNELS, case.size, folder)
+    assert path.read_bytes() == data
+    assert b"/" + Path(torch.__file__).parts[-2].encode() + b"/" not in data, (
+        "no source of this machine is named"
+    )
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_graph_answers_as_the_version_does(name: str, tmp_path: Path) -> None:
+    shows_that_it_answers_alike(QUICK[name], tmp_path)
+
+
+CELLS = cells()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit, plain", "mlp, der-net", "small-cnn, linearised"])
+def test_graphs_of_other_families_do_too(name: str, tmp_path: Path) -> None:
+    shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [*MORE, *CELLS])
+def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
+    shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
+
+
+def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix() -> None:
+    known = catalogue()
+    listed = {name.partition("/")[0] for name in ARCHITECTURES}
+    families = {entry["family"] for entry in known["architectures"].values()}
+    assert {known["architectures"][name]["family"] for name in listed} == families
+    assert {f"timm/{name}" for name in known["recommended"]} <= ARCHITECTURES.keys()
+    methods = known["methods"]
+
+    def way(name: str) -> tuple[str, str | None]:
+        return methods[name].get("family", "plain"), methods[name]["inference"]
+
+    assert {way(name) for name in methods} == {way(each.method) for each in WAYS.values()}
+
+
+def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() -> None:
+    reason = "vpt works on vit alone"
+    assert no_such_version("resnet18", "prompts") == reason
+    assert no_such_version("vit_b_32", "prompts") is None
+    assert no_such_version("timm/resnet18.a1_in1k", "linearised") == "dlcft does not work on timm"
+    assert "resnet18, prompts" not in CELLS and "vit_b_32, prompts" in CELLS
+
+
+def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(tmp_path: Path) -> None:
+    _, path = exported(QUICK["small-cnn, a head per task"], tmp_path)
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    assert [(each.domain, each.version) for each in model.opset_import if not each.domain] == [("", 20)]
+    session = onnxruntime.InferenceSession(path)
+    (given,) = session.get_inputs()
+    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 3, 32, 32])
+    outputs = [(each.name, each.type, each.shape) for each in session.get_outputs()]
+    assert outputs == [
+        ("task_1", "tensor(float)", ["batch", 2]),
+        ("task_2", "tensor(float)", ["batch", 3]),
+    ]
+
+
+def test_held_out_images_are_asked_of_the_head_of_their_task(tmp_path: Path) -> None:
+    case = QUICK["small-cnn, a head per task"]
+    answers, path = exported(case, tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    found = check(path, answers, NORMALISE, (32, CHANNELS), {1: images, 2: images[:5]}, threads=1)
+    assert found.held_out_images == 32 + 5
+
+
+def test_discriminants_and_linearised_networks_may_differ_by_more() -> None:
+    wide = {name: tolerance_of(QUICK[name].answers()) for name in ("mlp", "small-cnn, analytic lda")}
+    assert wide == {"mlp": 1e-5, "small-cnn, analytic lda": 1e-3}
+    assert tolerance_of(CELLS["mlp, linearised"].answers()) == 1e-3
+
+
+def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    answers, path = exported(QUICK["mlp"], tmp_path)
+    with torch.no_grad():
+        answers.network.head.bias[0] += 0.1
+    with pytest.raises(ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"):
+        check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+
+
+def test_a_graph_for_one_size_of_batch_is_refused(tmp_path: Path) -> None:
+    case = QUICK["mlp"]
+    answers, path = exported(case, tmp_path)
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    onnx.save(model, path)
+    with pytest.raises(ExportFailed, match="ONNX Runtime cannot run the graph"):
+        check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+
+
+def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) -> None:
+    built = network({"name": "mlp", "hidden": [4]}, 8)
+
+    class Undecided(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if float(x.sum()) > 0 else -x
+
+    built.backbone.register_module("undecided", Undecided())
+    forward = built.backbone.forward
+    built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
+    answers = Answers(built, method("finetune"), NORMALISE, CHANNELS)
+    with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
+        graph.write(answers, CHANNELS, 8, tmp_path)
+
+
+def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
+    case = QUICK["mlp"]
+    answers = case.answers()
+    assert graph.write(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
+    assert (tmp_path / "model.onnx.data").stat().st_size > 1000
+    found = check(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    assert found.max_difference <= found.tolerance
+
+
+def test_pixels_are_normalised_as_in_a_prediction() -> None:
+    answers = QUICK["mlp"].answers()
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
+    with torch.inference_mode():
+        (ours,) = answers(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+    _, theirs = predicting.predict(answers.network, images, None, NORMALISE)
+    assert np.array_equal(ours.numpy(), theirs)

@@ -1,0 +1,93 @@
+"""A foreign client in a browser: tus-js-client in Chromium sends a file through a connection that is cut."""
+
+import hashlib
+import random
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fault_proxy import FaultProxy
+from running_site import Site
+from upload_sites import MB, apis, check_nothing_left, client_of, key_of, large_file, submitted
+
+from core.requests.uploads import LEAST_BYTES
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+VENDOR = Path(__file__).with_name("vendor")
+CUTS = 20
+UPLOAD = """([key, chunk]) => new Promise((resolve, reject) => {
+    const file = document.querySelector("input").files[0];
+    const upload = new tus.Upload(file, {
+        endpoint: "/v1/uploads",
+        chunkSize: chunk,
+        retryDelays: Array(50).fill(100),
+        headers: {Authorization: `Bearer ${key}`},
+        metadata: {filename: file.name},
+        onError: (error) => reject(error),
+        onSuccess: () => resolve(upload.url),
+    });
+    upload.start();
+})"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One API process over SQLite and a folder."""
+    with apis(tmp_path_factory.mktemp("browser"), "small", {}) as (found,):
+        yield found
+
+
+def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk: int) -> None:
+    digest, proxy, draw = large_file(file, size), FaultProxy(running.port), random.Random(size)
+    origin = f"http://127.0.0.1:{proxy.port}"
+    page = browser.new_page()
+    page.set_default_timeout(900_000)
+    try:
+        page.route(
+            f"{origin}/page", lambda route: route.fulfill(body="<input type=file>", content_type="text/html")
+        )
+        page.goto(f"{origin}/page")  # of the service's origin, as its own pages are
+        page.add_script_tag(path=VENDOR / "tus.min.js")
+        page.set_input_files("input", file)
+        # What came before a cut is kept: connections that carry a twentieth at most bring the file in 20 or more.
+        proxy.fault("cut", [draw.randrange(size // 30, size // CUTS) for _ in range(CUTS)])
+        url = page.evaluate(UPLOAD, [key_of(running), chunk])
+        assert proxy.cuts >= CUTS
+    finally:
+        page.close()
+        proxy.close()
+    with client_of(running) as client:
+        where = f"/v1/uploads/{url.rpartition('/')[2]}"
+        (listed,) = client.get("/v1/uploads").json()["items"]
+        assert (listed["filename"], listed["offset"]) == (file.name, file.stat().st_size)
+        submitted(client, where, digest)
+    check_nothing_left(running)
+
+
+@pytest.mark.slow
+def test_a_browsers_client_gets_a_file_through_twenty_cuts(
+    running: Site, browser: "Browser", tmp_path: Path
+) -> None:
+    through_cuts(running, browser, tmp_path / "week.zip", 6 * MB, LEAST_BYTES)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+def test_a_browsers_client_gets_a_gigabyte_through_twenty_cuts(
+    running: Site, browser: "Browser", tmp_path: Path
+) -> None:
+    through_cuts(running, browser, tmp_path / "week.zip", 1024 * MB, 64 * MB)
+
+
+def test_the_browsers_client_is_the_one_that_the_list_names() -> None:
+    (package,) = tomllib.loads((VENDOR / "VENDOR.toml").read_text())["package"]
+    found = {
+        path.relative_to(VENDOR).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.rglob("*")
+        if path.is_file() and path.suffix != ".toml"
+    }
+    assert found == dict(package["files"].values())

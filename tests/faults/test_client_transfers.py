@@ -1,0 +1,287 @@
+"""The client's own up- and downloads: through cuts, deaths of the API, and its own death. Digests are those of the files."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import postgresql
+import pytest
+from fault_proxy import FaultProxy
+from running_site import API, ROOT, Site
+from safetensors.numpy import save_file
+from upload_sites import (
+    KILLED_AT,
+    MB,
+    apis,
+    check_nothing_left,
+    check_stored,
+    key_of,
+    large_file,
+    on_s3,
+    revived,
+)
+
+from core.requests.uploads import LEAST_BYTES
+from perennial import Perennial
+from perennial.transfer import CHUNK_BYTES, WHOLE_BYTES
+
+CUTS = 20
+NEVER = 1 << 60
+STORES = ["folder", "s3"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home: what is remembered of uploads is this test's."""
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a second between attempts, at most."""
+    for module in ("http", "upload", "download"):
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda s: time.sleep(min(s, 0.1)))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a piece are large ones; pieces are as short as the service takes them."""
+    monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", LEAST_BYTES)
+    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (LEAST_BYTES,))
+
+
+def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Of a service over one of `STORES`."""
+    return {} if store == "folder" else on_s3(request.getfixturevalue("s3"), prefix)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One API process over SQLite and each of the stores."""
+    environment = settings_of(request.param, "transfers", request)
+    with apis(tmp_path_factory.mktemp("transfers"), "small", environment) as (found,):
+        yield found
+
+
+class Requests:
+    """An HTTP client that remembers what it asked for: method, and where a piece or range begins.
+
+    Args:
+        ports: of the service's processes, which get the requests in turn; none: as they are addressed.
+    """
+
+    def __init__(self, *ports: int) -> None:
+        self.pieces: list[int] = []
+        self.ranges: list[int] = []
+        self.asked: list[int | None] = []
+        self._ports = itertools.cycle(ports or (None,))
+        self.http = httpx2.Client(event_hooks={"request": [self._note]})
+
+    def _note(self, request: httpx2.Request) -> None:
+        port = next(self._ports)
+        if port is not None:
+            request.url = request.url.copy_with(port=port)
+        if request.method == "PATCH":
+            self.pieces.append(int(request.headers["Upload-Offset"]))
+            self.asked.append(port)
+        if request.method == "GET" and "/download" in request.url.path:
+            self.ranges.append(int(request.headers.get("Range", "bytes=0-")[6:-1]))
+
+
+def client_at(port: int, running: Site, http: httpx2.Client | None = None, **options: Any) -> Perennial:
+    return Perennial(key_of(running), base_url=f"http://127.0.0.1:{port}", http_client=http, **options)
+
+
+def upload_through_cuts(running: Site, file: Path, size: int, chunk: int, longest: int) -> str:
+    """Submit a file of `size` bytes, cut 20 times after at most `longest` bytes of a connection; figures in words."""
+    digest, draw = large_file(file, size), random.Random(size)
+    proxy, seen = FaultProxy(running.port), Requests()
+    try:
+        proxy.fault("cut", [*(draw.randrange(1, longest) for _ in range(CUTS)), NEVER])
+        with client_at(proxy.port, running, seen.http, max_retries=CUTS) as client:
+            task = client.submit("birds", file).task
+        cuts, sent = proxy.cuts, proxy.up
+    finally:
+        proxy.close()
+    assert task is not None and task.sha256 == digest
+    assert cuts == CUTS
+    again = len(seen.pieces) - len(set(seen.pieces))
+    assert sorted(set(seen.pieces)) == list(range(0, file.stat().st_size, chunk))
+    assert again <= CUTS, "after a cut, at most one piece is sent twice"
+    assert sent <= file.stat().st_size + again * (chunk + 1000) + len(seen.pieces) * 1000
+    assert check_stored(running) == 0
+    return f"{cuts} cuts, {again} of {len(set(seen.pieces))} pieces begun again, {sent / file.stat().st_size:.2f} × its bytes sent"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_pauses", "small_pieces")
+def test_a_batch_comes_through_twenty_cuts(running: Site, tmp_path: Path) -> None:
+    upload_through_cuts(running, tmp_path / "week.zip", 6 * LEAST_BYTES, LEAST_BYTES, LEAST_BYTES * 5 // 4)
+
+
+def model_of_weights(client: Perennial, folder: Path, width: int) -> str:
+    """A model whose version 0 has 4 × width² bytes and some: an uploaded base."""
+    shapes = {
+        "fc1.weight": (width, 192),
+        "fc1.bias": (width,),
+        "fc2.weight": (width, width),
+        "fc2.bias": (width,),
+    }
+    draw = np.random.default_rng(0)
+    save_file(
+        {name: draw.random(shape, np.float32) for name, shape in shapes.items()}, folder / "base.safetensors"
+    )
+    network: dict[str, Any] = {"name": "mlp", "hidden": [width, width]}
+    base = client.bases.create(folder / "base.safetensors", network, image_size=8, channels=3)
+    name, image = f"mlp-{width}", {"size": 8, "channels": 3}
+    client.models.create(name, scenario="class", architecture=network, image=image, base=base.id)
+    return name
+
+
+def download_through_cuts(running: Site, folder: Path, width: int) -> str:
+    """Fetch version 0 of a model, cut 20 times on its way; figures in words."""
+    with client_at(running.port, running, timeout=600) as client:
+        model = model_of_weights(client, folder, width)
+        wanted = client.download(model, 0, folder / "direct.zip")
+    proxy, seen, draw = FaultProxy(running.port), Requests(), random.Random(width)
+    try:
+        proxy.fault("cut", [*(draw.randrange(1, wanted.bytes // CUTS) for _ in range(CUTS)), NEVER])
+        with client_at(proxy.port, running, seen.http, max_retries=CUTS) as client:
+            found = client.download(model, 0, folder / "cut.zip")
+        cuts, came = proxy.cuts, proxy.down
+    finally:
+        proxy.close()
+    assert found.sha256 == wanted.sha256 and found.bytes == wanted.bytes
+    assert cuts == CUTS
+    assert seen.ranges == sorted(seen.ranges) and len(set(seen.ranges)) > CUTS // 2, "it goes on where it was"
+    assert came <= wanted.bytes + CUTS * CHUNK_BYTES
+    return f"{cuts} cuts, {len(seen.ranges)} requests, {came / wanted.bytes:.3f} × its bytes came"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_pauses")
+def test_a_version_comes_through_twenty_cuts(running: Site, tmp_path: Path) -> None:
+    download_through_cuts(running, tmp_path, 2000)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("short_pauses")
+def test_a_gigabyte_comes_through_twenty_cuts_up_and_down(running: Site, tmp_path: Path) -> None:
+    size = 1024 * MB
+    print("up:", upload_through_cuts(running, tmp_path / "week.zip", size, CHUNK_BYTES, 2 * size // CUTS))
+    (tmp_path / "week.zip").unlink()
+    print("down:", download_through_cuts(running, tmp_path, 16_000))
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("store", STORES)
+def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothing(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    assert len(KILLED_AT) == 5
+    with apis(tmp_path, "small", settings_of(store, "killed", request)) as (site,):
+        for number, point in enumerate(KILLED_AT):
+            digest = large_file(file := tmp_path / f"{point}.zip", 12 * MB + number)
+            (site.points / point).touch()
+            with revived(site), client_at(site.port, site, max_retries=10) as client:
+                task = client.submit("birds", file).task
+            assert task is not None and task.sha256 == digest
+            assert not (site.points / point).exists(), f"nobody came by {point}"
+            print(f"{point}: API processes killed so far: {site.restarts[API]}")
+        with client_at(site.port, site) as client:
+            assert len(list(client.tasks.list("birds"))) == len(KILLED_AT)
+        assert site.restarts[API] == len(KILLED_AT)
+        check_nothing_left(site)
+
+
+@pytest.fixture
+def own_postgres(postgres_url: str) -> Iterator[str]:
+    """An empty database of one test."""
+    url = postgresql.create(postgresql.name_of(postgres_url))
+    yield url
+    postgresql.drop(url)
+
+
+@pytest.mark.campaign
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("store", STORES)
+def test_two_api_processes_take_turns_piece_by_piece(
+    tmp_path: Path, store: str, own_postgres: str, redis_url: str, request: pytest.FixtureRequest
+) -> None:
+    environment = {
+        "PERENNIAL_STORE_URL": f"file://{tmp_path / 'store'}",
+        **settings_of(store, "turns", request),
+        "PERENNIAL_DATABASE_URL": own_postgres,
+        "PERENNIAL_BROKER_URL": redis_url,
+    }
+    digest = large_file(file := tmp_path / "week.zip", 5 * LEAST_BYTES)
+    with apis(tmp_path / "sites", "large", environment, count=2) as (one, two):
+        seen = Requests(one.port, two.port)
+        with client_at(one.port, one, seen.http) as client:
+            task = client.submit("birds", file).task
+        assert task is not None and task.sha256 == digest
+        assert seen.pieces == list(range(0, file.stat().st_size, LEAST_BYTES))
+        assert len(seen.pieces) == 6 and all(a != b for a, b in itertools.pairwise(seen.asked))
+        check_nothing_left(one)
+
+
+@pytest.mark.slow
+def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
+    tmp_path: Path, home: Path
+) -> None:
+    with apis(tmp_path / "site", "small", {}) as (site,), client_at(site.port, site) as client:
+        digest = large_file(file := tmp_path / "week.zip", WHOLE_BYTES + CHUNK_BYTES)
+        proxy = FaultProxy(site.port)
+        try:
+            proxy.fault("cut", [2 * CHUNK_BYTES + MB, *[1] * 100])  # two pieces, then nothing comes through
+            killed = command(site, proxy.port, file)
+            until(lambda: proxy.cuts > 1)
+            killed.kill()
+            assert killed.wait() != 0
+            (left,) = client.uploads.list()
+            assert (left.offset, left.filename) == (2 * CHUNK_BYTES, "week.zip")
+            assert len(list(home.rglob("*.json"))) == 1
+            proxy.heal()
+            before = proxy.up
+            again = command(site, proxy.port, file)
+            out, _ = again.communicate(timeout=120)
+        finally:
+            proxy.close()
+        assert again.returncode == 0 and json.loads(out)["task"]["sha256"] == digest
+        assert proxy.up - before < file.stat().st_size - left.offset + MB, "no piece was sent twice"
+        assert list(home.rglob("*.json")) == []
+        check_nothing_left(site)
+
+
+def command(site: Site, port: int, file: Path) -> "subprocess.Popen[bytes]":
+    """`perennial submit` in a process of its own."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "client"),
+        "PERENNIAL_URL": f"http://127.0.0.1:{port}",
+        "PERENNIAL_API_KEY": key_of(site),
+    }
+    words = [sys.executable, "-m", "perennial", "submit", "birds", str(file), "--detach", "--json"]
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.02)

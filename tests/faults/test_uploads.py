@@ -1,0 +1,120 @@
+"""Uploads by foreign clients and by hand, cut in the middle: what came stays, and a batch has the file's digest."""
+
+import hashlib
+import random
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from fault_proxy import FaultProxy
+from running_site import API, Site
+from tusclient.client import TusClient
+from upload_sites import MB, apis, check_stored, client_of, large_archive, large_file, submitted
+
+from core.requests.uploads import LEAST_BYTES
+
+PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
+
+
+def begin(client: httpx2.Client, data: bytes) -> str:
+    answer = client.post("/v1/uploads", headers={"Upload-Length": str(len(data))})
+    assert answer.status_code == 201, answer.text
+    return str(answer.headers["location"])
+
+
+def offset(client: httpx2.Client, where: str) -> int:
+    answer = client.head(where)
+    assert answer.status_code == 200
+    return int(answer.headers["upload-offset"])
+
+
+def send(client: httpx2.Client, where: str, data: bytes, at: int, size: int) -> httpx2.Response:
+    piece = data[at : at + size]
+    return client.patch(where, content=piece, headers={**PIECE, "Upload-Offset": str(at)})
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One API process over SQLite and a folder."""
+    with apis(tmp_path_factory.mktemp("uploads"), "small", {}) as (running,):
+        yield running
+
+
+def settled(client: httpx2.Client, where: str, least: int) -> int:
+    """The offset, once it is `least` or some seconds are over."""
+    deadline = time.monotonic() + 20
+    while (at := offset(client, where)) < least and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return at
+
+
+def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(small: Site) -> None:
+    data = large_archive(3 * MB)
+    with client_of(small) as client:
+        where, sent = begin(client, data), 2 * MB + 12_345
+        head = [f"PATCH {where} HTTP/1.1", "Host: x", f"Authorization: {client.headers['Authorization']}",
+                f"Content-Type: {PIECE['Content-Type']}", "Upload-Offset: 0", f"Content-Length: {len(data)}"]  # fmt: skip
+        with socket.create_connection(("127.0.0.1", small.port)) as connection:
+            connection.sendall(("\r\n".join(head) + "\r\n\r\n").encode() + data[:sent])
+            time.sleep(0.3)
+        at = settled(client, where, sent - (128 << 10))  # the server's own buffer may be lost
+        assert sent - (128 << 10) <= at <= sent
+        assert check_stored(small) == 0
+        assert send(client, where, data, at, len(data)).status_code == 204
+        submitted(client, where, sha256(data))
+    assert check_stored(small) == 0
+    assert list((small.data(API) / "spool").iterdir()) == []
+
+
+def through_cuts(running: Site, file: Path, size: int, chunk: int, cuts: list[int], least: int) -> None:
+    """tuspy sends a file, cut `least` times or more, and a batch is made of it."""
+    digest, proxy = large_file(file, size), FaultProxy(running.port)
+    try:
+        proxy.fault("cut", cuts)
+        with client_of(running) as client:
+            headers = {"Authorization": client.headers["Authorization"]}
+            tus = TusClient(f"http://127.0.0.1:{proxy.port}/v1/uploads", headers=headers)
+            uploader = tus.uploader(
+                str(file), chunk_size=chunk, retries=50, retry_delay=0.2, metadata={"filename": file.name}
+            )
+            uploader.upload()
+            where = "/v1/uploads/" + uploader.url.rpartition("/")[2]
+            assert offset(client, where) == file.stat().st_size
+            assert proxy.cuts >= least
+            submitted(client, where, digest)
+    finally:
+        proxy.close()
+    assert check_stored(running) == 0
+
+
+def test_a_foreign_client_gets_a_file_through_a_connection_that_is_cut_again_and_again(
+    small: Site, tmp_path: Path
+) -> None:
+    through_cuts(
+        small, tmp_path / "week.zip", 12 * MB, LEAST_BYTES, [3 * MB, 2 * MB, 3 * MB, 2 * MB, 20 * MB], least=3
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_a_foreign_client_gets_a_gigabyte_through_twenty_cuts(small: Site, tmp_path: Path) -> None:
+    size, draw = 1024 * MB, random.Random(0)
+    cuts = [draw.randrange(1, size // 20) for _ in range(20)]
+    through_cuts(small, tmp_path / "week.zip", size, 64 * MB, [*cuts, 2 * size], least=20)
+
+
+def test_a_foreign_clients_checksums_are_verified(small: Site, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(data := large_archive(MB))
+    with client_of(small) as client:
+        headers = {"Authorization": client.headers["Authorization"]}
+        tus = TusClient(f"{small.url}/v1/uploads", headers=headers)
+        uploader = tus.uploader(str(tmp_path / "a.zip"), upload_checksum=True)
+        uploader.upload()
+        submitted(client, "/v1/uploads/" + uploader.url.rpartition("/")[2], sha256(data))

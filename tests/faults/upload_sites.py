@@ -1,0 +1,161 @@
+"""API processes that take uploads, and what must be true of what they stored: for tests that cut and kill."""
+
+import hashlib
+import io
+import random
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httpx2
+from archives import archive
+from running_site import API, MODEL, Site, site
+from sqlalchemy import func, select
+
+from core.db import chunks
+from core.db.session import Database
+from core.db.tables import Chunk, Upload
+from core.failpoints import POINTS
+from core.store import open_store
+from core.work import unnamed
+from tools import service
+
+MB = 1 << 20
+TASKS = "/v1/models/birds/tasks"
+KILLED_AT = [point for point in POINTS if point.startswith("upload-")]
+
+
+def large_archive(size: int) -> bytes:
+    """A batch of a few images, and a file of noise that is none, of `size` bytes."""
+    out = io.BytesIO()
+    _write_archive(out, size)
+    return out.getvalue()
+
+
+def large_file(path: Path, size: int) -> str:
+    """The same as a file; its sha256."""
+    with path.open("w+b") as file:
+        _write_archive(file, size)
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_archive(out: BinaryIO, size: int) -> None:
+    out.write(archive(0, per_class=4))
+    draw = random.Random(size)
+    with zipfile.ZipFile(out, "a") as archived, archived.open("notes.bin", "w", force_zip64=True) as file:
+        for begin in range(0, size, MB):
+            file.write(draw.randbytes(min(MB, size - begin)))
+
+
+@contextmanager
+def apis(folder: Path, size: str, environment: dict[str, str], count: int = 1) -> Iterator[list[Site]]:
+    """API processes over one database and one store, each with a data directory of its own, and a model."""
+    with ExitStack() as stack:
+        first = stack.enter_context(site(folder / "0", size, environment))
+        sites, key = [first], first.prepare()
+        for number in range(1, count):
+            other = stack.enter_context(site(folder / str(number), size, environment))
+            other.points.mkdir(parents=True)
+            other.data(API).mkdir()
+            service.lend_catalogue(other.data(API))
+            sites.append(other)
+        for each in sites:
+            (each.folder / "key").write_text(key)
+            each.start(API)
+        for each in sites:
+            _until_ready(each)
+        with client_of(first) as client:
+            assert client.post("/v1/models", json={**MODEL, "name": "birds"}).status_code == 201
+        yield sites
+
+
+def _until_ready(running: Site) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(httpx2.TransportError):
+            if httpx2.get(f"{running.url}/readyz", timeout=5).status_code == 200:
+                return
+        time.sleep(0.1)
+    raise AssertionError((running.folder / f"{API}.log").read_text()[-3000:])
+
+
+def key_of(running: Site) -> str:
+    """The admin's key."""
+    return (running.folder / "key").read_text()
+
+
+def client_of(running: Site) -> httpx2.Client:
+    """Requests as they are written, with the admin's key."""
+    headers = {"Authorization": f"Bearer {key_of(running)}"}
+    return httpx2.Client(base_url=running.url, headers=headers, timeout=60)
+
+
+def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
+    """The upload becomes a batch, and that has the file's digest."""
+    answer = client.post(TASKS, json={"upload": where.rpartition("/")[2]}, headers={"Idempotency-Key": where})
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["task"]["sha256"] == sha256
+
+
+def check_stored(running: Site) -> int:
+    """No row says more than the store has, piece for piece; how many pieces nothing names."""
+    settings = running.settings()
+    db, store = Database(settings.resolved_database_url), open_store(settings)
+    try:
+        there = {info.key: info.size for info in store.list(chunks.PREFIX)}
+        with db.read() as session:
+            for upload in session.scalars(select(Upload)):
+                pieces = select(func.sum(Chunk.bytes)).where(Chunk.upload_id == upload.id)
+                assert upload.offset == (session.scalar(pieces) or 0) <= upload.length
+            named = {chunk.key: chunk.bytes for chunk in session.scalars(select(Chunk))}
+        assert {key: there.get(key) for key in named} == named
+        return len(there) - len(named)
+    finally:
+        db.close()
+
+
+def check_nothing_left(running: Site) -> None:
+    """No upload is open, and the sweep of what nothing names leaves no piece."""
+    settings = running.settings()
+    db, store = Database(settings.resolved_database_url), open_store(settings)
+    try:
+        unnamed.remove(db, store, chunks.PREFIX, chunks.named, grace_days=0.0)
+        assert list(store.list(chunks.PREFIX)) == []
+        with db.read() as session:
+            assert session.scalar(select(func.count()).select_from(Upload)) == 0
+    finally:
+        db.close()
+
+
+@contextmanager
+def revived(running: Site) -> Iterator[None]:
+    """What dies is looked at (`check_stored`) and started again, for as long as the block lasts."""
+    over, wrong = threading.Event(), list[BaseException]()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            if running.processes[API].poll() is not None:
+                try:
+                    check_stored(running)
+                except AssertionError as error:
+                    wrong.append(error)
+                running.revive()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    assert wrong == []
+
+
+def on_s3(s3: Any, prefix: str) -> dict[str, str]:
+    """Settings of a service over an S3 server."""
+    return {**s3.environment(), "PERENNIAL_STORE_URL": s3.url(s3.bucket, prefix)}

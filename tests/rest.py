@@ -1,0 +1,52 @@
+"""The client that people use, with plain requests beside its verbs for what only a test asks of a service."""
+
+from typing import Any
+
+import httpx2
+
+from perennial import JobHandle, Perennial, types
+from perennial.errors import error_of
+
+Json = dict[str, Any]
+
+
+class Rest(Perennial):
+    """A client of one service.
+
+    Attributes:
+        http: sends whatever it is told, once, with the key.
+    """
+
+    def __init__(self, url: str, key: str, timeout: float = 60.0) -> None:
+        super().__init__(key, base_url=url, timeout=timeout)
+        headers = {"Authorization": f"Bearer {key}"}
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=timeout)
+
+    def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """One request; `path` begins with `/v1`.
+
+        Raises:
+            APIError: the service answered with a problem.
+        """
+        answer = self.http.request(method, path, **options)
+        if answer.status_code >= 400:
+            raise error_of(answer.status_code, answer.headers, answer.content)
+        return answer
+
+    def get(self, path: str) -> Json:
+        """The JSON of an answer, as it came."""
+        found: Json = self.call("GET", path).json()
+        return found
+
+    def items(self, path: str) -> list[Json]:
+        """The JSON of all items of a list, as it came."""
+        return list(self._http.pages(dict[str, Any], path))
+
+    def wait(self, job: str | JobHandle, timeout: float = 600.0) -> types.Job:
+        """The job as it ended, in whatever way.
+
+        Raises:
+            WaitTimeout: it has not ended in time.
+        """
+        handle = job if isinstance(job, JobHandle) else self.job(job)
+        return handle.wait(timeout, check=False)

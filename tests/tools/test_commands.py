@@ -1,0 +1,73 @@
+"""The commands that the service adds to `perennial`: named as the package says, and each does what it says."""
+
+import json
+import os
+import subprocess
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from perennial.cli.main import COMMANDS
+from tests.own_commands import NAMED, environment
+from tools import commands
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(folder))
+    return folder
+
+
+def run(command: click.Command, *arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments, standalone_mode=False)
+
+
+def test_every_command_that_the_package_names_is_one() -> None:
+    for name, target in NAMED.items():
+        module, _, attribute = target.partition(":")
+        assert isinstance(getattr(import_module(module), attribute), click.Command), name
+    assert not NAMED.keys() & COMMANDS.keys(), "a name of the service would hide one of the client"
+
+
+def test_perennial_lists_and_runs_what_an_installed_service_adds(tmp_path: Path) -> None:
+    own, command = environment(tmp_path / "own"), [str(tmp_path / "own" / "bin" / "perennial")]
+    shown = subprocess.run([*command, "--help"], env=own, capture_output=True, text=True, check=True)
+    assert "Commands of the service on this machine" in shown.stdout
+    assert all(f"  {name} " in shown.stdout for name in NAMED)
+    done = subprocess.run([*command, "backup", str(tmp_path)], env=own, capture_output=True, text=True)
+    assert done.returncode == 2, "the folder is not empty"
+
+
+def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
+    before = run(commands.doctor)
+    assert before.return_value == 1
+    assert "problem  database" in before.output
+    assert run(commands.migrate).return_value == 0
+    after = run(commands.doctor)
+    assert after.return_value == 0, after.output
+    assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(commands.LOOKS)
+
+
+def test_check_sweep_backup_and_restore_pass_on_what_was_said(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(commands.migrate)
+    assert run(commands.check, "--json", "--verify").return_value == 0
+    assert run(commands.sweep, "--dry-run", "--grace-hours", "2").return_value == 0
+    assert run(commands.backup, str(tmp_path / "copy")).return_value == 0
+    assert json.loads((tmp_path / "copy" / "backup.json").read_text())["objects"] == 0
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "restored"))
+    assert run(commands.restore, str(tmp_path / "copy")).return_value == 0
+
+
+def test_serve_says_its_options_as_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+    monkeypatch.setattr("worker.launcher.main", lambda: seen.update(os.environ) or 0)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert run(commands.serve, "--port", "8123", "--data-dir", "/srv/perennial").return_value == 0
+    assert (seen["PERENNIAL_PORT"], seen["PERENNIAL_DATA_DIR"]) == ("8123", "/srv/perennial")

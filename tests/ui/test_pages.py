@@ -1,0 +1,130 @@
+"""Every page as people meet it: light and dark, wide and narrow, by keyboard, without JavaScript, on no other host."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.ui.conftest import HOSTILE, Site, Watched
+from tools import digits
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+OpenPage = Callable[..., Watched]
+PAGES = (
+    *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
+    "no model of that name",
+)
+
+
+def faults(watched: Watched) -> list[str]:
+    """What axe finds wrong with a page, in the words of its rules, with the first place of each."""
+    watched.page.evaluate(AXE)
+    found = watched.page.evaluate("axe.run()")
+    return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
+    site: Site, open_page: OpenPage, name: str
+) -> None:
+    watched = open_page(site.paths[name], viewport={"width": 1280, "height": 900})
+    page = watched.page
+    assert faults(watched) == []
+    page.emulate_media(color_scheme="dark")
+    assert faults(watched) == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert watched.wrong == []
+
+
+def test_the_login_is_well_made(site: Site, browser: Any) -> None:
+    context = browser.new_context(base_url=site.url)
+    watched = Watched(context.new_page())
+    watched.page.goto("/ui")
+    assert watched.page.url.endswith("/ui/login?next=/ui")
+    watched.page.get_by_label("Key").fill("pk_wrong")
+    watched.page.keyboard.press("Enter")
+    expect(watched.page.get_by_role("alert")).to_contain_text("This is no Perennial key")
+    assert faults(watched) == []
+    context.close()
+
+
+def test_the_page_of_the_api_shows_every_route_without_a_network(open_page: OpenPage) -> None:
+    watched = open_page("/docs")
+    watched.page.get_by_text("/v1/models/{model}/metrics").wait_for()
+    assert watched.wrong == []
+
+
+def test_what_somebody_named_is_text_and_nothing_else(site: Site, open_page: OpenPage) -> None:
+    watched = open_page(site.paths["model"])
+    page = watched.page
+    expect(page.locator("main")).to_contain_text(HOSTILE)
+    page.get_by_text("How production moved", exact=True).click()
+    expect(page.locator("main")).to_contain_text(f"worse {HOSTILE}")
+    page.goto(site.paths["rejected job"])
+    expect(page.locator("#log")).to_contain_text(HOSTILE)
+    expect(page.locator("img[src=x]")).to_have_count(0)
+    assert watched.wrong == []
+
+
+def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(site: Site, open_page: OpenPage) -> None:
+    watched = open_page(site.paths["model"])
+    page = watched.page
+    expect(page.locator("#r tbody a[tabindex='0']")).to_have_count(1)
+    page.locator("#r tbody a[tabindex='0']").focus()
+    where = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(where).startswith("Version 2, task 1:")
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+    assert page.evaluate(where).startswith("Version 1, task 1:")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Version 1 on task 1").wait_for()
+    assert "v=1&t=1" in page.url
+    assert watched.wrong == []
+
+
+def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: OpenPage) -> None:
+    page = open_page("/ui", java_script_enabled=False).page
+    page.get_by_role("link", name="digits", exact=True).click()
+    page.get_by_role("link", name="Version 2, task 1:").click()
+    expect(page.get_by_role("heading", name="Version 2 on task 1")).to_be_visible()
+    expect(page.get_by_role("heading", name="Accuracy from version to version")).to_have_count(0)
+    page.goto(site.paths["model"])
+    page.get_by_role("button", name="Let production follow later versions").click()
+    expect(page.locator("main")).not_to_contain_text("does not replace it")
+    page.get_by_text("Put version 2 back in production…").click()
+    page.get_by_label("Reason").locator("visible=true").fill("by hand, without a script")
+    page.get_by_role("button", name="Put version 2 back in production").click()
+    expect(page.get_by_role("heading", name="Production is version 2")).to_be_visible()
+    expect(page.get_by_role("heading", name="1 thing waits for you")).to_be_visible()
+    moves = list(site.client.aliases.history("digits"))
+    assert moves[-1].reason == "by hand, without a script"
+
+
+def test_the_curves_are_drawn_and_what_filters_is_typed(site: Site, open_page: OpenPage) -> None:
+    watched = open_page(site.paths["model"])
+    expect(watched.page.locator("#curves canvas")).to_be_visible()
+    watched.page.goto("/ui")
+    watched.page.get_by_label("Name").fill("bar")
+    watched.page.get_by_role("link", name="digits", exact=True).wait_for(state="detached")
+    expect(watched.page.get_by_role("link", name="bare", exact=True)).to_be_visible()
+    assert watched.wrong == []
+
+
+def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page: OpenPage) -> None:
+    name, batch = digits.archives()[0]
+    client = site.client
+    client.models.create("live", scenario="class", architecture="mlp", recipe={"epochs": 3})
+    listed = open_page("/ui")
+    job = client.submit("live", batch, name=name)
+    watched = open_page(f"/ui/jobs/{job.id}")
+    page = watched.page
+    page.get_by_text("It made").wait_for(timeout=60_000)
+    expect(page.locator("#loss canvas")).to_be_visible()
+    assert page.locator("#log li").count() > 3
+    expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
+    row = listed.page.get_by_role("row").filter(has_text="live")
+    row.get_by_text("version 1", exact=True).wait_for()
+    assert watched.wrong == listed.wrong == []

@@ -1,0 +1,200 @@
+"""Writes `client/perennial/_types.py`: the answers of the API as dataclasses, from its OpenAPI document.
+
+    python -m tools.client_types
+
+No service is started: the document comes from the app in this process. A test fails while the file is not what this
+writes.
+"""
+
+import keyword
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from api.app import create_app
+from core.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "client" / "perennial" / "_types.py"
+SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+JSON_TYPES = ("application/json", "application/problem+json")
+ALSO = ("EventOut",)
+"""What streams send: no answer of a route names it alone."""
+HEAD = '''"""The answers of the API. Written by `python -m tools.client_types` from its OpenAPI document: change nothing here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import field as _field
+from typing import Any, Literal
+
+from perennial.shapes import Shape
+'''
+
+Schema = Mapping[str, Any]
+
+
+def main() -> None:
+    """Write the file."""
+    TARGET.write_text(source(document()))
+
+
+def document() -> Schema:
+    """The OpenAPI document of the code in this checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = create_app(Settings(data_dir=Path(folder)))
+        found: Schema = app.openapi()
+    return found
+
+
+def source(of: Schema) -> str:
+    """The whole file for one document: the same text for the same document."""
+    schemas: dict[str, Schema] = of["components"]["schemas"]
+    names = {name: _class_name(name, schemas) for name in schemas}
+    wanted = sorted(_reachable(of, schemas), key=lambda name: names[name])
+    types = _Types(schemas, names)
+    classes = [
+        types.written(name) for name in wanted if is_object(schemas[name]) and not is_page(schemas[name])
+    ]
+    return "\n\n\n".join([HEAD.rstrip(), *classes]) + "\n"
+
+
+def is_object(schema: Schema) -> bool:
+    """Whether a schema has fields of its own and so becomes a class."""
+    return "properties" in schema
+
+
+def is_page(schema: Schema) -> bool:
+    """Whether it is a page of a list, which the client reads page by page."""
+    return set(schema.get("properties", ())) == {"items", "next_cursor"}
+
+
+def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
+    short = re.sub(r"\W", "_", name.removesuffix("Out")).lstrip("_")
+    return short if short == name or short not in schemas else name
+
+
+def _reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
+    """Names of all schemas that answers, and the problem, lead to."""
+    roots = [name for name in ("Problem", *ALSO) if name in schemas]
+    for operations in of["paths"].values():
+        for operation in operations.values():
+            if isinstance(operation, dict):
+                roots += [name for schema in _answers(operation) for name in references(schema)]
+    found: set[str] = set()
+    while roots:
+        name = roots.pop()
+        if name not in found:
+            found.add(name)
+            roots += references(schemas[name])
+    return found
+
+
+def _answers(operation: Schema) -> Iterator[Any]:
+    for status, answer in operation.get("responses", {}).items():
+        if status < "400":
+            contents = answer.get("content", {}).items()
+            yield from (content.get("schema", {}) for kind, content in contents if kind in JSON_TYPES)
+
+
+def references(schema: Any) -> list[str]:
+    """Names of the schemas that one refers to itself."""
+    if isinstance(schema, list):
+        return [name for one in schema for name in references(one)]
+    if not isinstance(schema, dict):
+        return []
+    own = [_target(schema["$ref"])] if "$ref" in schema else []
+    return own + [name for key, one in schema.items() if key != "$ref" for name in references(one)]
+
+
+def _target(reference: str) -> str:
+    return reference.rpartition("/")[2]
+
+
+class _Types:
+    """Python's types of schemas."""
+
+    def __init__(self, schemas: Mapping[str, Schema], names: Mapping[str, str]) -> None:
+        self._schemas, self._names = schemas, names
+
+    def written(self, name: str) -> str:
+        """The class of one schema."""
+        schema = self._schemas[name]
+        lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {self._names[name]}(Shape):"]
+        lines += [*_docstring(schema.get("description", self._names[name])), ""]
+        required = set(schema.get("required", ()))
+        for field, of in schema["properties"].items():
+            kind = self.of(of)
+            if field not in required:
+                kind = f"{kind} = None" if _allows_none(kind) else f"{kind} | None = None"
+            lines.append(f"    {_python_name(field)}: {kind}")
+        lines.append("    extra: dict[str, Any] = _field(default_factory=dict, repr=False)")
+        return "\n".join(lines)
+
+    def of(self, schema: Schema) -> str:
+        """The type of a value."""
+        if "$ref" in schema:
+            name = _target(schema["$ref"])
+            inner = self._schemas[name]
+            return self._names[name] if is_object(inner) and not is_page(inner) else self.of(inner)
+        if "const" in schema or "enum" in schema:
+            values = schema.get("enum", [schema.get("const")])
+            return f"Literal[{', '.join(_quoted(value) for value in values)}]"
+        for joined in ("anyOf", "oneOf"):
+            if joined in schema:
+                return _union([self.of(one) for one in schema[joined]])
+        if len(schema.get("allOf", ())) == 1:
+            return self.of(schema["allOf"][0])
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            return _union([self.of({**schema, "type": one}) for one in kind])
+        if kind == "array":
+            return f"list[{self.of(schema.get('items', {}))}]"
+        if kind == "object":
+            further = schema.get("additionalProperties")
+            return f"dict[str, {self.of(further) if isinstance(further, dict) else 'Any'}]"
+        return SIMPLE.get(str(kind), "Any")
+
+
+def _union(kinds: list[str]) -> str:
+    """The alternatives, each once; None is the last, and with Any there is nothing else to say."""
+    each = list(dict.fromkeys(part for kind in kinds for part in _alternatives(kind)))
+    if "Any" in each:
+        return "Any"
+    return " | ".join([one for one in each if one != "None"] + (["None"] if "None" in each else []))
+
+
+def _alternatives(kind: str) -> list[str]:
+    """The members of a union at its outermost level."""
+    parts, depth, start = [], 0, 0
+    for at, sign in enumerate(kind):
+        depth += (sign == "[") - (sign == "]")
+        if sign == "|" and depth == 0:
+            parts.append(kind[start:at].strip())
+            start = at + 1
+    return [*parts, kind[start:].strip()]
+
+
+def _allows_none(kind: str) -> bool:
+    return kind == "Any" or "None" in _alternatives(kind)
+
+
+def _python_name(name: str) -> str:
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _docstring(text: str) -> list[str]:
+    lines = text.replace("\\", "\\\\").replace('"""', "'''").strip().splitlines()
+    if len(lines) == 1:
+        return [f'    """{lines[0]}"""']
+    return [f'    """{lines[0]}', *(f"    {line}".rstrip() for line in lines[1:]), '    """']
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Writes `docs/reference/command-line.md`: every command of `perennial`, from the code that runs it.
+
+    python -m tools.command_line
+
+A test fails while the document is not what this writes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from perennial.cli.main import COMMANDS, Perennial, cli
+from tools import commands
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "command-line.md"
+SERVICE = ("serve", "worker", "migrate", "check", "sweep", "backup", "restore", "doctor")
+COMMON = {"is_json", "profile", "url"}
+HEAD = """# The command line
+
+Written by `python -m tools.command_line` from the code. `perennial COMMAND --help` says the same.
+
+- Every command that asks a service takes `--json` (one document; a line for each event, image or change), `--profile NAME`
+  (of `perennial login`) and `--url URL`.
+- Results go to standard output: tables on a terminal, tab-separated lines without headings elsewhere. Progress, warnings and
+  errors go to standard error. `NO_COLOR` is kept to.
+- Address and key: an option, then `PERENNIAL_URL` and `PERENNIAL_API_KEY`, then the profile (`--profile`,
+  `PERENNIAL_PROFILE`), then `perennial-data/admin-key` in the working directory for a service on the same machine.
+
+| exit status | means |
+| --- | --- |
+| 0 | done |
+| 1 | an error |
+| 2 | wrong usage |
+| 3 | not found |
+| 4 | no key, or it may not do this |
+| 5 | the service does not answer, or asks to come later |
+| 10 | the version is held by the gate |
+| 11 | the batch is rejected |
+| 12 | the job failed |
+| 13 | the job was cancelled |
+| 130 | interrupted; a job that was followed goes on |
+"""
+
+
+def main() -> None:
+    """Write the document."""
+    TARGET.write_text(source())
+
+
+def source() -> str:
+    """The whole document."""
+    root = click.Context(cli, info_name="perennial")
+    assert isinstance(cli, Perennial)
+    own = [(name, cli.get_command(root, name)) for name in COMMANDS]
+    service = [(name, getattr(commands, name)) for name in SERVICE]
+    lines = [HEAD, "## Commands of the client", "", *_sections(own), "## Commands of the service", ""]
+    lines += ["They come with the package of the service, and read its settings.", "", *_sections(service)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
+    for name, command in each:
+        if isinstance(command, click.Group):
+            for inner, of in command.commands.items():
+                yield from _section(f"{name} {inner}", of)
+        elif command is not None:
+            yield from _section(name, command)
+
+
+def _section(name: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=f"perennial {name}")
+    shown = [one for one in command.params if one.name not in COMMON]
+    usage = [piece for one in command.params for piece in one.get_usage_pieces(context)]
+    options = " [OPTIONS]" if any(isinstance(one, click.Option) for one in shown) else ""
+    yield f"### perennial {name}"
+    yield ""
+    yield f"`perennial {name}{options}{''.join(f' {piece}' for piece in usage)}`"
+    yield ""
+    for paragraph in (command.help or "").split("\n\n"):
+        yield " ".join(paragraph.split())
+        yield ""
+    records = [one.get_help_record(context) for one in shown if isinstance(one, click.Option)]
+    rows = [record for record in records if record is not None]
+    if rows:
+        yield "| option | |"
+        yield "| --- | --- |"
+        yield from (f"| `{_cell(option)}` | {_cell(text)} |" for option, text in rows)
+        yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

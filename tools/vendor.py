@@ -1,0 +1,125 @@
+"""Fetches the files of other projects that the pages need, and checks those that are there.
+
+    python -m tools.vendor [--registry URL] [--check]
+
+A `VENDOR.toml` beside such files names each package, its licence, and the sha256 of its tarball and of every
+file that is taken out of it. `npm pack` fetches a tarball from the registry of npm's own configuration, or
+from `--registry`. To take a new version, change the name of the tarball, run this, and write down the digests
+that it names.
+"""
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = (ROOT / "api" / "static" / "vendor", ROOT / "tests" / "ui" / "vendor")
+LIST = "VENDOR.toml"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of the npm registry. `files`: path in the tarball → (name beside `VENDOR.toml`, sha256)."""
+
+    folder: Path
+    name: str
+    version: str
+    licence: str
+    tarball: str
+    sha256: str
+    files: dict[str, tuple[str, str]]
+
+
+class Differs(Exception):
+    """Bytes that are not those which the list names."""
+
+
+def main() -> None:
+    """Fetch all packages, or check what is there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--registry", help="base of the npm registry; npm's own configuration by default")
+    parser.add_argument("--check", action="store_true", help="fetch nothing: compare the files with the list")
+    given = parser.parse_args()
+    try:
+        for package in packages():
+            if not given.check:
+                fetch(package, given.registry)
+            print(f"{package.name} {package.version} ({package.licence}): {len(package.files)} files")
+        wrong = list(faults())
+    except Differs as error:
+        wrong = [str(error)]
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+def packages() -> Iterator[Package]:
+    """All packages of all lists."""
+    for folder in FOLDERS:
+        for one in tomllib.loads((folder / LIST).read_text())["package"]:
+            files = {path: (into, digest) for path, (into, digest) in one.pop("files").items()}
+            yield Package(folder=folder, files=files, **one)
+
+
+def faults() -> Iterator[str]:
+    """What is wrong with the files that are there: changed, missing, or on no list."""
+    listed = {folder / LIST for folder in FOLDERS}
+    for package in packages():
+        for into, digest in package.files.values():
+            path = package.folder / into
+            listed.add(path)
+            if not path.is_file():
+                yield f"{path.relative_to(ROOT)} is missing: python -m tools.vendor fetches it."
+            elif (found := _digest(path.read_bytes())) != digest:
+                yield f"{path.relative_to(ROOT)} has the sha256 {found}, and the list says {digest}."
+    for folder in FOLDERS:
+        for path in sorted(set(folder.rglob("*")) - listed):
+            if path.is_file():
+                yield f"{path.relative_to(ROOT)} is on no list."
+
+
+def fetch(package: Package, registry: str | None = None) -> None:
+    """Put the files of a package beside its list.
+
+    Raises:
+        Differs: the tarball or a file has other bytes than the list names.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = [] if registry is None else ["--registry", registry]
+        wanted = f"{package.name}@{package.version}"
+        subprocess.run(["npm", "pack", "--silent", *chosen, wanted], cwd=folder, check=True)
+        unpack(package, (Path(folder) / package.tarball))
+
+
+def unpack(package: Package, tarball: Path) -> None:
+    """Take the listed files out of a tarball. Raises: Differs."""
+    _require(package.tarball, tarball.read_bytes(), package.sha256)
+    with tarfile.open(tarball) as archive:
+        for path, (into, digest) in package.files.items():
+            member = archive.extractfile(f"package/{path}")
+            if member is None:
+                raise Differs(f"{package.tarball} has no file {path}.")
+            text = member.read()
+            _require(f"{path} of {package.tarball}", text, digest)
+            target = package.folder / into
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text)
+
+
+def _require(what: str, found: bytes, digest: str) -> None:
+    if _digest(found) != digest:
+        raise Differs(f"{what} has the sha256 {_digest(found)}, and the list says {digest}.")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+if __name__ == "__main__":
+    main()
