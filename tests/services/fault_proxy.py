@@ -34,6 +34,7 @@ class FaultProxy:
         self._target = target
         self._fault: Fault | None = None
         self._cuts: itertools.cycle[int] = itertools.cycle([0])
+        self._unspent: list[int] = []
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -48,7 +49,8 @@ class FaultProxy:
         Args:
             kind: `refused`: nobody listens; `silent`: connections are taken and nothing is ever said;
                 `overloaded`: every HTTP request is answered 503; `cut`: connections end in the middle.
-            cuts: bytes after which connections are cut, in turn and in either direction.
+            cuts: bytes after which a connection is cut, in turn and in either direction. One that ends before
+                leaves what is left of its bytes to the next.
         """
         self._do(self._begin(kind, cuts))
 
@@ -75,7 +77,7 @@ class FaultProxy:
             return
         if kind == "refused":
             self._server.close()
-        self._cuts = itertools.cycle(cuts or [0])
+        self._cuts, self._unspent = itertools.cycle(cuts or [0]), []
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -103,7 +105,9 @@ class FaultProxy:
             writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        left = next(self._cuts) if self._fault == "cut" else None
+        left = None
+        if self._fault == "cut":
+            left = [self._unspent.pop() if self._unspent else next(self._cuts)] * 2  # of each direction
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._open.add(back)
         try:
@@ -115,22 +119,24 @@ class FaultProxy:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            if left is not None and min(left) > 0:
+                self._unspent.append(min(left))
         finally:
             self._open.discard(back)
             back.transport.abort()
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: int | None, is_up: bool
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, left: list[int] | None, is_up: bool
     ) -> None:
         while data := await source.read(_PIECE):
             await self._gate.wait()
-            sent = data if left is None else data[:left]
+            sent = data if left is None else data[: left[is_up]]
             sink.write(sent)
             self.up, self.down = self.up + is_up * len(sent), self.down + (not is_up) * len(sent)
             await sink.drain()
             if left is not None:
-                left -= len(data)
-                if left <= 0:
+                left[is_up] -= len(data)
+                if left[is_up] <= 0:
                     self.cuts += 1
                     await asyncio.sleep(0.05)  # what was written so far arrives
                     return
