@@ -15,6 +15,11 @@ The marker `services`
     Where a needed service does not answer, marked tests are left out and a line at the end of the run
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
+The marker `share(n)`
+    Cases of one behaviour that are too many for every run of CI: there each run takes one n-th of them, by a
+    hash of the commit and of the test's name, so that another commit takes others. A line at the end says how
+    many were left to other runs. `PERENNIAL_TEST_SHARES=all` takes all, as any run outside of CI does.
+
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.
 """
@@ -22,8 +27,10 @@ Other rules for all tests: settings of the developer's own service (`PERENNIAL_�
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -93,6 +100,7 @@ LONGEST_FIRST = (
 """Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others are done."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _MISSING = pytest.StashKey[dict[str, str]]()
+_TO_OTHER_RUNS = pytest.StashKey[int]()
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
@@ -100,11 +108,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "services(*names): needs postgresql, redis, s3 or chromium (tests/conftest.py)"
     )
+    config.addinivalue_line("markers", "share(n): CI takes one n-th of these each time (tests/conftest.py)")
     if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
     config.stash[_LEFT_OUT] = {}
     config.stash[_MISSING] = {}
+    config.stash[_TO_OTHER_RUNS] = 0
 
 
 def _needed(item: pytest.Item) -> set[str]:
@@ -149,7 +159,26 @@ def _order(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place[item.path])
 
 
+def _left_to_other_runs(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Those of the marker `share` that this commit's run does not take."""
+    if not IN_CI or os.environ.get("PERENNIAL_TEST_SHARES") == "all":
+        return []
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TESTS, capture_output=True, check=False)
+    commit = zlib.crc32(asked.stdout)
+    shares = [(item, item.get_closest_marker("share")) for item in items]
+    return [
+        item
+        for item, share in shares
+        if share and (zlib.crc32(item.nodeid.encode()) + commit) % share.args[0]
+    ]
+
+
+@pytest.hookimpl(trylast=True)  # after -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if left := set(_left_to_other_runs(items)):
+        config.stash[_TO_OTHER_RUNS] = len(left)
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=list(left))
     _order(items)
     needed = {item: _needed(item) for item in items}
     for item, names in needed.items():
@@ -180,6 +209,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.stash[_LEFT_OUT]
         session.config.workeroutput["missing"] = session.config.stash[_MISSING]
+        session.config.workeroutput["to_other_runs"] = session.config.stash[_TO_OTHER_RUNS]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -187,6 +217,7 @@ def pytest_testnodedown(node: Any) -> None:
     told = getattr(node, "workeroutput", {})  # nothing of a worker that crashed
     node.config.stash[_LEFT_OUT].update(told.get("left_out", {}))
     node.config.stash[_MISSING].update(told.get("missing", {}))
+    node.config.stash[_TO_OTHER_RUNS] = told.get("to_other_runs", 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -196,6 +227,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         "s3": "",
         "chromium": chromium.ADVICE,
     }
+    if others := config.stash[_TO_OTHER_RUNS]:
+        terminalreporter.write_line(
+            f"left to other commits' runs: {others} of the cases that are marked `share`; "
+            "PERENNIAL_TEST_SHARES=all takes all."
+        )
     for name, count in sorted(config.stash[_LEFT_OUT].items()):
         terminalreporter.write_line(
             f"left out: {count} tests that need {name} ({config.stash[_MISSING][name]}). {advice[name]}",

@@ -161,6 +161,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     assert labels != predicting.predict(network, pixels.numpy(), task, PIXELS)[0]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("head", ["ncm", "ridge", "lda"])
 @pytest.mark.parametrize("projection", [0, 50])
 @pytest.mark.parametrize("scenario", ["class", "task"])
@@ -193,6 +194,7 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     assert not torch.allclose(theirs, torch.from_numpy(plain), atol=0.01)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
@@ -281,6 +283,7 @@ def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(tm
 
 
 @pytest.mark.campaign
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet50", 32), ("resnet18", 96)])
 def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
     torchvision_models()
@@ -293,6 +296,7 @@ def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
 
 
 @pytest.mark.campaign
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("name", "size"), [("convnext_tiny", 32), ("resnet18", 96), ("vit_b_16", 64)])
 def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
     torchvision_models()

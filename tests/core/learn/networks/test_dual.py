@@ -28,6 +28,7 @@ def both_ways(network, x):
     return found
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", cases())
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
     network, x = linearised(case), images(case)

@@ -41,6 +41,7 @@ def shows_that_it_answers_alike(case: Case, folder: Path) -> None:
     )
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_graph_answers_as_the_version_does(name: str, tmp_path: Path) -> None:
     shows_that_it_answers_alike(QUICK[name], tmp_path)
