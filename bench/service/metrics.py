@@ -116,9 +116,9 @@ def _ask(running: service.Service, size: int, window: str) -> None:
         f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
     )
     if answer.status_code == 200 and alone < 20:
-        before = _cpu_s(running)
+        before = cpu_s(running)
         found = load.run(url, CLIENTS, SECONDS, key, warm_up=0)
-        cpu_ms = (_cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
+        cpu_ms = (cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
             f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_anew(running, url, key, size)}"
@@ -128,18 +128,18 @@ def _ask(running: service.Service, size: int, window: str) -> None:
 
 def _anew(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
     """What one client waits for the same answer in words that were not asked before, so that none is kept."""
-    times, before = [], _cpu_s(running)
+    times, before = [], cpu_s(running)
     for turn in range(ANEW):
         last = size + 1 + turn
         other = url.replace(f"to={size}", f"to={last}") if "to=" in url else f"{url}?to={last}"
         began = time.perf_counter()
         httpx2.get(other, headers=key, timeout=300).raise_for_status()
         times.append((time.perf_counter() - began) * 1e3)
-    cpu_ms = (_cpu_s(running) - before) * 1e3 / ANEW
+    cpu_ms = (cpu_s(running) - before) * 1e3 / ANEW
     return f"made anew {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
-def _cpu_s(running: service.Service) -> float:
+def cpu_s(running: service.Service) -> float:
     """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
     processes = [p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)]
     return float(sum(times.user + times.system for times in processes))
