@@ -29,6 +29,7 @@ from core.learn.context import Batch, Context
 from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
@@ -67,6 +68,7 @@ class AnalyticHyper(Strict):
     adapt: Adapt | None = None
 
 
+@register
 class Analytic(Method):
     """Classes are numbered over all heads. With a single head they are its rows."""
 

@@ -13,8 +13,10 @@ from torch.nn import functional
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import replay_inputs
 from core.learn.methods.er import Er
+from core.learn.registration import register
 
 
+@register
 class ErAce(Er):
     """As `er`, but for the loss: the sum of two means, one over the batch and one over what is replayed."""
 

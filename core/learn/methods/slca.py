@@ -29,6 +29,7 @@ from core.learn.dataset import DataError
 from core.learn.memory.gaussians import WIDEST, Gaussians
 from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 ALIGN = "align"
 DRAWS = "draws"
@@ -52,6 +53,7 @@ class SlcaHyper(Strict):
     temperature: Annotated[float, Field(gt=0, le=100)] = 0.1
 
 
+@register
 class Slca(Method):
     """Two stages from the second task on: the network, then the head.
 
