@@ -101,6 +101,7 @@ class Analytic(Method):
         return bool(self.hyper.head == "lda")
 
     def stages(self, ctx: Context) -> list[Stage]:
+        """The backbone adapts to the first task, if `adapt` says so; of later ones nothing is trained."""
         adapt = self.hyper.adapt
         return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
 
@@ -126,6 +127,7 @@ class Analytic(Method):
             self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Add the task's images to the sums that are kept, and solve for the classifier of all classes so far."""
         with ctx.evaluation(), torch.no_grad():
             examples, labels = self._add(ctx)
             linear = self._solve(ctx, examples, labels)

@@ -29,6 +29,7 @@ class ErAce(Er):
     regularisers = ("replay",)
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of the batch over its own classes, and of remembered images over all classes so far."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:
