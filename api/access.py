@@ -34,24 +34,38 @@ class KeyRow(Protocol):
     """What is known of a key."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """`key_…`."""
+
     @property
-    def owner_id(self) -> str: ...
+    def owner_id(self) -> str:
+        """Whose key it is."""
+
     @property
-    def hash(self) -> str: ...
+    def hash(self) -> str:
+        """SHA-256 of the whole key, in hex."""
+
     @property
-    def scope(self) -> str: ...
+    def scope(self) -> str:
+        """scrape, read, write or admin."""
+
     @property
-    def expires_at(self) -> float | None: ...
+    def expires_at(self) -> float | None:
+        """Seconds since 1970; None: never."""
+
     @property
-    def revoked_at(self) -> float | None: ...
+    def revoked_at(self) -> float | None:
+        """Seconds since 1970; None: it is not revoked."""
 
 
 class Keys(Protocol):
     """Where keys and sessions are looked up."""
 
-    async def key(self, prefix: str) -> Any: ...
-    async def session(self, digest: str) -> SessionRow | None: ...
+    async def key(self, prefix: str) -> Any:
+        """The row of the key with that prefix, None if there is none."""
+
+    async def session(self, digest: str) -> SessionRow | None:
+        """The session whose cookie has that SHA-256 in hex, None if there is none."""
 
 
 class Access:

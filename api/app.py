@@ -83,7 +83,9 @@ from core.logging import configure
 from core.private import UMASK, keep_private
 from core.recipe.resolve import known_paths
 from core.requests.actor import Actor
+from core.requests.kept_answers import KeptAnswers
 from core.requests.keys import ADMIN_OWNER, ensure_admin_key
+from core.requests.metrics import KEPT_BYTES
 from core.settings import Settings
 from core.store import Blobs, open_store
 
@@ -150,6 +152,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.shape_work = HeavyWork(settings.shape_helpers)
     app.state.export_work = HeavyWork(settings.export_builds)
     app.state.picture_work = HeavyWork(images.MOST)
+    app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
     share = FairShare(settings)
     for router in ROUTERS:
         for route in router.routes:

@@ -19,6 +19,7 @@ from core.catalogue import Catalogue
 from core.db.session import Database
 from core.doorbell import Doorbell
 from core.requests.actor import Actor
+from core.requests.kept_answers import KeptAnswers
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
 from core.settings import Settings
 from core.store import Store
@@ -74,6 +75,10 @@ async def _picture_work(request: Request) -> HeavyWork:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
+async def _kept_metrics(request: Request) -> KeptAnswers:
+    return request.app.state.kept_metrics  # type: ignore[no-any-return]
+
+
 Scrape = Annotated[Actor, Depends(Needs("scrape"))]
 Read = Annotated[Actor, Depends(Needs("read"))]
 Write = Annotated[Actor, Depends(Needs("write"))]
@@ -86,6 +91,7 @@ CatalogueOf = Annotated[Catalogue, Depends(_catalogue)]
 ExportWork = Annotated[HeavyWork, Depends(_export_work)]
 ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
 PictureWork = Annotated[HeavyWork, Depends(_picture_work)]
+MetricsKept = Annotated[KeptAnswers, Depends(_kept_metrics)]
 Bell = Annotated[Doorbell, Depends(_doorbell)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]

@@ -83,6 +83,7 @@ class Zygote:
 
     @property
     def pid(self) -> int:
+        """Of the process that children are forked from."""
         return self._process.pid
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:

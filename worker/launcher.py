@@ -69,9 +69,11 @@ class Part:
         self.starts += 1
 
     def running(self) -> bool:
+        """Whether it was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
     def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 

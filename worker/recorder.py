@@ -33,6 +33,11 @@ class Recorder:
         self._trained: tuple[int, float] | None = None  # images, and when that was heard
 
     def record(self, events: list[JobEvent]) -> None:
+        """Write events, and before them those that an outage kept back; of these the newest `KEPT_EVENTS` stay.
+
+        Raises:
+            LeaseLost: the claim is not the job's any more.
+        """
         self._count(events)
         self._kept += events
         try:
@@ -59,10 +64,12 @@ class Recorder:
                 self._trained = event.images, now
 
     def snapshot(self, event: SnapshotEvent) -> None:
+        """Register a snapshot's folder and remove it; where the store or the database is away, the next one will do."""
         path = event.path
         self._keep(path, lambda: snapshots.register(self._db, self._store, self._claim, path, event))
 
     def anytime(self, event: AnytimeEvent) -> bool:
+        """Register the folder of the best state so far and remove it. False: it was not kept."""
         path = event.path
         return self._keep(path, lambda: anytime.register(self._db, self._store, self._claim, path))
 

@@ -56,9 +56,12 @@ class Beat(Protocol):
     """What the supervisor needs of the heartbeat."""
 
     @property
-    def lost(self) -> bool: ...
+    def lost(self) -> bool:
+        """Whether another worker may own the job."""
+
     @property
-    def asked(self) -> State | None: ...
+    def asked(self) -> State | None:
+        """CANCELLING or PAUSING when somebody asked for it, else None."""
 
 
 @dataclass(frozen=True)

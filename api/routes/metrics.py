@@ -1,14 +1,12 @@
 """The accuracy matrix of a model."""
 
-import hashlib
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from api.answers import matches
-from api.dependencies import Db, Read
+from api.dependencies import Db, MetricsKept, Read
 from api.schemas.common import ModelPath
 from core.protocol.answers.metrics import MetricsOut
 from core.requests import metrics
@@ -42,6 +40,7 @@ def model_metrics(
     model: ModelPath,
     actor: Read,
     db: Db,
+    kept: MetricsKept,
     version: Version = "latest",
     from_: From = 0,
     to: To = _MOST,
@@ -54,9 +53,9 @@ def model_metrics(
     if tasks is not None:
         first, last = tasks.split(",")
         columns = (int(first), int(last))
-    found = metrics.model_metrics(db, actor, model, version=version, window=Window((from_, to), columns))
-    body = to_json(found, inf_nan_mode="null")  # many numbers: eight times faster than `json`
-    tag = f'"{hashlib.sha256(body).hexdigest()}"'
-    if if_none_match is not None and matches(if_none_match, tag):
-        return Response(status_code=304, headers={"ETag": tag})
-    return Response(body, 200, {"ETag": tag}, "application/json")
+    window = Window((from_, to), columns)
+    found = metrics.kept_metrics(db, actor, model, kept, version=version, window=window)
+    headers = {"ETag": found.tag}
+    if if_none_match is not None and matches(if_none_match, found.tag):
+        return Response(status_code=304, headers=headers)
+    return Response(found.body, 200, headers, "application/json")

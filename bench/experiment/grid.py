@@ -58,6 +58,7 @@ class BaseRun:
 
     @property
     def key(self) -> str:
+        """Digest of all that decides its result."""
         return digest(self.config)
 
 
@@ -70,6 +71,7 @@ class PackagedStart:
 
     @property
     def key(self) -> str:
+        """SHA-256 of its weights, in hex."""
         return hashlib.sha256(packaged_base.weights(3, self.packaged)).hexdigest()
 
 
@@ -91,6 +93,7 @@ class Run:
 
     @property
     def key(self) -> str:
+        """Digest of all that decides its result."""
         return digest(self.config)
 
     @property
@@ -105,6 +108,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """What the log calls it."""
         place = f"depth {self.depth} order {self.order} seed {self.seed}"
         return f"{self.data} {self.scenario} {self.method} {place}"
 

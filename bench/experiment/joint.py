@@ -37,6 +37,7 @@ class JointHeads(Finetune):
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of float32 logits [B, classes], where those of other groups than the label's are −∞."""
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")
         if group is None:

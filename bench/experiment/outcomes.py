@@ -31,10 +31,12 @@ class Outcome:
 
     @property
     def cell(self) -> Cell:
+        """The cell of the tables that it belongs to."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
     @property
     def repetition(self) -> tuple[int, int]:
+        """(order, seed): what the repetitions of a cell differ in."""
         return self.run.order, self.run.seed
 
 

@@ -82,9 +82,11 @@ class Regular:
 
     @property
     def pending(self) -> bool:
+        """Whether something is asked for, or a snapshot is due."""
         return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
 
     def take(self) -> ControlRequest | None:
+        """What the other one asks for; else a snapshot, and the time to the next begins."""
         asked = self._other.take()
         if asked is None:
             self._last = time.monotonic()

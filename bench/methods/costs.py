@@ -253,6 +253,7 @@ class Clock:
 
     @property
     def pending(self) -> bool:
+        """Note the end of a step; True: enough steps or seconds were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
@@ -260,6 +261,7 @@ class Clock:
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
     def take(self) -> ControlRequest:
+        """Stop."""
         return ControlRequest.STOP
 
     @property
@@ -280,6 +282,7 @@ class Peak:
 
     @property
     def pending(self) -> bool:
+        """Note the end of a step; True: the second one was watched."""
         self._step += 1
         if self._step == 1:
             self._begin()
@@ -288,6 +291,7 @@ class Peak:
         return self._step == 2
 
     def take(self) -> ControlRequest:
+        """Stop."""
         return ControlRequest.STOP
 
     def _begin(self) -> None:

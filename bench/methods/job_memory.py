@@ -95,6 +95,7 @@ def _as_parent(number: int, folder: Path) -> Json:
 
 
 def main() -> None:
+    """Measure each method on each network in a job process of its own, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")

@@ -3,7 +3,8 @@
     python -m bench.service.metrics [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
 Two models, of 100 versions and tasks and of 1,000, are written as rows of schema 0011 (no training) and
-brought up to date. A service answers four clients: the whole matrix of the first, a window of the second.
+brought up to date. A service answers four clients, which ask the same again: the whole matrix of the first, a window of
+the second. Then one client, whose answers must be made anew.
 Then versions are published by the worker's own code, in turn on a model with 10 versions and on the one with
 1,000; each is measured on all tasks before it. The root that PYTHONPATH names may be that of older code,
 which has no windows: there the second is asked whole.
@@ -38,6 +39,7 @@ from tools import service
 
 CLIENTS = 4
 SECONDS = 8.0
+ANEW = 10
 PUBLISHED = 15
 LABELS = ("cat", "dog")
 SCHEMA = "0011"
@@ -79,7 +81,8 @@ def main() -> None:
                 _ask(running, size, "")
                 if HAS_WINDOWS and size > 100:
                     _ask(running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}")
-        _publish(db, settings, ends)
+        if ends:
+            _publish(db, settings, ends)
         db.close()
 
 
@@ -113,17 +116,30 @@ def _ask(running: service.Service, size: int, window: str) -> None:
         f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
     )
     if answer.status_code == 200 and alone < 20:
-        before = _cpu_s(running)
+        before = cpu_s(running)
         found = load.run(url, CLIENTS, SECONDS, key, warm_up=0)
-        cpu_ms = (_cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
+        cpu_ms = (cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
-            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each"
+            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_anew(running, url, key, size)}"
         )
     print(told, flush=True)
 
 
-def _cpu_s(running: service.Service) -> float:
+def _anew(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
+    """What one client waits for the same answer in words that were not asked before, so that none is kept."""
+    times, before = [], cpu_s(running)
+    for turn in range(ANEW):
+        last = size + 1 + turn
+        other = url.replace(f"to={size}", f"to={last}") if "to=" in url else f"{url}?to={last}"
+        began = time.perf_counter()
+        httpx2.get(other, headers=key, timeout=300).raise_for_status()
+        times.append((time.perf_counter() - began) * 1e3)
+    cpu_ms = (cpu_s(running) - before) * 1e3 / ANEW
+    return f"made anew {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
+
+
+def cpu_s(running: service.Service) -> float:
     """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
     processes = [p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)]
     return float(sum(times.user + times.system for times in processes))

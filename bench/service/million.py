@@ -108,6 +108,7 @@ class Ask:
 
     @property
     def label(self) -> str:
+        """Its path, and who asks where it is not the owner."""
         return self.path + (" (admin)" if self.who == "admin" else "")
 
 
@@ -201,6 +202,7 @@ def routes() -> set[str]:
 
 
 def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
+    """A new database of that size, filled, with its folder; on the server if one is named, else SQLite."""
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
     url = _database(server, f"perennial_bench_{name}") if server else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx2
 
-from bench.service.metrics import SCHEMA, fill, model_id
+from bench.service.metrics import SCHEMA, cpu_s, fill, model_id
 from core.db import migrate
 from core.db.session import Database
 from core.settings import Settings
@@ -45,7 +45,7 @@ def _ask(running: service.Service, size: int, rounds: int) -> None:
     print(f"a model of {size:,} versions and tasks; {GOALS}")
     key = {"Authorization": f"Bearer {running.key}"}
     for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
-        times = []
+        times, before = [], cpu_s(running)
         for _ in range(rounds):
             began = time.perf_counter()
             answer = httpx2.get(f"{running.url}/ui/models/{model_id(size)}{query}", headers=key)
@@ -53,8 +53,10 @@ def _ask(running: service.Service, size: int, rounds: int) -> None:
         answer.raise_for_status()
         elements = len(re.findall(r"<[a-z]", answer.text))
         median = 1000 * statistics.median(times)
+        cpu_ms = 1000 * (cpu_s(running) - before) / rounds
         print(
-            f"{query or '(as it is)':16} {median:6.0f} ms {len(answer.content):9,} bytes {elements:7,} elements"
+            f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) {len(answer.content):9,} bytes"
+            f" {elements:7,} elements"
         )
 
 

@@ -56,6 +56,7 @@ class Size:
 
     @property
     def rows(self) -> int:
+        """Tasks of all models together."""
         return self.models * self.tasks
 
 

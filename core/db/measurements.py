@@ -1,7 +1,7 @@
-"""What was measured of a version, as rows: one per figure, and one per task where it is given by task.
+"""What was measured of a version, as rows: one per figure, and one more where it is given by task.
 
 A job's result and the manifest in an answer give each figure as one document; `rows` takes it apart and
-`documents` puts it together again. So the figures of many versions are read without the rest, and those of one task are left out alone.
+`documents` puts it together again. So the figures of many versions are read without the part that grows with the tasks.
 `ROW` holds the figures that follow from the version's own row of the accuracy matrix; it is in no manifest.
 """
 
@@ -23,6 +23,10 @@ ROW = "row"
 """The figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
+EACH_TASK = -1
+"""Stands for the tasks one by one: `detail` says of each, by its number as a text."""
+_CURVES = "adp"
+"""Has a row for each task: its means are read of many versions, without the curves."""
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Where in a document the part by task is. All of `changes` is by task; `adp` is given by step and task."""
 _VALUE = {"update_norm": "backbone", "forecast": "predicted", "rollback": "first"}
@@ -38,8 +42,12 @@ class Measured:
     detail: Any = None
 
 
-def rows(figures: Figures) -> list[Measured]:
-    """The rows of these figures; none of one that is null or missing."""
+def rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
+    """The rows of these figures; none of one that is null or missing.
+
+    Args:
+        without: tasks of which nothing is told.
+    """
     found = []
     given = figures.fields_to_json(NAMES)
     for name in NAMES:
@@ -47,12 +55,15 @@ def rows(figures: Figures) -> list[Measured]:
         if document is None:
             continue
         rest, by_task = _apart(name, document)
+        by_task = {task: told for task, told in by_task.items() if int(task) not in without}
         detail = rest if isinstance(rest, dict) else None
         found.append(Measured(name, ALL_TASKS, _number(rest, _VALUE.get(name)), detail))
-        found += [
-            Measured(name, int(task), _number(told, "mean" if name == "adp" else None), told)
-            for task, told in by_task.items()
-        ]
+        if name == _CURVES:
+            found += [
+                Measured(name, int(task), _number(told, "mean"), told) for task, told in by_task.items()
+            ]
+        elif by_task:
+            found.append(Measured(name, EACH_TASK, None, by_task))
     return found
 
 
@@ -63,6 +74,8 @@ def documents(found: Iterable[Measured]) -> dict[str, Any]:
     for row in found:
         if row.task == ALL_TASKS:
             rest[row.name] = row.value if row.detail is None else row.detail
+        elif row.task == EACH_TASK:
+            by_task[row.name] = row.detail
         else:
             by_task.setdefault(row.name, {})[str(row.task)] = row.detail
     return {name: _together(name, rest[name], by_task.get(name, {})) for name in NAMES if name in rest}
@@ -103,7 +116,7 @@ def _apart(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     """What a document says of all tasks, and of each."""
     if name == "changes":
         return {}, document
-    if name == "adp":
+    if name == _CURVES:
         curve = document["curve"]
         tasks = dict.fromkeys(document["mean"]) | dict.fromkeys(t for p in curve for t in p["accuracy"])
         rest = {"curve": [{**point, "accuracy": {}} for point in curve]}
@@ -120,7 +133,7 @@ def _together(name: str, rest: Any, by_task: Mapping[str, Any]) -> Any:
     told = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name == "changes":
         return told
-    if name == "adp":
+    if name == _CURVES:
         curve = [
             {**point, "accuracy": {t: a for t, of in told.items() if (a := of["curve"][i]) is not None}}
             for i, point in enumerate(rest["curve"])

@@ -25,39 +25,72 @@ class JobLike(Protocol):
     """A job as it was read: an ORM row or what a poll reads."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """`job_…`."""
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """learn, validate, fetch or export."""
+
     @property
-    def model_id(self) -> str: ...
+    def model_id(self) -> str:
+        """`mdl_…`."""
+
     @property
-    def task_number(self) -> int | None: ...
+    def task_number(self) -> int | None:
+        """Of the task that it learns or checks; None: it is about none."""
+
     @property
-    def state(self) -> str: ...
+    def state(self) -> str:
+        """See `core.db.states`."""
+
     @property
-    def revision(self) -> int: ...
+    def revision(self) -> int:
+        """Rises with every change of the row."""
+
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """Starts so far."""
+
     @property
-    def progress(self) -> Any: ...
+    def progress(self) -> Any:
+        """What its process said last: phase, step, images."""
+
     @property
-    def error(self) -> JobError | None: ...
+    def error(self) -> JobError | None:
+        """Why it failed; None: it did not."""
+
     @property
-    def version(self) -> int | None: ...
+    def version(self) -> int | None:
+        """Number of the version that it made."""
+
     @property
-    def recipe(self) -> Any: ...
+    def recipe(self) -> Any:
+        """As resolved when it was accepted."""
+
     @property
-    def warnings(self) -> list[str]: ...
+    def warnings(self) -> list[str]:
+        """Sentences."""
+
     @property
-    def retry_of(self) -> str | None: ...
+    def retry_of(self) -> str | None:
+        """The job that it repeats, `job_…`."""
+
     @property
-    def report(self) -> BatchCheck | ExportReport | None: ...
+    def report(self) -> BatchCheck | ExportReport | None:
+        """What a job that makes no version has found or made."""
+
     @property
-    def created_at(self) -> float: ...
+    def created_at(self) -> float:
+        """Seconds since 1970."""
+
     @property
-    def started_at(self) -> float | None: ...
+    def started_at(self) -> float | None:
+        """Seconds since 1970, of its first claim; None: it was not claimed yet."""
+
     @property
-    def finished_at(self) -> float | None: ...
+    def finished_at(self) -> float | None:
+        """Seconds since 1970; None: it is not over."""
 
 
 @dataclass(frozen=True, slots=True)

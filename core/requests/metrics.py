@@ -1,11 +1,13 @@
 """The accuracy matrix of a model, whole or a window of it, and the summary of one of its versions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import cached_property
+from hashlib import sha256
 from operator import truediv
 
-from sqlalchemy import BindParameter, bindparam, select
+from pydantic_core import to_json
+from sqlalchemy import BindParameter, Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from core import matrix
@@ -16,9 +18,12 @@ from core.errors import Invalid, NotFound
 from core.line.coverage import taught
 from core.protocol.answers.metrics import MatrixColumn, MatrixRow, MetricsOut
 from core.requests.actor import Actor, find_model
+from core.requests.kept_answers import KeptAnswer, KeptAnswers
 from core.requests.metrics_summary import AT_ONCE, Learned, Published, first_cells, summary
 from core.requests.versions import find_version
 
+KEPT_BYTES = 16 << 20
+"""Of the answers that one process keeps. The whole matrix of 1,000 versions and tasks is 10 MB."""
 _LAST = 2**31 - 1
 _MODEL: BindParameter[str] = bindparam("model")
 # Statements are put together once: that takes longer than to run most of them.
@@ -33,9 +38,13 @@ _VERSIONS = (
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
 _CLASSES = select(*listed(Task.number, Task.classes)).where(Task.model_id == _MODEL)
-_CELLS = select(*listed(Result.version, Result.task, Result.correct, Result.total)).where(
-    *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
-    *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+_CELLS = (
+    select(Result.version, *listed(Result.task, Result.correct, Result.total))
+    .where(
+        *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
+        *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+    )
+    .group_by(Result.version)
 )
 
 
@@ -61,6 +70,46 @@ class Window:
 WHOLE = Window()
 
 
+@dataclass(frozen=True)
+class _Basis:
+    """What an answer is made of that can change. Cells and figures are not in it: they are written with a version, in
+    its transaction, and stay, so that `next_version` stands for them.
+
+    Args:
+        taught: the tasks of the asked version, in order.
+        versions, tasks, classes: rows of `_VERSIONS` and `_TASKS`, and the row of `_CLASSES`.
+    """
+
+    model: Model
+    asked: int
+    taught: tuple[int, ...]
+    versions: Sequence[Row[int, int | None, int | None, str, int, float | None, float | None]]
+    tasks: Sequence[Row[int, str | None, int | None]]
+    classes: Row[*tuple[str, ...]]
+
+    @cached_property
+    def published(self) -> dict[int, Published]:
+        """By rising number."""
+        return {
+            number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
+            for number, task, parent, status, size, start, end in self.versions
+        }
+
+    @cached_property
+    def learned(self) -> dict[int, Learned | None]:
+        """The tasks that some version learned, by rising number; None: there is no such task."""
+        numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
+        classes = dict(zip(*lists(self.classes), strict=True))
+        found = {number: Learned(name, classes[number], n) for number, name, n in self.tasks}
+        return {number: found.get(number) for number in sorted(numbers)}
+
+    def digest(self, window: Window) -> bytes:
+        """Another one for each answer that differs, 32 bytes."""
+        told = (self.model.id, self.model.next_version, self.asked, self.taught, window)
+        rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
+        return sha256(to_json([*told, *rows, *self.classes])).digest()
+
+
 def model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
 ) -> MetricsOut:
@@ -74,57 +123,67 @@ def model_metrics(
         NotFound: no such model or version.
     """
     with db.read() as session:
-        owner = find_model(session, actor, model)
-        asked = find_version(session, owner, version)
-        published, first = _versions(session, owner), first_cells(session, owner)
-        learned = sorted({one.row.task for one in published.values() if one.row.task is not None})
-        tasks = _tasks(session, owner, learned)
-        own = tuple(taught(asked.manifest))
-        try:
-            summarised = summary(session, owner, asked.number, own, published, tasks, first)
-        except KeyError as error:
-            raise NotFound(f"Version {asked.number} has an ancestor that is not there: {error}.") from error
-        rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
-        columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
-        sizes = {task: total for (_, task), (_, total) in first.items()}
-        return {
-            "version": asked.number,
-            "rows": [_row(published[number]) for number in rows],
-            "columns": [_column(tasks.get(n), n, sizes.get(n, 0)) for n in columns],
-            "accuracy_matrix": _matrix(session, owner, rows, columns),
-            "summary": summarised,
-            "definitions": matrix.DEFINITIONS,
-        }
+        return _answer(session, _basis(session, actor, model, version), window)
 
 
-def _versions(session: Session, model: Model) -> dict[int, Published]:
-    """By rising number."""
+def kept_metrics(
+    db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
+) -> KeptAnswer:
+    """As `model_metrics`, as JSON; made only where nothing of the same is kept."""
+    with db.read() as session:
+        basis = _basis(session, actor, model, version)
+        return kept.get(
+            basis.digest(window), lambda: to_json(_answer(session, basis, window), inf_nan_mode="null")
+        )
+
+
+def _basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+    owner = find_model(session, actor, model)
+    asked = find_version(session, owner, version)
+    connection, of_model = session.connection(), {"model": owner.id}
+    return _Basis(
+        model=owner,
+        asked=asked.number,
+        taught=tuple(taught(asked.manifest)),
+        versions=connection.execute(_VERSIONS, of_model).all(),
+        tasks=connection.execute(_TASKS, of_model).all(),
+        classes=connection.execute(_CLASSES, of_model).one(),
+    )
+
+
+def _answer(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+    published, learned = basis.published, basis.learned
+    first = first_cells(session, basis.model)
+    known = {number: task for number, task in learned.items() if task is not None}
+    try:
+        summarised = summary(session, basis.model, basis.asked, basis.taught, published, known, first)
+    except KeyError as error:
+        raise NotFound(f"Version {basis.asked} has an ancestor that is not there: {error}.") from error
+    rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
+    columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
+    sizes = {task: total for (_, task), (_, total) in first.items()}
     return {
-        number: Published(matrix.Row(number, task, parent), status, size, _seconds(start, end))
-        for number, task, parent, status, size, start, end in session.connection()
-        .execute(_VERSIONS, {"model": model.id})
-        .all()
+        "version": basis.asked,
+        "rows": [_row(published[number]) for number in rows],
+        "columns": [_column(learned[n], n, sizes.get(n, 0)) for n in columns],
+        "accuracy_matrix": _matrix(session, basis.model, rows, columns),
+        "summary": summarised,
+        "definitions": matrix.DEFINITIONS,
     }
-
-
-def _tasks(session: Session, model: Model, numbers: Collection[int]) -> dict[int, Learned]:
-    connection, of_model = session.connection(), {"model": model.id}
-    classes = dict(zip(*lists(connection.execute(_CLASSES, of_model).one()), strict=True))
-    found = {number: (name, n) for number, name, n in connection.execute(_TASKS, of_model).all()}
-    return {n: Learned(found[n][0], classes[n], found[n][1]) for n in numbers if n in found}
 
 
 def _matrix(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
     """One list per version, one accuracy in [0, 1] or None per task."""
-    cells: dict[tuple[int, int], float] = {}
+    accuracies: dict[int, dict[int, float]] = {}
     window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
-        of, on, correct, total = lists(session.connection().execute(_CELLS, part).one())
-        cells |= zip(zip(of, on, strict=True), map(truediv, correct, total), strict=True)
-    return [list(map(cells.get, product([version], tasks))) for version in versions]
+        for version, *texts in session.connection().execute(_CELLS, part):
+            on, correct, total = lists(texts)
+            accuracies[version] = dict(zip(on, map(truediv, correct, total), strict=True))
+    return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 
 def _row(version: Published) -> MatrixRow:

@@ -6,7 +6,6 @@ stored of its own row (`core.matrix_row`): not the matrix, which grows with the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import BindParameter, bindparam, literal_column, select
@@ -14,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core import matrix
 from core.db.lists import listed, lists
-from core.db.measurements import ALL_TASKS, ROW
+from core.db.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.db.tables import Measurement, Model, Result
 from core.line.row import row_of
 from core.matrix_row import Cell, StoredStages
@@ -72,13 +71,9 @@ _RECORDED_DOCUMENTS = (
     .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
     .group_by(Measurement.name)
 )
-_BY_TASK = (
-    select(Measurement.name, *listed(Measurement.task, Measurement.detail))
-    .where(
-        *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
-        *(Measurement.name.in_(("changes", "knn_probe")), Measurement.task > ALL_TASKS),
-    )
-    .group_by(Measurement.name)
+_BY_TASK = select(Measurement.name, Measurement.detail).where(
+    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION, Measurement.task == EACH_TASK),
+    Measurement.name.in_(("changes", "knn_probe")),
 )
 _ANYTIME = (
     select(Measurement.version, Measurement.task, Measurement.value)
@@ -186,17 +181,16 @@ def _of_the_last(
 ) -> LastFigures:
     """Figures that are recorded for the asked version alone, by task."""
     of_version = {"model": model.id, "version": version}
-    found = {name: lists(texts) for name, *texts in session.connection().execute(_BY_TASK, of_version)}
-    by_task = {name: sorted(zip(*columns, strict=True), key=itemgetter(0)) for name, columns in found.items()}
-    changes = (counts for _, counts in by_task.get("changes", []))
-    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes)
+    found: dict[str, dict[str, Any]] = dict(session.connection().execute(_BY_TASK, of_version).all())
+    changes, probes = found.get("changes", {}), found.get("knn_probe", {})
+    lost, gained = matrix.rates((c["regressed"], c["improved"], c["total"]) for c in changes.values())
     return {
         "regression_rate": lost,
         "improvement_rate": gained,
         "knn_probe": {
             "accuracy": _share(probe["all"]),
             "per_task": [
-                {"task": task, "accuracy": _share(counts)} for task, counts in by_task.get("knn_probe", [])
+                {"task": int(task), "accuracy": _share(probes[task])} for task in sorted(probes, key=int)
             ],
         }
         if probe

@@ -23,42 +23,53 @@ class TimedStore:
         return repr(self.inner)
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> None:
+        """As `Store.put_file`; counts as `put`."""
         with _measured("put"):
             self.inner.put_file(key, path, move=move)
 
     def put_bytes(self, key: str, data: bytes) -> None:
+        """As `Store.put_bytes`; counts as `put`."""
         with _measured("put"):
             self.inner.put_bytes(key, data)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """As `Store.read`; counts until it is open."""
         with _measured("read"):
             return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> ObjectInfo | None:
+        """As `Store.stat`."""
         with _measured("stat"):
             return self.inner.stat(key)
 
     def delete(self, key: str) -> None:
+        """As `Store.delete`."""
         with _measured("delete"):
             self.inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """As `Store.list`; not measured: it goes on while its reader works."""
         return self.inner.list(prefix)
 
     def local_path(self, key: str) -> Path | None:
+        """As `Store.local_path`; not measured."""
         return self.inner.local_path(key)
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        """As `Store.presign`; not measured: it asks nobody."""
         return self.inner.presign(key, seconds, headers)
 
     def check(self) -> None:
+        """As `Store.check`."""
         with _measured("check"):
             self.inner.check()
 
     def prepare(self) -> None:
+        """As `Store.prepare`; not measured."""
         self.inner.prepare()
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        """As `Store.remove_strays`; not measured."""
         self.inner.remove_strays(older_s)
 
 

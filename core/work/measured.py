@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import measurements
+from core.db.bulk import insert_rows
 from core.db.tables import Model, Result, Version
 from core.line.line import version_of
 from core.line.row import best_before, keep_figures
@@ -35,11 +36,9 @@ def write_measured(
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new}
     rows = [_row(model, version.number, cell, best.get(cell.task)) for cell in new]
     rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values())
-    if rows:
-        session.connection().execute(insert(Result), rows)
+    insert_rows(session, Result, rows)
     keep_figures(session, version, cells, model.scenario)
-    told = (row for row in measurements.rows(figures) if row.task not in deleted)
-    measurements.add(session, model.id, version.number, told)
+    measurements.add(session, model.id, version.number, measurements.rows(figures, without=deleted))
 
 
 def _older(

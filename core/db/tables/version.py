@@ -108,7 +108,7 @@ class Measurement(Table):
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(20), primary_key=True)
-    task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together
+    task: Mapped[int] = mapped_column(primary_key=True)  # 0: of all tasks together; -1: of each, in `detail`
     value: Mapped[float | None]
     detail: Mapped[Any] = mapped_column(
         JSON(none_as_null=True), nullable=True

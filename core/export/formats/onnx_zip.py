@@ -20,12 +20,15 @@ _COPY_BYTES = 1 << 20
 
 
 class OnnxZip(Format):
+    """A graph that a job has made, with labels, configuration and model card."""
+
     name = "onnx"
     media_type = "application/zip"
     suffix = "onnx.zip"
     by_job = True
 
     def refusal(self, manifest: Manifest) -> str | None:
+        """A version without classes has no probabilities to export."""
         if manifest.version == 0 or not onnx_card.labels(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no probabilities to export. "
@@ -34,6 +37,11 @@ class OnnxZip(Format):
         return None
 
     def write(self, target: Path, version: Version) -> None:
+        """Write the zip; its entries are stored, in fixed order and with fixed times.
+
+        Raises:
+            StoreCorrupt: no job has left a graph.
+        """
         if version.made is None:
             raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")
         graph, data = version.made / GRAPH, version.made / GRAPH_DATA

@@ -20,11 +20,19 @@ _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "c
 
 
 class SafetensorsZip(Format):
+    """All tensors of a version in one file, with configuration and model card."""
+
     name = "safetensors"
     media_type = "application/zip"
     suffix = "zip"
 
     def write(self, target: Path, version: Version) -> None:
+        """Write the zip, part after part: no version is held in memory.
+
+        Raises:
+            StoreCorrupt: the parts do not fit together.
+            DamagedPart: a part has another digest than its name says.
+        """
         classifier = _CLASSIFIERS.get(family(version.manifest, version.catalogue) or "")
 
         def of_base(name: str) -> str | None:

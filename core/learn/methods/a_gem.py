@@ -18,6 +18,7 @@ from core.learn.memory.gradient import add_to_step, memory_gradient, step_gradie
 from core.learn.memory.reservoir import Reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 FLAT = 1e-12  # a reference gradient with a smaller squared norm is ignored
 
@@ -32,6 +33,7 @@ class AGemHyper(Strict):
     reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
 
 
+@register
 class AGem(Method):
     """One linear constraint on the gradient, from a sample of all earlier tasks."""
 

@@ -29,6 +29,7 @@ from core.learn.context import Batch, Context
 from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
@@ -67,6 +68,7 @@ class AnalyticHyper(Strict):
     adapt: Adapt | None = None
 
 
+@register
 class Analytic(Method):
     """Classes are numbered over all heads. With a single head they are its rows."""
 
@@ -99,6 +101,7 @@ class Analytic(Method):
         return bool(self.hyper.head == "lda")
 
     def stages(self, ctx: Context) -> list[Stage]:
+        """The backbone adapts to the first task, if `adapt` says so; of later ones nothing is trained."""
         adapt = self.hyper.adapt
         return [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
 
@@ -124,6 +127,7 @@ class Analytic(Method):
             self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Add the task's images to the sums that are kept, and solve for the classifier of all classes so far."""
         with ctx.evaluation(), torch.no_grad():
             examples, labels = self._add(ctx)
             linear = self._solve(ctx, examples, labels)

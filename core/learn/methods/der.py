@@ -33,6 +33,7 @@ from core.learn.memory.replay import (
 from core.learn.memory.reservoir import Items, Reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import NotNegative, Strict
+from core.learn.registration import register
 
 ItemsLoss = Callable[[Groups, Items], Tensor]
 """(present logits, items) → scalar loss of the items."""
@@ -59,6 +60,7 @@ class DerHyper(Strict):
     replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
 
 
+@register
 class Der(Method):
     """Replay of logits."""
 

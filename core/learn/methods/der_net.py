@@ -24,6 +24,7 @@ from core.learn.methods.expanding import (
 )
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.recipe import NotNegative, Positive
+from core.learn.registration import register
 
 
 class DerNetHyper(ExpandingHyper):
@@ -33,6 +34,7 @@ class DerNetHyper(ExpandingHyper):
     temperature: Positive = 5.0
 
 
+@register
 class DerNet(Expanding):
     """Trains the newest backbone and the classifier."""
 

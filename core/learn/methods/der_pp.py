@@ -11,6 +11,7 @@ from typing import ClassVar
 from core.learn.method import Footprint
 from core.learn.methods.der import Der, DerHyper, ItemsLoss, stored_labels_loss
 from core.learn.recipe import NotNegative, Strict
+from core.learn.registration import register
 
 
 class DerPlusPlusHyper(DerHyper):
@@ -20,6 +21,7 @@ class DerPlusPlusHyper(DerHyper):
     beta: NotNegative = 0.5
 
 
+@register
 class DerPlusPlus(Der):
     """Replay of logits and of labels, from two independent draws."""
 

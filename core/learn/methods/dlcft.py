@@ -29,6 +29,7 @@ from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.networks.norms import BatchNorm, estimate_statistics
 from core.learn.recipe import NotNegative, Positive, Share, Strict
+from core.learn.registration import register
 from core.learn.squared_loss import ridge_head, squared_errors
 
 EXACT_OUTPUTS = 10  # up to so many outputs, each is probed by itself
@@ -78,6 +79,7 @@ class DlcftHyper(Strict):
     max_predicted_loss_rise: NotNegative | None = None
 
 
+@register
 class Dlcft(Method):
     """Quadratic penalty by stored curvature, on a linearised network."""
 

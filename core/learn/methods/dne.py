@@ -31,6 +31,7 @@ from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.networks.dne.packed import packing_is_faster
 from core.learn.networks.growing import OlderFeatures, blockwise_linear
 from core.learn.recipe import Positive, Share
+from core.learn.registration import register
 
 
 class DneHyper(ExpandingHyper):
@@ -49,6 +50,7 @@ class DneHyper(ExpandingHyper):
     head: Literal["zero", "official"] = "zero"
 
 
+@register
 class Dne(Expanding):
     """Trains the newest expert of a chain, and the classifier."""
 

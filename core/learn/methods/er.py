@@ -18,6 +18,7 @@ from core.learn.memory.replay import item_logits, items_cross_entropy, replay_in
 from core.learn.memory.reservoir import Reservoir
 from core.learn.method import Footprint, Method
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 
 class ErHyper(Strict):
@@ -27,6 +28,7 @@ class ErHyper(Strict):
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
 
 
+@register
 class Er(Method):
     """Current and replayed examples in one batch and one loss."""
 

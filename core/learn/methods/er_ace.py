@@ -13,8 +13,10 @@ from torch.nn import functional
 from core.learn.context import Batch, Context
 from core.learn.memory.replay import replay_inputs
 from core.learn.methods.er import Er
+from core.learn.registration import register
 
 
+@register
 class ErAce(Er):
     """As `er`, but for the loss: the sum of two means, one over the batch and one over what is replayed."""
 
@@ -27,6 +29,7 @@ class ErAce(Er):
     regularisers = ("replay",)
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy of the batch over its own classes, and of remembered images over all classes so far."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._reservoir(ctx)
         if n == 0 or reservoir.size == 0:

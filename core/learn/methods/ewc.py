@@ -20,6 +20,7 @@ from core.learn.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
 from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
+from core.learn.registration import register
 
 EXACT_EXAMPLES = 500
 SAMPLE_EXAMPLES = 2000
@@ -40,6 +41,7 @@ class EwcHyper(Strict):
     examples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
+@register
 class Ewc(Quadratic):
     """A diagonal Gaussian around the solution of each task."""
 

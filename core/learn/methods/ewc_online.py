@@ -20,6 +20,7 @@ from core.learn.methods.ewc import Ewc, EwcHyper
 from core.learn.methods.factored import FactoredImportance
 from core.learn.methods.quadratic import chunks, weights_now
 from core.learn.recipe import Share
+from core.learn.registration import register
 
 
 class EwcOnlineHyper(EwcHyper):
@@ -34,6 +35,7 @@ class EwcOnlineHyper(EwcHyper):
     curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
 
 
+@register
 class EwcOnline(Ewc):
     """A Gaussian around the last solution: diagonal, or Kronecker-factored by layer."""
 

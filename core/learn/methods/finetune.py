@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from core.learn.method import Hyper, Method
+from core.learn.registration import register
 
 
+@register
 class Finetune(Method):
     """Cross-entropy on the new batch, nothing against forgetting."""
 

@@ -21,6 +21,7 @@ from core.learn.memory.per_task import TaskMemory
 from core.learn.method import Footprint, Method
 from core.learn.optim.gem_dual import gram_and_dots, solve
 from core.learn.recipe import NotNegative, Strict
+from core.learn.registration import register
 
 CONSTRAINTS = 20
 GRADIENT_BYTES = 4 * 2**30  # of memory gradients held at once; beyond it they are computed twice
@@ -36,6 +37,7 @@ class GemHyper(Strict):
     gamma: NotNegative = 0.5
 
 
+@register
 class Gem(Method):
     """One linear constraint on the gradient per earlier task."""
 

@@ -32,6 +32,7 @@ from core.learn.memory.rehearsal import choose_exemplars, exemplars_for_batch, u
 from core.learn.method import Footprint, Method
 from core.learn.networks import Network
 from core.learn.recipe import Strict
+from core.learn.registration import register
 from core.learn.teacher import teacher
 
 MEANS = "class_means"
@@ -44,6 +45,7 @@ class IcarlHyper(Strict):
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
 
 
+@register
 class Icarl(Method):
     """Classes are numbered over all heads. With a single head the numbers are its rows."""
 

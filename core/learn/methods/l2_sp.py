@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from core.learn.context import Context
 from core.learn.method import Footprint, Method
 from core.learn.recipe import StartingPoint, Strength, Strict
+from core.learn.registration import register
 
 
 class L2SpHyper(Strict):
@@ -34,6 +35,7 @@ class L2SpHyper(Strict):
     tensors: Literal["all", "weights"] = "all"
 
 
+@register
 class L2Sp(Method):
     """A spherical Gaussian around the starting point."""
 

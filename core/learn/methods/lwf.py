@@ -24,6 +24,7 @@ from torch.nn import functional
 from core.learn.context import Batch, Context
 from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import NotNegative, Strict
+from core.learn.registration import register
 from core.learn.teacher import num_old_rows, teacher
 
 WARM_UP = "warm-up"
@@ -44,6 +45,7 @@ class LwfHyper(Strict):
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
+@register
 class Lwf(Method):
     """Distils the previous version on the new images."""
 

@@ -18,6 +18,7 @@ from core.learn.curvature.per_sample import PerSampleGradients
 from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, chunks, weights_now
 from core.learn.recipe import Strength, Strict
+from core.learn.registration import register
 
 
 class MasHyper(Strict):
@@ -28,6 +29,7 @@ class MasHyper(Strict):
     lambda_: Strength = Field(default=1.0, alias="lambda")
 
 
+@register
 class Mas(Quadratic):
     """Sensitivity of the squared norm of the logits."""
 

@@ -19,6 +19,7 @@ from core.learn.context import Batch, Context
 from core.learn.method import Footprint
 from core.learn.methods.quadratic import Quadratic, weights_now
 from core.learn.recipe import Strength, Strict
+from core.learn.registration import register
 
 
 class SiHyper(Strict):
@@ -32,6 +33,7 @@ class SiHyper(Strict):
     xi: Annotated[float, Field(ge=1e-12)] = 1e-3
 
 
+@register
 class Si(Quadratic):
     """The path integral of the task's gradient."""
 

@@ -29,6 +29,7 @@ from core.learn.dataset import DataError
 from core.learn.memory.gaussians import WIDEST, Gaussians
 from core.learn.method import Footprint, Method, Stage
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 ALIGN = "align"
 DRAWS = "draws"
@@ -52,6 +53,7 @@ class SlcaHyper(Strict):
     temperature: Annotated[float, Field(gt=0, le=100)] = 0.1
 
 
+@register
 class Slca(Method):
     """Two stages from the second task on: the network, then the head.
 
@@ -90,6 +92,11 @@ class Slca(Method):
         return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: Context) -> None:
+        """Warn where validation would choose a state from before the head is aligned.
+
+        Raises:
+            DataError: the network has more features than covariances are kept of.
+        """
         width = ctx.network.backbone.width
         if width > WIDEST:
             raise DataError(
@@ -103,10 +110,12 @@ class Slca(Method):
             )
 
     def begin_stage(self, ctx: Context) -> None:
+        """Before the head is aligned: the Gaussians of the new classes."""
         if ctx.stage == ALIGN:
             self._remember(ctx)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """The Gaussians of the new classes, where the last stage did not leave them as they are now."""
         if ctx.first or ctx.recipe.validation:  # otherwise they are of these features already
             self._remember(ctx)
 

@@ -17,6 +17,7 @@ from core.learn.method import Accepts, Method
 from core.learn.networks import Network
 from core.learn.networks.prompts import PromptedNetwork
 from core.learn.recipe import Strict
+from core.learn.registration import register
 
 
 class VptHyper(Strict):
@@ -31,6 +32,7 @@ class VptHyper(Strict):
     per_task: bool = False
 
 
+@register
 class Vpt(Method):
     """Cross-entropy on the new batch, through prompts and heads alone."""
 

@@ -39,6 +39,7 @@ class Answers(nn.Module):
         return [output_name(task) for task in self.tasks]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """A tensor for each head, in the order of `tasks`."""
         x = (images.float() - self.shift) * self.scale
         scores = (self.method.predict_logits(self.network, x, task) for task in self.tasks)
         return tuple(score.float().softmax(1) for score in scores)

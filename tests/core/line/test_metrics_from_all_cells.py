@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
+from sqlalchemy import select
 
 from core import matrix
 from core.db import measurements
@@ -19,12 +21,21 @@ from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Manifest
 from core.requests.actor import Actor
-from core.requests.metrics import Window, model_metrics
+from core.requests.kept_answers import KeptAnswers
+from core.requests.metrics import Window, kept_metrics, model_metrics
 from core.work.measured import write_measured
 from tests.core.work.conftest import Desk
 
 ADMIN = Actor("", None, "admin")
 LABELS = ("cat", "dog", "hen")
+CHANGES: list[tuple[type[Version] | type[Task], str, Any]] = [
+    (Version, "status", "held"),
+    (Version, "bytes", 12_345),
+    (Task, "name", "renamed"),
+    (Task, "n_held_out", 4_321),
+    (Task, "classes", {"ant": 1}),
+]
+"""What the metrics tell beside cells and figures."""
 
 
 class History:
@@ -282,6 +293,29 @@ def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -
     at = whole["columns"].index(part["columns"][0])
     assert part["accuracy_matrix"] == [row[at : at + 1] for row in whole["accuracy_matrix"][2:4]]
     assert part["summary"] == whole["summary"]
+
+
+def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(desk: Desk) -> None:
+    kept, whole = KeptAnswers(1 << 20), Window()
+    history = History(desk, 3)
+
+    def both(version: str = "latest", window: Window = whole) -> bytes:
+        asked = (desk.db, ADMIN, history.model)
+        answer = kept_metrics(*asked, kept, version=version, window=window)
+        assert kept_metrics(*asked, kept, version=version, window=window) is answer, "nothing has changed"
+        assert answer.body == to_json(model_metrics(*asked, version=version, window=window))
+        return answer.body
+
+    seen = [both(), both("1"), both("2"), both(window=Window((1, 2), (1, 2)))]
+    history._publish()
+    seen.append(both() + both("1"))
+    for table, column, value in CHANGES:
+        with desk.db.write() as session:
+            of_model = table.model_id == history.model  # type: ignore[attr-defined]
+            row = session.scalars(select(table).where(of_model, table.number == 1)).one()  # type: ignore[attr-defined]
+            setattr(row, column, value)
+        seen.append(both() + both("1"))
+    assert len(set(seen)) == len(seen)
 
 
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:

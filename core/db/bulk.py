@@ -1,0 +1,34 @@
+"""Many rows at once."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic_core import to_json
+from sqlalchemy import JSON, Insert, String, bindparam, cast, column, func, insert, select
+from sqlalchemy.orm import Session
+
+from core.db.tables.table import Table
+
+
+def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows that all name the same columns, with finite numbers.
+
+    PostgreSQL takes them as one document: its driver would send a statement for each. SQLite takes each as it is, since
+    it does not read every number from a text to the last bit.
+    """
+    if not rows:
+        return
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        connection.execute(_of_document(table, tuple(rows[0])), {"rows": to_json(rows).decode()})
+    else:
+        connection.execute(insert(table), rows)
+
+
+@cache
+def _of_document(table: type[Table], names: tuple[str, ...]) -> Insert:
+    columns = [column(name, table.__table__.c[name].type) for name in names]
+    document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))
+    told = document.table_valued(*columns).render_derived(name="told", with_types=True)
+    return insert(table).from_select(names, select(*(told.c[name] for name in names)))
