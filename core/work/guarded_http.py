@@ -68,9 +68,12 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> A
             return Answer(answer.status, _first(answer.iter_stream()))
     except Refused as refused:
         raise NotSent(str(refused)) from None
-    except httpcore2.TimeoutException:
+    except TimeoutError:
         raise NotSent(f"No whole answer came within {way.seconds:.0f} s.") from None
-    except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
+    except httpcore2.ProtocolError as error:
+        said = str(error)[:200] or "it closed the connection"
+        raise NotSent(f"The receiver speaks no HTTP: {said.rstrip('.')}.") from None
+    except OSError as error:
         raise NotSent(_words(error)) from None
 
 
@@ -84,18 +87,13 @@ def _first(pieces: Iterable[bytes]) -> str:
     return kept[:ANSWER_BYTES].decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _words(error: Exception) -> str:
-    """A sentence of a failure: of the network, of TLS or of the protocol."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"The receiver's certificate is not trusted: {cause.verify_message}."
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS failed: {cause.reason or 'the connection ended'}."
-    if isinstance(cause, OSError) and cause.strerror:
-        return f"The receiver cannot be reached: {cause.strerror}."
-    return f"The receiver speaks no HTTP: {str(error)[:200] or 'it closed the connection'}."
+def _words(error: OSError) -> str:
+    """A sentence of a failure of the network or of TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"The receiver's certificate is not trusted: {error.verify_message}."
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or 'the connection ended'}."
+    return f"The receiver cannot be reached: {error.strerror or 'the connection ended'}."
 
 
 @cache
@@ -119,7 +117,7 @@ class _Backend(httpcore2.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> "_Stream":
         del host, port, timeout, local_address, socket_options
-        failed: OSError = OSError("no address")
+        failed = OSError()
         for address in checked(self._target, self._way.allow, self._way.resolve)[:_ADDRESSES]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
@@ -130,11 +128,11 @@ class _Backend(httpcore2.NetworkBackend):
                 return _Stream(connection, self._deadline)
             except TimeoutError:
                 connection.close()
-                raise httpcore2.ConnectTimeout from None
+                raise
             except OSError as error:
                 connection.close()
                 failed = error
-        raise httpcore2.ConnectError(str(failed)) from failed
+        raise failed
 
 
 class _Stream(httpcore2.NetworkStream):
@@ -144,13 +142,8 @@ class _Stream(httpcore2.NetworkStream):
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        try:
-            self._socket.settimeout(_left(self._deadline))
-            return self._socket.recv(max_bytes)
-        except TimeoutError:
-            raise httpcore2.ReadTimeout from None
-        except OSError as error:
-            raise httpcore2.ReadError(str(error)) from error
+        self._socket.settimeout(_left(self._deadline))
+        return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         left = memoryview(buffer)
@@ -159,8 +152,8 @@ class _Stream(httpcore2.NetworkStream):
                 self._socket.settimeout(_left(self._deadline))
                 left = left[self._socket.send(left) :]
         except TimeoutError:
-            raise httpcore2.WriteTimeout from None
-        except OSError as error:
+            raise
+        except OSError as error:  # it may have answered before it had read everything
             raise httpcore2.WriteError(str(error)) from error
 
     def close(self) -> None:
@@ -171,15 +164,10 @@ class _Stream(httpcore2.NetworkStream):
     ) -> "_Stream":
         try:
             self._socket.settimeout(_left(self._deadline))
-            return _Stream(
-                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
-            )
-        except TimeoutError:
+            return _Stream(ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline)
+        except OSError:
             self.close()
-            raise httpcore2.ConnectTimeout from None
-        except OSError as error:
-            self.close()
-            raise httpcore2.ConnectError(str(error)) from error
+            raise
 
     def get_extra_info(self, info: str) -> Any:
         return self._socket if info == "socket" else None
