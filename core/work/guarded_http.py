@@ -164,7 +164,9 @@ class _Stream(httpcore2.NetworkStream):
     ) -> "_Stream":
         try:
             self._socket.settimeout(_left(self._deadline))
-            return _Stream(ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline)
+            return _Stream(
+                ssl_context.wrap_socket(self._socket, server_hostname=server_hostname), self._deadline
+            )
         except OSError:
             self.close()
             raise
