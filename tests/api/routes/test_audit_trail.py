@@ -199,7 +199,7 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
     keys = {k["prefix"]: k["id"] for k in client.get("/v1/keys").json()["items"]}
     assert row["key"] == keys[mine]
     assert row["object"]
-    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload"))
+    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload", "webhook"))
     reason = more.get("json", {}).get("reason")
     if reason is not None:
         assert row["data"]["reason"] == reason
