@@ -3,6 +3,7 @@
 import itertools
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from core.work import guarded_http
 from core.work.guarded_http import NotSent, Way, post
 from tests.security import addresses
 
+ROOT = Path(__file__).parents[3]
 LOOPBACK = networks("127.0.0.0/8")
 WAY = Way(LOOPBACK, 5.0)
 SHORT = Way(LOOPBACK, 1.0)
@@ -148,3 +150,10 @@ def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
 def test_nobody_there_is_told_in_a_sentence() -> None:
     with pytest.raises(NotSent, match="cannot be reached: Connection refused"):
         post(target_of("http://127.0.0.1:1/"), {}, b"{}", WAY)
+
+
+@pytest.mark.parametrize("module", ["api.app", "worker.loop"])
+def test_who_sends_nothing_does_not_load_the_library_that_sends(module: str) -> None:
+    code = f"import sys, {module}; assert 'httpcore2' not in sys.modules and 'core.work.guarded_http' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-1000:]
