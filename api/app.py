@@ -41,6 +41,7 @@ from api.pages import login as login_page
 from api.pages import model as model_page
 from api.pages import models as models_page
 from api.pages import task as task_page
+from api.pages import webhooks as webhooks_page
 from api.predict.line import PredictLine
 from api.predict.predictor import Predictor
 from api.rate import Rate
@@ -65,6 +66,7 @@ from api.routes import (
     uploads,
     usage,
     versions,
+    webhooks,
 )
 from api.static_files import add_static_files
 from api.stopping import Stopping
@@ -112,6 +114,7 @@ ROUTERS = (
     me.router,
     audit.router,
     usage.router,
+    webhooks.router,
     prometheus.router,
     start.router,
     login_page.router,
@@ -119,6 +122,7 @@ ROUTERS = (
     model_page.router,
     task_page.router,
     job_page.router,
+    webhooks_page.router,
 )
 
 

@@ -237,6 +237,12 @@ class ExportUnavailable(PerennialError):
     code, title, status = "export-unavailable", "Export unavailable", 422
 
 
+class WebhooksUnavailable(PerennialError):
+    """The service has no key of which secrets of webhooks are made; the detail says what an operator does."""
+
+    code, title, status = "webhooks-unavailable", "Webhooks not set up", 422
+
+
 class AnytimeUnavailable(PerennialError):
     """The job has no state to download now; the detail says whether it will have one."""
 

@@ -43,6 +43,8 @@ POINTS = {
     "export-written": "the job process has written a graph and has not checked it",
     "export-stored": "an export is stored, nothing names it",
     "export-made": "an export can be downloaded, its job is not over",
+    "delivery-claimed": "a webhook is a worker's, nothing is sent to it",
+    "delivery-sent": "a receiver has taken a delivery, nobody has noted that",
     "sweep-uncommitted": "unused blobs are deleted, their transaction is not committed",
 }
 """Point to what is done there and what is not."""

@@ -9,7 +9,7 @@ import secrets
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl")
+PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 """For schemas, whose `$` is the end of the text; Python's is also before a last line break: ask `is_plain_name`."""

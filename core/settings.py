@@ -171,11 +171,21 @@ class Settings(BaseSettings):
     max_fetches: int = Field(2, ge=1)
     """Downloads of pretrained weights at once, of all workers together."""
 
+    webhook_key_file: Path | None = None
+    """Of which the secrets of webhooks are made, the same file for the API and all workers. None: `webhook-key` in the data
+    directory, made at first use; only without a broker."""
+    webhook_allow: str = ""
+    """Networks, separated by commas, that webhooks may reach beside the public Internet, also by http://."""
+    max_webhooks: int = Field(20, ge=1)
+    """Webhooks of one owner."""
+
     failed_days: float = 7.0
     export_days: float = 7.0
+    delivery_days: float = 7.0
+    """Days for which deliveries of webhooks are kept once they are over."""
     event_days: float = 90.0
 
-    @field_validator("trusted_proxies")
+    @field_validator("trusted_proxies", "webhook_allow")
     @classmethod
     def _are_networks(cls, value: str) -> str:
         for part in filter(None, (part.strip() for part in value.split(","))):

@@ -87,6 +87,13 @@ ATTEMPTS = Counter(
     ("outcome", "cause"),
     registry=_registry,
 )
+DELIVERY_SECONDS = Histogram(
+    "perennial_delivery_seconds",
+    "Time of an attempt to deliver to a webhook, by outcome: delivered or failed.",
+    ("outcome",),
+    buckets=_FAST_S,
+    registry=_registry,
+)
 
 
 def registry() -> CollectorRegistry:

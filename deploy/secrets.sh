@@ -4,6 +4,6 @@ set -eu
 umask 022 # users of the containers read the files; the folder keeps everybody else on this machine out
 mkdir -p secrets
 chmod 700 secrets
-for name in postgres-password redis-password store-root-password store-secret-key; do
+for name in postgres-password redis-password store-root-password store-secret-key webhook-key; do
     test -s "secrets/$name" || od -An -v -N24 -tx1 /dev/urandom | tr -d ' \n' >"secrets/$name"
 done

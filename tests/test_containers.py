@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
 COMPOSE_FILES = [COMPOSE, ROOT / "tests" / "services" / "docker-compose.yml"]
-SECRETS = {"postgres-password", "redis-password", "store-root-password", "store-secret-key"}
+SECRETS = {"postgres-password", "redis-password", "store-root-password", "store-secret-key", "webhook-key"}
 
 
 def _run(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -93,7 +93,7 @@ def test_making_passwords_again_changes_none(secrets: Path) -> None:
 
 def test_each_container_sees_only_the_passwords_that_it_needs(compose: dict[str, Any]) -> None:
     seen = {name: set(service.get("secrets", [])) for name, service in compose["services"].items()}
-    ours = {"postgres-password", "redis-password", "store-secret-key"}
+    ours = {"postgres-password", "redis-password", "store-secret-key", "webhook-key"}
     assert seen == {
         **dict.fromkeys(("migrate", "api", "worker", "worker-gpu"), ours),
         "postgres": {"postgres-password"},

@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
+from core import webhook_secret
 from core.db.migrate import current
 from core.db.session import Database
 from core.errors import StoreCorrupt
@@ -31,7 +32,8 @@ from core.work.consistency import Named, named
 
 DATABASE = "perennial.db"
 STORE = "store"
-KEY = "admin-key"
+KEYS = ("admin-key", webhook_secret.KEY_NAME)
+"""Without the second one nothing is sent to webhooks until they are rotated."""
 CONTENTS = "backup.json"
 """Written last: a folder without it is no backup."""
 ROUNDS = 20
@@ -42,7 +44,7 @@ class NotPossible(Exception):
 
 
 def backup(settings: Settings, target: Path) -> dict[str, Any]:
-    """Copy database, objects and admin key into the empty folder `target`, beside a running service.
+    """Copy database, objects and keys into the empty folder `target`, beside a running service.
 
     Returns:
         What `backup.json` holds: `objects`, `bytes`, `schema`, `made_at` (seconds since 1970).
@@ -72,9 +74,9 @@ def backup(settings: Settings, target: Path) -> dict[str, Any]:
     else:
         raise NotPossible(f"In {ROUNDS} rounds something was always deleted while it was copied: try again.")
     _drop_unnamed(wanted, copy)
-    key = settings.data_dir / KEY
-    if key.is_file():
-        shutil.copy2(key, target / KEY)
+    for name in KEYS:
+        if (settings.data_dir / name).is_file():
+            shutil.copy2(settings.data_dir / name, target / name)
     sizes = [info.size for info in copy.list("")]
     contents = {"made_at": made_at, "schema": schema, "objects": len(sizes), "bytes": sum(sizes)}
     (target / CONTENTS).write_text(json.dumps(contents) + "\n")
@@ -111,10 +113,11 @@ def restore(settings: Settings, source: Path) -> dict[str, Any]:
         )
     copy_objects(copy, store)
     file.parent.mkdir(parents=True, exist_ok=True)
-    key = settings.data_dir / KEY
-    if (source / KEY).is_file() and not key.exists():
-        key.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source / KEY, key)
+    for name in KEYS:
+        key = settings.data_dir / name
+        if (source / name).is_file() and not key.exists():
+            key.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, key)
     _copy_database(source / DATABASE, file)  # last: without it there is no service to start
     return contents
 

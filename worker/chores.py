@@ -3,7 +3,8 @@
 The chores: take back jobs whose lease ran out, ring again for jobs that wait and nobody rang for in 5 s, and touch
 `worker-alive` in the data directory: the age of that file is the worker's health check, since a Celery worker that
 runs a job answers no ping. The sweeps, which may take long and so have a thread of their own: remove what nobody
-needs any more, and measure what owners have. The scrub, which hashes all that is stored, has one too.
+needs any more, and measure what owners have. The scrub, which hashes all that is stored, has one too, and so have
+deliveries to webhooks (`core.work.deliver`).
 """
 
 import threading

@@ -33,6 +33,7 @@ from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import claim as claims
 from core.work import exporters, scrub, sweep
+from core.work.deliver import Deliverer
 from core.work.scrub import Scrubber
 from worker.attempt import Attempt, Tools
 from worker.child import COMMAND, Zygote
@@ -93,7 +94,7 @@ class Worker:
                 "usage": lambda: usage.measure_old(self.db),
             },
         )
-
+        self._deliverer = Deliverer(self.db, settings)
         self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._scrubbed})
 
     def start(self) -> None:
@@ -108,10 +109,11 @@ class Worker:
         self.zygote()
 
     def start_chores(self) -> None:
-        """Begin with chores, sweeps and the scrub."""
+        """Begin with chores, sweeps, the scrub and deliveries to webhooks."""
         self._chores.start()
         self._sweeps.start()
         self._scrub.start()
+        self._deliverer.start()
 
     def _serve_figures(self) -> None:
         host, port = self.settings.host, self.settings.metrics_port
@@ -206,9 +208,11 @@ class Worker:
         """End chores, zygote and connections."""
         self._sweeps.end()  # while the chores end
         self._scrub.end()
+        self._deliverer.end()
         self._chores.close()
         self._sweeps.close()
         self._scrub.close()
+        self._deliverer.close()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None

@@ -212,6 +212,7 @@ class AuditData(Shape):
     """What is kept of a change; which fields are there depends on the action.
 
     `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
+    `host`: of a webhook's address; `changed`: names of its fields;
     `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that is too large
     to be kept, which has so many `bytes`.
     """
@@ -228,6 +229,9 @@ class AuditData(Shape):
     from_: str | None = None
     to: str | None = None
     name: str | None = None
+    host: str | None = None
+    events: list[str] | None = None
+    changed: list[str] | None = None
     owner: str | None = None
     scope: str | None = None
     scenario: str | None = None
@@ -385,6 +389,48 @@ class Datasets(Shape):
 
     train: str | None
     held_out: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery(Shape):
+    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next one, null: none
+    follows; `status`: of the last answer; `error`: why it does not count as taken.
+    """
+
+    id: str
+    webhook: str
+    type: str
+    model: str | None
+    state: Literal["pending", "delivered", "failed"]
+    attempts: int
+    next_at: str | None
+    status: int | None
+    error: str | None
+    created_at: str
+    sent_at: str | None
+    finished_at: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryDetail(Shape):
+    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no administrator."""
+
+    id: str
+    webhook: str
+    type: str
+    model: str | None
+    state: Literal["pending", "delivered", "failed"]
+    attempts: int
+    next_at: str | None
+    status: int | None
+    error: str | None
+    created_at: str
+    sent_at: str | None
+    finished_at: str | None
+    payload: WebhookPayload
+    answer: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -694,6 +740,18 @@ class KnnProbe(Shape):
     all: list[int]
     tasks: dict[str, list[int]]
     before: dict[str, list[int]]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastDelivery(Shape):
+    """The newest delivery that was tried. `status`: of the answer, null where none came."""
+
+    id: str
+    type: str
+    state: Literal["pending", "delivered", "failed"]
+    status: int | None
+    sent_at: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1179,6 +1237,29 @@ class NewKey(Shape):
     expires_at: str | None
     revoked_at: str | None
     last_used_at: str | None
+    created_at: str
+    secret: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook(Shape):
+    """A webhook with its secret, shown this once."""
+
+    id: str
+    owner: str
+    url: str
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    model: str | None
+    model_name: str | None
+    state: Literal["enabled", "failing", "disabled"]
+    disabled_at: str | None
+    disabled_because: str | None
+    failing_since: str | None
+    pending: int
+    dropped: int
+    last: LastDelivery | None
+    old_secret_until: str | None
     created_at: str
     secret: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1853,4 +1934,69 @@ class WaitingFor(Shape):
     version: int | None
     task: int | None
     detail: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook(Shape):
+    """A webhook, without its secret.
+
+    `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
+    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that found no room
+    beside so many that wait; `old_secret_until`: the secret from before the last rotation signs too until then.
+    """
+
+    id: str
+    owner: str
+    url: str
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    model: str | None
+    model_name: str | None
+    state: Literal["enabled", "failing", "disabled"]
+    disabled_at: str | None
+    disabled_because: str | None
+    failing_since: str | None
+    pending: int
+    dropped: int
+    last: LastDelivery | None
+    old_secret_until: str | None
+    created_at: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookData(Shape):
+    """Ids, numbers and the gate's verdict; which fields are there depends on the type.
+
+    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where the alias was,
+    null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only `passed`, without its checks.
+    """
+
+    model: str | None = None
+    name: str | None = None
+    job: str | None = None
+    kind: str | None = None
+    task: int | None = None
+    version: int | None = None
+    outcome: str | None = None
+    error: str | None = None
+    status: str | None = None
+    gate: Verdict | None = None
+    alias: str | None = None
+    previous: int | None = None
+    cause: str | None = None
+    format: str | None = None
+    sha256: str | None = None
+    bytes: int | None = None
+    webhook: str | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookPayload(Shape):
+    """The body of a delivery; `timestamp`: when it happened."""
+
+    type: str
+    timestamp: str
+    data: WebhookData
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)

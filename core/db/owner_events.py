@@ -1,4 +1,5 @@
-"""What happened to an owner's models, told to whoever follows all of them: changes of jobs, versions and aliases.
+"""What happened to an owner's models, told to whoever follows all of them, and to his webhooks (`core.db.deliveries`):
+changes of jobs, versions and aliases.
 
 A reader goes on after the last id that it has seen, so an id must never appear below one that was read. PostgreSQL draws
 a number when a row is written and shows the row when its transaction commits, in whatever order. Therefore the rows are
@@ -8,6 +9,9 @@ written last in their transaction, one transaction of an owner after the other.
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from core.db import deliveries
+from core.db.kinds import Kind
+from core.db.states import TERMINAL, State
 from core.db.tables.job import Job, OwnerEvent
 from core.db.tables.model import Model
 from core.db.tables.version import Version
@@ -35,6 +39,12 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
         },
         now,
     )
+    if State(job.state) not in TERMINAL:
+        return
+    error = data.get("error")
+    deliveries.of_job(session, job, error["kind"] if error else None, data.get("outcome"), made, now)
+    if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
+        deliveries.of_export(session, job, now)
 
 
 def of_version(session: Session, model: Model, version: Version, now: float) -> None:
@@ -45,23 +55,25 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "status": version.status,
     }
     _tell(session, (model.owner_id, model.id, version.job_id), "version", data, now)
+    deliveries.of_version(session, model, version, now)
 
 
 def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """An alias was moved or deleted."""
     _tell(session, (model.owner_id, model.id, None), "alias", moved, now)
+    deliveries.tell(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write(session: Session) -> None:
     """Write what was told in this transaction: the last thing before its commit, when it holds all its other locks."""
     told: list[OwnerEvent] = session.info.pop(_TOLD, [])
-    if not told:
-        return
-    session.flush()
-    if session.get_bind().dialect.name == "postgresql":
-        for owner in sorted({event.owner_id for event in told}):
-            session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
-    session.add_all(told)
+    if told:
+        session.flush()
+        if session.get_bind().dialect.name == "postgresql":
+            for owner in sorted({event.owner_id for event in told}):
+                session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
+        session.add_all(told)
+    deliveries.write(session)
 
 
 def _tell(

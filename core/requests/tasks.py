@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db import deliveries
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
@@ -93,6 +94,7 @@ def _erased(
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
+    deliveries.tell(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})

@@ -31,7 +31,7 @@ from core.db.tables import (
 from core.protocol.snapshot import StoredState
 from core.settings import Settings
 from core.store import Blobs, Store
-from core.work import open_uploads, retention, unnamed, uploads
+from core.work import deliveries, open_uploads, retention, unnamed, uploads
 from core.work.claim import eligible
 from core.work.hub import unfinished
 from core.work.snapshots import order_of
@@ -82,6 +82,7 @@ def steps(
     """
     return {
         "expired event or idempotency record": lambda: _sweep_rows(db, settings),
+        "delivery of a webhook that is over": lambda: deliveries.forget_old(db, settings.delivery_days),
         "snapshot of a job that is over, or superseded": lambda: _sweep_states(
             db, store, settings, "snapshot", "snapshots/"
         ),

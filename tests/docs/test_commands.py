@@ -57,6 +57,7 @@ NOT_RUN = {
     ("docs/howto/add-a-job-kind.md", '"""Read every part'): "tests/core/work/test_added_kind.py adds it",
 }
 """(Document, how its block begins) → why it does not run here."""
+SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8"}
 TRAIN, TEST = 24, 8
 """Images of a class in a batch."""
 COLLECTED = {
@@ -101,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, make in COLLECTED.items():
         make(folder / name)
     (folder / ".venv").symlink_to(sys.prefix)
-    with service.running(folder / "perennial-data", {"PERENNIAL_THREADS": "1"}) as running:
+    with service.running(folder / "perennial-data", SETTINGS) as running:
         (folder / "port").write_text(running.url.rsplit(":", 1)[1])
         yield folder
 

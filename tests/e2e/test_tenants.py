@@ -33,9 +33,15 @@ def objects(running) -> dict[str, str]:
     query = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
     base = client.call("POST", "/v1/bases", params=query, content=save(weights)).json()
     upload = client.call("POST", "/v1/uploads", headers={"Upload-Length": "9"}).json()
+    hook = client.call("POST", "/v1/webhooks", json={"url": "https://93.184.215.14/secret-birds"}).json()[
+        "id"
+    ]
+    delivery = client.call("POST", f"/v1/webhooks/{hook}/test").json()
     return {
         "base": base["id"],
         "upload": upload["id"],
+        "webhook": hook,
+        "delivery": delivery["id"],
         "version_id": client.get("/v1/models/secret-birds/versions/1")["id"],
         "model": model.id,
         "job_id": job,
@@ -111,7 +117,9 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(running, objects, routes,
             continue  # lists are looked at below, the catalogue is everybody's
         if who.endswith(" scope") and need in COVERS[who.split()[0]]:
             continue
-        path = path.replace("{verb}", "cancel" if "/jobs/" in path else "discard")
+        verbs = {"/jobs/": "cancel", "/webhooks/": "test"}
+        verb = next((verb for noun, verb in verbs.items() if noun in path), "discard")
+        path = path.replace("{verb}", verb)
         filled = re.sub(r"{(\w+)}", lambda found: objects[found.group(1)], path)
         filled += "?rows=0" if path.endswith("/sheet.png") else ""
         is_page = path.startswith("/ui")
@@ -139,7 +147,7 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(running, objects, routes,
 
 
 def test_lists_hold_nothing_of_another_owner(running, objects, stranger):
-    for path in ("/v1/models", "/v1/jobs", "/v1/uploads"):
+    for path in ("/v1/models", "/v1/jobs", "/v1/uploads", "/v1/webhooks"):
         answer = httpx2.get(f"{running.url}{path}", headers={"Authorization": f"Bearer {stranger}"})
         assert answer.status_code == 200
         assert answer.json()["items"] == []

@@ -1,17 +1,21 @@
 """Real pages in a real Chromium: one service with one learned model, and one browser, for all tests of a run."""
 
 import io
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import receiver as receivers
 from playwright.sync_api import Browser, BrowserContext, Page
+from receiver import Receiver
 
 from perennial import JobEnded, Perennial
 from tools import digits, service
 
+SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8"}
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
 
@@ -34,13 +38,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The service, its model and the paths of its pages, by name."""
     folder = tmp_path_factory.mktemp("site")
     with (
-        service.running(folder, {"PERENNIAL_THREADS": "1"}) as running,
+        service.running(folder, SETTINGS) as running,
+        receivers.running() as receiver,
         Perennial(running.key, base_url=running.url) as client,
     ):
-        yield _made(running, client)
+        yield _made(running, client, receiver)
 
 
-def _made(running: service.Service, client: Perennial) -> Site:
+def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Site:
     model = client.models.create("digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}")
     client.models.create("bare", scenario="class")
     jobs = [client.submit("digits", batch, name=name) for name, batch in digits.archives()[:2]]
@@ -60,8 +65,24 @@ def _made(running: service.Service, client: Perennial) -> Site:
         "job": f"/ui/jobs/{jobs[1].id}",
         "rejected job": f"/ui/jobs/{bad.id}",
         "no model of that name": "/ui?q=nothing",
+        "webhooks": "/ui/webhooks",
+        "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
     }
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, paths)
+
+
+def _webhooks(client: Perennial, receiver: Receiver) -> str:
+    """Three: one that was told, one whose last attempt failed, one that is disabled; the id of the second."""
+    receiver.status = lambda path, number: 500 if path == "/failing" and number else 204
+    hooks = [client.webhooks.create(f"{receiver.url}/{name}").id for name in ("told", "failing", "over")]
+    for hook in (*hooks, hooks[1]):
+        sent = client.webhooks.test(hook)
+        for _ in range(100):
+            if client.webhooks.retrieve_delivery(hook, sent.id).attempts:
+                break
+            time.sleep(0.1)
+    client.webhooks.update(hooks[2], enabled=False)
+    return hooks[1]
 
 
 def spoiled() -> bytes:

@@ -14,7 +14,7 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 OpenPage = Callable[..., Watched]
 PAGES = (
     *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
-    "no model of that name",
+    *("no model of that name", "webhooks", "webhook"),
 )
 
 
@@ -101,6 +101,36 @@ def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: O
     expect(page.get_by_role("heading", name="1 thing waits for you")).to_be_visible()
     moves = list(site.client.aliases.history("digits"))
     assert moves[-1].reason == "by hand, without a script"
+
+
+def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(site: Site, open_page: OpenPage) -> None:
+    page = open_page("/ui/webhooks", java_script_enabled=False).page
+    page.get_by_label("Address").fill("https://169.254.169.254/")
+    page.get_by_label("alias.moved").uncheck()
+    page.get_by_role("button", name="Make the webhook").click()
+    expect(page.get_by_role("alert")).to_contain_text("is a link-local address")
+    expect(page.get_by_label("alias.moved")).not_to_be_checked()
+    page.get_by_label("Address").fill("https://93.184.215.14/by-hand")
+    page.get_by_role("button", name="Make the webhook").click()
+    expect(page.get_by_role("status")).to_contain_text("whsec_")
+    page.get_by_role("button", name="Disable").click()
+    expect(page.locator("main")).to_contain_text("A person disabled it.")
+    page.get_by_role("button", name="Enable").click()
+    page.get_by_text("Delete…").click()
+    page.get_by_label("Delete this webhook").check()
+    page.get_by_role("button", name="Delete the webhook").click()
+    expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
+    assert "by-hand" not in page.content()
+
+
+def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_page: OpenPage) -> None:
+    watched = open_page("/ui/webhooks")
+    page = watched.page
+    page.get_by_role("link", name="/told").click()
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.locator("#deliveries tbody tr")).to_have_count(2)
+    expect(page.locator("#deliveries .state.delivered")).to_have_count(2, timeout=20_000)
+    assert watched.wrong == []
 
 
 def test_the_curves_are_drawn_and_what_filters_is_typed(site: Site, open_page: OpenPage) -> None:

@@ -21,6 +21,7 @@ from perennial._async.resources.models import AsyncMemory, AsyncModels
 from perennial._async.resources.tasks import AsyncTasks, Name
 from perennial._async.resources.uploads import AsyncUploads
 from perennial._async.resources.versions import AsyncVersions, Images
+from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import followed
 from perennial.config import connection
 from perennial.retry import Retries
@@ -64,6 +65,7 @@ class AsyncPerennial:
         self.aliases = AsyncAliases(self._http)
         self.metrics = AsyncMetrics(self._http)
         self.memory = AsyncMemory(self._http)
+        self.webhooks = AsyncWebhooks(self._http)
         self.keys = AsyncKeys(self._http)
         self.audit = AsyncAudit(self._http)
         self.usage = AsyncUsage(self._http)

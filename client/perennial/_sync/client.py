@@ -21,6 +21,7 @@ from perennial._sync.resources.models import Memory, Models
 from perennial._sync.resources.tasks import Tasks, Name
 from perennial._sync.resources.uploads import Uploads
 from perennial._sync.resources.versions import Versions, Images
+from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import followed
 from perennial.config import connection
 from perennial.retry import Retries
@@ -64,6 +65,7 @@ class Perennial:
         self.aliases = Aliases(self._http)
         self.metrics = Metrics(self._http)
         self.memory = Memory(self._http)
+        self.webhooks = Webhooks(self._http)
         self.keys = Keys(self._http)
         self.audit = Audit(self._http)
         self.usage = Usage(self._http)

@@ -40,6 +40,7 @@ COMMANDS = {
     "metrics": ("metrics", "How good each version is on each task."),
     "methods": ("catalogue", "Continual-learning methods to choose from."),
     "bases": ("catalogue", "Upload and show weights that models start from."),
+    "webhooks": ("webhooks", "Be told by a signed POST what happens to your models."),
     "keys": ("accounts", "Make, list and revoke access keys."),
     "audit": ("accounts", "Who changed what."),
     "usage": ("accounts", "Bytes and jobs, by model or owner."),

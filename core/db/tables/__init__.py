@@ -13,6 +13,7 @@ from core.db.tables.table import Table
 from core.db.tables.task import Task
 from core.db.tables.upload import Chunk, Upload
 from core.db.tables.version import Export, Exporter, ExportJob, Measurement, Part, Result, Version
+from core.db.tables.webhook import Delivery, Webhook
 
 __all__ = [
     "Alias",
@@ -21,6 +22,7 @@ __all__ = [
     "Base",
     "Chunk",
     "Damage",
+    "Delivery",
     "Event",
     "Export",
     "ExportJob",
@@ -40,5 +42,6 @@ __all__ = [
     "Upload",
     "UserSession",
     "Version",
+    "Webhook",
     "Weights",
 ]

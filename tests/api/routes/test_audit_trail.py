@@ -30,8 +30,12 @@ OF_PAGES = {
     "POST /ui/models/{model}/tasks/{n}/{verb}": "task.continue, task.discard, task.relearn",
     "POST /ui/models/{model}/tasks/{n}/data": "task.delete-data",
     "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
+    "POST /ui/webhooks": "webhook.create",
+    "POST /ui/webhooks/{webhook}/{verb}": "webhook.test, webhook.rotate, webhook.change, webhook.delete",
+    "POST /ui/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
-"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/test_forms.py."""
+"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/test_forms.py,
+test_webhooks.py."""
 
 ACTIONS = {
     "POST /v1/bases": "base.create",
@@ -58,8 +62,15 @@ ACTIONS = {
     "POST /v1/jobs/{job}/pause": "job.pause",
     "POST /v1/jobs/{job}/resume": "job.resume",
     "POST /v1/jobs/{job}/retry": "job.retry",
+    "POST /v1/webhooks": "webhook.create",
+    "PATCH /v1/webhooks/{webhook}": "webhook.change",
+    "DELETE /v1/webhooks/{webhook}": "webhook.delete",
+    "POST /v1/webhooks/{webhook}/test": "webhook.test",
+    "POST /v1/webhooks/{webhook}/rotate": "webhook.rotate",
+    "POST /v1/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
 FLOATS = np.zeros((4, 64), np.float32)
+WEBHOOK = {"url": "https://93.184.215.14/hook"}
 BASE = save({"fc1.weight": FLOATS, "fc1.bias": np.zeros(4, np.float32)})
 
 
@@ -95,7 +106,18 @@ def calls(
         "headers": {"Content-Type": "application/safetensors"},
     }
     base = client.post("/v1/bases", **upload).json()["id"]
+    hook = f"/v1/webhooks/{client.post('/v1/webhooks', json=WEBHOOK).json()['id']}"
+    delivery = client.post(f"{hook}/test").json()["id"]
     given: dict[str, tuple[str, dict[str, Any]]] = {
+        "POST /v1/webhooks": ("/v1/webhooks", {"json": WEBHOOK}),
+        "PATCH /v1/webhooks/{webhook}": (hook, {"json": {"enabled": False}}),
+        "DELETE /v1/webhooks/{webhook}": (hook, {}),
+        "POST /v1/webhooks/{webhook}/test": (f"{hook}/test", {}),
+        "POST /v1/webhooks/{webhook}/rotate": (f"{hook}/rotate", {}),
+        "POST /v1/webhooks/{webhook}/deliveries/{delivery}/redeliver": (
+            f"{hook}/deliveries/{delivery}/redeliver",
+            {},
+        ),
         "POST /v1/bases": ("/v1/bases", upload),
         "DELETE /v1/bases/{base}": (f"/v1/bases/{base}", {}),
         "POST /v1/uploads": ("/v1/uploads", {"headers": {"Upload-Length": "9"}}),
@@ -177,7 +199,7 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
     keys = {k["prefix"]: k["id"] for k in client.get("/v1/keys").json()["items"]}
     assert row["key"] == keys[mine]
     assert row["object"]
-    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload"))
+    assert (row["model"] is None) == (row["action"].partition(".")[0] in ("base", "key", "upload", "webhook"))
     reason = more.get("json", {}).get("reason")
     if reason is not None:
         assert row["data"]["reason"] == reason

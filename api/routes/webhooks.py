@@ -1,0 +1,106 @@
+"""Routes of webhooks and their deliveries."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, Config, Cursor, Db, Limit, Read, Write
+from api.problems import responses
+from api.routes.keys import NO_STORE
+from api.schemas.webhooks import WebhookIn, WebhookPatch
+from core.protocol.answers.webhook import DeliveryDetail, DeliveryPage, NewWebhook, WebhookOut, WebhookPage
+from core.requests import webhook_deliveries, webhooks
+
+router = APIRouter(tags=["webhooks"])
+
+WebhookPath = Annotated[str, Path(description="Id of the webhook", max_length=40)]
+DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=40)]
+
+
+@router.post("/v1/webhooks", status_code=201, response_model=NewWebhook, responses=responses(404, 429))
+def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
+    """Be told by POST when something happens; the secret of its signatures is in this answer and nowhere else."""
+    made = webhooks.create(db, settings, actor, url=body.url, events=body.events, model=body.model)
+    return json_answer(made, 201, {"Location": f"/v1/webhooks/{made['id']}", **NO_STORE})
+
+
+@router.get("/v1/webhooks", response_model=WebhookPage)
+def list_webhooks(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+    """Your webhooks, each with its last delivery."""
+    return json_answer(webhooks.list_webhooks(db, actor, limit=limit, cursor=cursor))
+
+
+@router.get("/v1/webhooks/{webhook}", response_model=WebhookOut)
+def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
+    """One webhook."""
+    return json_answer(webhooks.read(db, actor, webhook))
+
+
+@router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
+def change(webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config) -> Response:
+    """Change address, events or model; disable it, or enable it again."""
+    patch = body.model_dump(exclude_unset=True)
+    return json_answer(webhooks.change(db, settings, actor, webhook, patch))
+
+
+@router.delete("/v1/webhooks/{webhook}", status_code=204)
+def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
+    """Remove a webhook with its deliveries."""
+    webhooks.remove(db, actor, webhook)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/v1/webhooks/{webhook}/test",
+    status_code=202,
+    response_model=DeliveryDetail,
+    responses=responses(409, 429),
+)
+def test(webhook: WebhookPath, actor: Write, db: Db) -> Response:
+    """Send it an event of the type webhook.test; GET the delivery to see how it went."""
+    return _sent(webhooks.test(db, actor, webhook))
+
+
+@router.post("/v1/webhooks/{webhook}/rotate", response_model=NewWebhook)
+def rotate(webhook: WebhookPath, actor: Write, db: Db, settings: Config) -> Response:
+    """Make a new secret, shown in this answer alone; for a day deliveries are signed with the old one too."""
+    return json_answer(webhooks.rotate(db, settings, actor, webhook), 200, NO_STORE)
+
+
+@router.get("/v1/webhooks/{webhook}/deliveries", response_model=DeliveryPage)
+def list_deliveries(
+    webhook: WebhookPath,
+    actor: Read,
+    db: Db,
+    state: Annotated[
+        Literal["pending", "delivered", "failed"] | None, Query(description="Only those in it")
+    ] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """What was sent and what waits, newest first."""
+    found = webhook_deliveries.list_deliveries(db, actor, webhook, state=state, limit=limit, cursor=cursor)
+    return json_answer(found)
+
+
+@router.get("/v1/webhooks/{webhook}/deliveries/{delivery}", response_model=DeliveryDetail)
+def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db: Db) -> Response:
+    """One delivery with its payload."""
+    return json_answer(webhook_deliveries.read(db, actor, webhook, delivery))
+
+
+@router.post(
+    "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver",
+    status_code=202,
+    response_model=DeliveryDetail,
+    responses=responses(409, 429),
+)
+def redeliver(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
+    """Send it once more at once, under the same id."""
+    return _sent(webhook_deliveries.redeliver(db, actor, webhook, delivery))
+
+
+def _sent(delivery: DeliveryDetail) -> Response:
+    place = f"/v1/webhooks/{delivery['webhook']}/deliveries/{delivery['id']}"
+    return json_answer(delivery, 202, {"Location": place, "Retry-After": "1"})

@@ -1,0 +1,174 @@
+"""webhooks: list, create, show, rm, enable, disable, test, rotate, deliveries, redeliver."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perennial.cli.command import Shell, command
+from perennial.cli.output import Cell, complain, fields, say, table, when
+
+if TYPE_CHECKING:
+    from perennial import Perennial, types
+
+ATTEMPT_S = 20.0
+"""Longer than an attempt of the service takes."""
+
+
+@click.group("webhooks")
+def webhooks() -> None:
+    """Be told by a signed POST what happens to your models."""
+
+
+@command("list", webhooks)
+def list_webhooks(shell: Shell) -> None:
+    """Your webhooks, and how the last delivery of each went."""
+    found = list(shell.client().webhooks.list())
+    rows = [(one.id, one.url, one.state, one.pending, _last(one)) for one in found]
+    columns = ("webhook", "address", "state", "waiting", "last delivery")
+    shell.answer(found, lambda: table(columns, rows, "No webhook."))
+
+
+def _last(one: types.Webhook) -> str | None:
+    if one.last is None:
+        return None
+    status = "" if one.last.status is None else f" {one.last.status}"
+    return f"{one.last.state}{status}, {when(one.last.sent_at)}"
+
+
+@command("create", webhooks)
+@click.argument("address")
+@click.option(
+    "--event",
+    "-e",
+    "events",
+    multiple=True,
+    metavar="TYPE",
+    help="Such as job.failed; again for more. Default: all.",
+)
+@click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
+def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
+    """Name a receiver, https://…. Its secret is on standard output, this once."""
+    _shown_once(shell, shell.client().webhooks.create(address, events=events or None, model=model))
+
+
+@command("rotate", webhooks)
+@click.argument("webhook")
+def rotate(shell: Shell, webhook: str) -> None:
+    """Make a new secret; for a day deliveries are signed with the old one too."""
+    _shown_once(shell, shell.client().webhooks.rotate(webhook))
+
+
+def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
+    def show() -> None:
+        complain(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
+        say(made.secret)
+
+    shell.answer(made, show)
+
+
+@command("show", webhooks)
+@click.argument("webhook")
+def show(shell: Shell, webhook: str) -> None:
+    """One webhook: its state, and what it is told."""
+    found = shell.client().webhooks.retrieve(webhook)
+    rows: list[tuple[str, Cell]] = [
+        ("webhook", found.id),
+        ("address", found.url),
+        ("model", found.model_name or "all"),
+        ("events", ", ".join(found.events)),
+        ("state", found.state),
+        ("because", found.disabled_because),
+        ("failing since", when(found.failing_since)),
+        ("waiting", found.pending),
+        ("not kept", found.dropped),
+        ("last delivery", _last(found)),
+        ("created", when(found.created_at)),
+    ]
+    shell.answer(found, lambda: fields(rows))
+
+
+@command("rm", webhooks)
+@click.argument("webhook")
+def rm(shell: Shell, webhook: str) -> None:
+    """Remove a webhook with its deliveries."""
+    shell.client().webhooks.delete(webhook)
+    shell.answer({"deleted": webhook}, lambda: say(f"Webhook {webhook} is removed."))
+
+
+@command("disable", webhooks)
+@click.argument("webhook")
+def disable(shell: Shell, webhook: str) -> None:
+    """Send nothing more; what happens meanwhile is not told later."""
+    found = shell.client().webhooks.update(webhook, enabled=False)
+    shell.answer(
+        found, lambda: say(f"Nothing is sent to {found.url} until `perennial webhooks enable {webhook}`.")
+    )
+
+
+@command("enable", webhooks)
+@click.argument("webhook")
+def enable(shell: Shell, webhook: str) -> None:
+    """Send again, first what still waits."""
+    found = shell.client().webhooks.update(webhook, enabled=True)
+    shell.answer(
+        found, lambda: say(f"{found.url} is told again what happens; {found.pending} deliveries wait.")
+    )
+
+
+@command("test", webhooks)
+@click.argument("webhook")
+def test(shell: Shell, webhook: str) -> int:
+    """Send an event of the type webhook.test, and say how that went."""
+    client = shell.client()
+    return _outcome(shell, client, client.webhooks.test(webhook))
+
+
+@command("deliveries", webhooks)
+@click.argument("webhook")
+@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only those in it.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+)
+def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
+    """What was sent and what waits, newest first."""
+    found = list(islice(shell.client().webhooks.deliveries(webhook, state=state), limit))
+    rows = [
+        (one.id, one.type, one.state, one.attempts, one.status, when(one.sent_at), one.error) for one in found
+    ]
+    columns = ("delivery", "event", "state", "attempts", "answer", "sent", "error")
+    shell.answer(found, lambda: table(columns, rows, "Nothing was sent."))
+
+
+@command("redeliver", webhooks)
+@click.argument("webhook")
+@click.argument("delivery")
+def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
+    """Send a delivery once more, and say how that went."""
+    client = shell.client()
+    return _outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
+
+
+def _outcome(shell: Shell, client: Perennial, asked: types.DeliveryDetail) -> int:
+    """Wait for the first attempt; 0 where it was taken, else 1."""
+    end = time.monotonic() + ATTEMPT_S
+    found = asked
+    while found.attempts == 0 and time.monotonic() < end:
+        time.sleep(0.25)
+        found = client.webhooks.retrieve_delivery(asked.webhook, asked.id)
+
+    def show() -> None:
+        if found.state == "delivered":
+            say(f"{found.type} was delivered: the receiver answered {found.status}.")
+        elif found.attempts:
+            complain(f"{found.type} was not taken. {found.error}")
+        else:
+            complain(
+                f"{found.type} still waits: `perennial webhooks deliveries {found.webhook}` shows how it goes."
+            )
+
+    shell.answer(found, show)
+    return 0 if found.state == "delivered" else 1

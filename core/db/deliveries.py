@@ -1,0 +1,184 @@
+"""The outbox of webhooks: what happened is written as deliveries in the transaction in which it happened.
+
+So nothing is told that was rolled back, and nothing that was committed is forgotten, whoever dies. The rows are written
+last in their transaction, with the rows of their webhooks locked: per webhook, numbers rise in the order of commits.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+from sqlalchemy import ColumnElement, func, literal_column, select
+from sqlalchemy.orm import Session
+
+from core.db.tables.job import Job
+from core.db.tables.model import Model
+from core.db.tables.version import Version
+from core.db.tables.webhook import PENDING, Delivery, Webhook
+from core.ids import new_id
+from core.protocol.report import ExportReport
+from core.protocol.webhook import TEST, WebhookData, WebhookPayload
+
+MAX_PENDING = 10_000
+"""Deliveries of an owner that wait to be sent. What happens beyond it is counted at its webhook and told to nobody."""
+MAX_GATE_BYTES = 16 << 10
+"""Of a gate's verdict in a payload, which has at most 20 kB; of more only whether it passed."""
+_TOLD = "deliveries"
+WAITING: ColumnElement[str] = literal_column(f"'{PENDING}'")
+"""Written out: only so can the indexes of what waits serve."""
+WAITS: ColumnElement[bool] = Delivery.state == WAITING
+
+
+@dataclass(frozen=True)
+class _Told:
+    type: str
+    owner_id: str
+    model_id: str
+    data: WebhookData
+    at: float
+    version: Version | None = None
+    """Whose gate belongs to it, as it is when the transaction ends."""
+
+
+def of_job(
+    session: Session, job: Job, error: str | None, outcome: str | None, version: int | None, now: float
+) -> None:
+    """A job is over, in the state that it has now.
+
+    Args:
+        error: the kind of what went wrong.
+        outcome: whether the `version` that it made was published or held.
+    """
+    data: WebhookData = {"job": job.id, "kind": job.kind, "task": job.task_number, "version": version}
+    if error is not None:
+        data["error"] = error
+    if outcome is not None:
+        data["outcome"] = outcome
+    tell(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
+
+
+def of_export(session: Session, job: Job, now: float) -> None:
+    """A download that a job has made is ready; its report says of which version."""
+    report = cast(ExportReport, job.report)
+    data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
+    if "sha256" in report and "bytes" in report:
+        data["sha256"], data["bytes"] = report["sha256"], report["bytes"]
+    tell(session, "export.ready", job.owner_id, job.model_id, data, now)
+
+
+def of_version(session: Session, model: Model, version: Version, now: float) -> None:
+    """A version was published or held."""
+    data: WebhookData = {
+        "version": version.number,
+        "task": version.task_number,
+        "job": version.job_id,
+        "status": version.status,
+    }
+    _add(session, _Told(f"version.{version.status}", model.owner_id, model.id, data, now, version))
+
+
+def tell(session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float) -> None:
+    """Something happened to a model: told to its owner's webhooks once this transaction is committed.
+
+    Args:
+        type: one of `core.protocol.webhook.EVENTS`.
+        data: what else is to be said than the model.
+    """
+    _add(session, _Told(type, owner_id, model_id, data, now))
+
+
+def _add(session: Session, told: _Told) -> None:
+    session.info.setdefault(_TOLD, []).append(told)
+
+
+def write(session: Session) -> None:
+    """Write what was told in this transaction, for each webhook that wants it: the last thing before its commit."""
+    told: list[_Told] = session.info.pop(_TOLD, [])
+    wanted = _wanted(session, told) if told else []
+    if not wanted:
+        return
+    session.flush()
+    query = select(Webhook).where(Webhook.id.in_(wanted), Webhook.disabled_at.is_(None)).order_by(Webhook.id)
+    hooks = session.scalars(
+        query.with_for_update(key_share=True).execution_options(populate_existing=True)
+    ).all()
+    owners = {hook.owner_id for hook in hooks}
+    room = {owner: MAX_PENDING - pending(session, owner) for owner in owners}
+    names = _names(session, {one.model_id for one in told})
+    payloads = [_payload(one, names.get(one.model_id, "")) for one in told]
+    for hook in hooks:
+        for one, payload in zip(told, payloads, strict=True):
+            if not _wants(hook, one):
+                continue
+            if room[hook.owner_id] <= 0:
+                hook.dropped += 1
+                continue
+            room[hook.owner_id] -= 1
+            add(session, hook, one.type, payload, one.at, model_id=one.model_id)
+
+
+def add(
+    session: Session, hook: Webhook, type: str, payload: str, now: float, *, model_id: str | None = None
+) -> Delivery:
+    """A delivery more for a webhook whose row is locked; it is due at once."""
+    row = Delivery(
+        id=new_id("dlv"),
+        webhook_id=hook.id,
+        owner_id=hook.owner_id,
+        model_id=model_id,
+        type=type,
+        payload=payload,
+        state=PENDING,
+        attempts=0,
+        next_at=now,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()  # numbers rise in this order
+    hook.due_at = now if hook.due_at is None else min(hook.due_at, now)
+    return row
+
+
+def test_payload(hook: Webhook, now: float) -> str:
+    """What a webhook is sent to try it out."""
+    return _json({"type": TEST, "timestamp": _rfc3339(now), "data": {"webhook": hook.id}})
+
+
+def pending(session: Session, owner_id: str) -> int:
+    """How many deliveries of an owner wait."""
+    return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
+
+
+def _wanted(session: Session, told: list[_Told]) -> list[str]:
+    """The webhooks that want any of it; most transactions tell nobody, and lock nothing."""
+    owners = {one.owner_id for one in told}
+    query = select(Webhook).where(Webhook.owner_id.in_(owners), Webhook.disabled_at.is_(None))
+    return [hook.id for hook in session.scalars(query) if any(_wants(hook, one) for one in told)]
+
+
+def _wants(hook: Webhook, one: _Told) -> bool:
+    return hook.owner_id == one.owner_id and one.type in hook.events and hook.model_id in (None, one.model_id)
+
+
+def _names(session: Session, models: set[str]) -> dict[str, str]:
+    return {
+        id_: name for id_, name in session.execute(select(Model.id, Model.name).where(Model.id.in_(models)))
+    }
+
+
+def _payload(one: _Told, name: str) -> str:
+    data: WebhookData = {"model": one.model_id, "name": name, **one.data}
+    if one.version is not None:
+        gate = one.version.gate
+        large = len(json.dumps(gate).encode()) > MAX_GATE_BYTES
+        data["gate"] = {"passed": gate["passed"], "checks": []} if large else gate
+    return _json({"type": one.type, "timestamp": _rfc3339(one.at), "data": data})
+
+
+def _json(payload: WebhookPayload) -> str:
+    return json.dumps(payload, separators=(",", ":"))
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,72 @@
+"""Deliveries of a webhook: what was sent or waits to be sent, how it went, and once more."""
+
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Delivery, Webhook
+from core.db.tables.webhook import PENDING
+from core.errors import NotFound
+from core.protocol.answers.webhook import DeliveryDetail, DeliveryPage
+from core.requests import webhooks
+from core.requests.actor import Actor
+from core.requests.audit import record
+from core.requests.delivery_answer import detail, shown
+from core.requests.pages import Page, page
+
+
+def list_deliveries(
+    db: Database,
+    actor: Actor,
+    webhook: str,
+    *,
+    state: Literal["pending", "delivered", "failed"] | None,
+    limit: int,
+    cursor: str | None,
+) -> DeliveryPage:
+    """A page of a webhook's deliveries, newest first. Raises NotFound."""
+    with db.read() as session:
+        row = webhooks.find(session, actor, webhook)
+        query = select(Delivery).where(Delivery.webhook_id == row.id)
+        if state is not None:
+            query = query.where(Delivery.state == state)
+        found: Page[Delivery] = page(session, query, Delivery.number, limit, cursor, descending=True)
+        return {"items": [shown(one) for one in found.rows], "next_cursor": found.next_cursor}
+
+
+def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
+    """One delivery with its payload. Raises NotFound."""
+    with db.read() as session:
+        row = webhooks.find(session, actor, webhook)
+        return detail(actor, _find(session, row, delivery))
+
+
+def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
+    """Send a delivery once more, at once and from the first attempt on; its id stays, so that a receiver knows it again.
+
+    Raises:
+        NotFound: the caller sees no such webhook or delivery.
+        WrongState: the webhook is disabled.
+        TooManyRequests: too many deliveries of its owner wait.
+    """
+    with db.write() as session:
+        hook, now = webhooks.find(session, actor, webhook, lock=True), db.now(session)
+        webhooks.require_enabled(hook)
+        row = _find(session, hook, delivery)
+        if row.state != PENDING:
+            webhooks.require_room(session, hook)
+        row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None
+        hook.due_at = now
+        session.flush()
+        record(session, actor, "webhook.redeliver", row.id, {}, now=now, model=hook.model_id)
+        return detail(actor, row)
+
+
+def _find(session: Session, hook: Webhook, delivery: str) -> Delivery:
+    query = select(Delivery).where(Delivery.id == delivery, Delivery.webhook_id == hook.id)
+    row = session.scalars(query).one_or_none()
+    if row is None:
+        raise NotFound(f"{hook.id} has no delivery {delivery[:60]!r}: it never had, or it is kept no longer.")
+    return row

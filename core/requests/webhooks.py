@@ -1,0 +1,298 @@
+"""Webhooks: whom an owner wants to be told what happens to his models.
+
+An address is checked here so that a person learns at once what is wrong with it, and again whenever something is sent.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from core import public_address, webhook_secret
+from core.db import deliveries
+from core.db.session import Database
+from core.db.tables import Delivery, Model, Owner, Webhook
+from core.errors import Invalid, NotFound, TooManyRequests, WrongState
+from core.ids import new_id
+from core.protocol.answers.webhook import DeliveryDetail, LastDelivery, NewWebhook, WebhookOut, WebhookPage
+from core.protocol.webhook import EVENTS, TEST
+from core.requests.actor import Actor, find_model
+from core.requests.audit import record
+from core.requests.delivery_answer import detail
+from core.requests.pages import Page, page
+from core.requests.times import rfc3339
+from core.settings import Settings
+
+BOTH_S = 86_400.0
+"""After a rotation the secret before it signs too for so long."""
+_LISTED = 20
+
+
+def create(
+    db: Database, settings: Settings, actor: Actor, *, url: str, events: Sequence[str], model: str | None
+) -> NewWebhook:
+    """Name a receiver; the answer has its `secret`, which is shown at no other time.
+
+    Args:
+        events: of `core.protocol.webhook.EVENTS`.
+        model: id or name of the only model that it is told of; None: all of the caller's owner.
+
+    Raises:
+        Invalid: an address to which nothing is sent, or an unknown event.
+        NotFound: the caller sees no such model.
+        TooManyRequests: the owner has as many as he may.
+        WebhooksUnavailable: the service has no key for secrets.
+    """
+    key, target = webhook_secret.key(settings), _checked(settings, url)
+    with db.write() as session:
+        now, row_id = db.now(session), new_id("whk")
+        of = None if model is None else find_model(session, actor, model)
+        secret = webhook_secret.secret(key, row_id, 1)
+        row = Webhook(
+            id=row_id,
+            owner_id=actor.owner_id if of is None else of.owner_id,
+            url=url,
+            events=_known(events),
+            model_id=None if of is None else of.id,
+            generation=1,
+            secret_sha256=webhook_secret.digest(secret),
+            dropped=0,
+            fence=0,
+            created_at=now,
+        )
+        session.add(row)
+        session.flush()
+        told: Any = {"host": target.host, "events": row.events}
+        record(session, actor, "webhook.create", row.id, told, now=now, model=row.model_id)
+        _take_place(session, row, settings.max_webhooks)
+        return {**shown(session, [row])[0], "secret": secret}
+
+
+def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> WebhookPage:
+    """A page of the webhooks that the caller sees."""
+    with db.read() as session:
+        query = select(Webhook).where(actor.filter(Webhook.owner_id))
+        found: Page[Webhook] = page(session, query, Webhook.id, limit, cursor)
+        return {"items": shown(session, found.rows), "next_cursor": found.next_cursor}
+
+
+def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
+    """One webhook. Raises NotFound."""
+    with db.read() as session:
+        return shown(session, [find(session, actor, webhook)])[0]
+
+
+def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: dict[str, Any]) -> WebhookOut:
+    """Change fields: `url`, `events`, `model` (null: all models), `enabled`. What waits goes to the new address.
+
+    Raises:
+        NotFound: the caller sees no such webhook or model.
+        Invalid: as `create`; or a model of another owner.
+    """
+    if patch.get("url") is not None:
+        with db.read() as session:
+            find(session, actor, webhook)  # before a name is looked up for him
+        _checked(settings, patch["url"])
+    with db.write() as session:
+        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row.url = patch.get("url") or row.url
+        row.events = _known(patch["events"]) if patch.get("events") is not None else row.events
+        if "model" in patch:
+            row.model_id = _model_of(session, actor, row, patch["model"])
+        if patch.get("enabled") is not None:
+            _enable(session, row, patch["enabled"], now)
+        session.flush()
+        changed = sorted(name for name in patch if name != "enabled" and patch[name] is not None)
+        _record_change(session, actor, row, patch, changed, now)
+        return shown(session, [row])[0]
+
+
+def remove(db: Database, actor: Actor, webhook: str) -> None:
+    """Delete a webhook with all that it was to be told. Raises NotFound."""
+    with db.write() as session:
+        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
+        session.delete(row)
+        host = public_address.target_of(row.url).host
+        record(session, actor, "webhook.delete", row.id, {"host": host}, now=now, model=row.model_id)
+
+
+def rotate(db: Database, settings: Settings, actor: Actor, webhook: str) -> NewWebhook:
+    """Give a webhook a new secret, shown this once; for a day deliveries are signed with both.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+        WebhooksUnavailable: the service has no key for secrets.
+    """
+    key = webhook_secret.key(settings)
+    with db.write() as session:
+        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row.generation += 1
+        secret = webhook_secret.secret(key, row.id, row.generation)
+        row.secret_sha256, row.previous_until = webhook_secret.digest(secret), now + BOTH_S
+        record(session, actor, "webhook.rotate", row.id, {}, now=now, model=row.model_id)
+        return {**shown(session, [row])[0], "secret": secret}
+
+
+def test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
+    """Send it an event of the type `webhook.test`; while one waits, that one is the answer.
+
+    Raises:
+        NotFound: the caller sees no such webhook.
+        WrongState: it is disabled.
+        TooManyRequests: too many deliveries of its owner wait.
+    """
+    with db.write() as session:
+        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        require_enabled(row)
+        mine = (Delivery.webhook_id == row.id, deliveries.WAITS, Delivery.type == TEST)
+        waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
+        if waiting is None:
+            require_room(session, row)
+            waiting = deliveries.add(session, row, TEST, deliveries.test_payload(row, now), now)
+        record(session, actor, "webhook.test", row.id, {}, now=now, model=row.model_id)
+        return detail(actor, waiting)
+
+
+def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
+    """The webhook of that id that the caller sees. Raises NotFound."""
+    query = select(Webhook).where(Webhook.id == webhook, actor.filter(Webhook.owner_id))
+    row = session.scalars(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no webhook {webhook[:60]!r}.")
+    return row
+
+
+def require_enabled(row: Webhook) -> None:
+    """Refuse what sends to a webhook that is disabled. Raises WrongState."""
+    if row.disabled_at is not None:
+        raise WrongState(
+            f'{row.id} is disabled, and nothing is sent to it. PATCH /v1/webhooks/{row.id} {{"enabled": true}} first.',
+            extra={"state": "disabled"},
+        )
+
+
+def require_room(session: Session, row: Webhook) -> None:
+    """Refuse a delivery more where too many of the owner wait. Raises TooManyRequests."""
+    if deliveries.pending(session, row.owner_id) >= deliveries.MAX_PENDING:
+        raise TooManyRequests(
+            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the receivers that"
+            " do not answer. GET /v1/webhooks shows how many wait at each."
+        )
+
+
+def shown(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
+    """Webhooks as answers show them, in four queries however many they are."""
+    ids = [row.id for row in rows]
+    counts = select(Delivery.webhook_id, func.count()).where(Delivery.webhook_id.in_(ids), deliveries.WAITS)
+    waiting = {id_: count for id_, count in session.execute(counts.group_by(Delivery.webhook_id))}
+    newest = (
+        select(Delivery.number)
+        .where(Delivery.webhook_id == Webhook.id, Delivery.sent_at.is_not(None))
+        .order_by(Delivery.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    tried = select(Delivery).where(Delivery.number.in_(select(newest).where(Webhook.id.in_(ids))))
+    last = {one.webhook_id: one for one in session.scalars(tried)}
+    of = select(Model.id, Model.name).where(Model.id.in_({row.model_id for row in rows if row.model_id}))
+    names = {id_: name for id_, name in session.execute(of)}
+    return [
+        _to_json(row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id)) for row in rows
+    ]
+
+
+def _to_json(row: Webhook, model_name: str | None, pending: int, last: Delivery | None) -> WebhookOut:
+    state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since else "enabled"
+    return {
+        "id": row.id,
+        "owner": row.owner_id,
+        "url": row.url,
+        "events": cast(Any, row.events),
+        "model": row.model_id,
+        "model_name": model_name,
+        "state": cast(Any, state),
+        "disabled_at": rfc3339(row.disabled_at),
+        "disabled_because": row.disabled_because,
+        "failing_since": rfc3339(row.failing_since),
+        "pending": pending,
+        "dropped": row.dropped,
+        "last": None if last is None else _last(last),
+        "old_secret_until": rfc3339(row.previous_until),
+        "created_at": rfc3339(row.created_at),
+    }
+
+
+def _last(row: Delivery) -> LastDelivery:
+    assert row.sent_at is not None, "it was tried"
+    return {
+        "id": row.id,
+        "type": row.type,
+        "state": cast(Any, row.state),
+        "status": row.status,
+        "sent_at": rfc3339(row.sent_at),
+    }
+
+
+def _checked(settings: Settings, url: str) -> public_address.Target:
+    """Where a URL leads, once it is known to lead where it may."""
+    try:
+        target = public_address.target_of(url)
+        public_address.checked(target, public_address.networks(settings.webhook_allow))
+    except public_address.Refused as refused:
+        raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None
+    return target
+
+
+def _known(events: Sequence[str]) -> list[str]:
+    """Event types in their usual order, each once."""
+    unknown = [event for event in events if event not in EVENTS]
+    if unknown or not events:
+        said = f"There is no event {unknown[0][:40]!r}" if unknown else "A webhook needs an event"
+        raise Invalid(
+            f"{said}: take some of {', '.join(EVENTS)}.", fields=[{"field": "events", "message": said}]
+        )
+    return [event for event in EVENTS if event in events]
+
+
+def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
+    if model is None:
+        return None
+    found = find_model(session, actor, model)
+    if found.owner_id != row.owner_id:
+        raise Invalid("A webhook is told of its own owner's models alone: make one for the other owner.")
+    return found.id
+
+
+def _enable(session: Session, row: Webhook, enabled: bool, now: float) -> None:
+    if not enabled:
+        row.disabled_at, row.disabled_because, row.due_at = row.disabled_at or now, None, None
+    elif row.disabled_at is not None:
+        row.disabled_at = row.disabled_because = row.failing_since = None
+        waits = select(Delivery.number).where(Delivery.webhook_id == row.id, deliveries.WAITS)
+        row.due_at = now if session.scalar(waits.limit(1)) is not None else None
+
+
+def _record_change(
+    session: Session, actor: Actor, row: Webhook, patch: dict[str, Any], changed: list[str], now: float
+) -> None:
+    if "model" in patch and "model" not in changed:
+        changed.append("model")
+    told: Any = {"changed": changed, "events": row.events, "host": public_address.target_of(row.url).host}
+    if patch.get("enabled") is not None:
+        told["to"] = "enabled" if patch["enabled"] else "disabled"
+    record(session, actor, "webhook.change", row.id, told, now=now, model=row.model_id)
+
+
+def _take_place(session: Session, row: Webhook, most: int) -> None:
+    """Refuse the webhook that this transaction has added, if it is one too many. Last in it: it locks the owner."""
+    session.execute(select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True))
+    mine = select(Webhook.id).where(Webhook.owner_id == row.owner_id, Webhook.id != row.id)
+    others = list(session.scalars(mine.order_by(Webhook.id)))
+    if len(others) >= most:
+        raise TooManyRequests(
+            f"You have {most} webhooks, the most that one owner may have: DELETE one at /v1/webhooks/{{id}}, or let one"
+            " be told of more.",
+            extra={"webhooks": others[:_LISTED]},
+        )

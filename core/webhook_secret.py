@@ -1,0 +1,92 @@
+"""Secrets of webhooks, and signatures with them, as Standard Webhooks has them (github.com/standard-webhooks).
+
+No secret is stored. It is made of the service's key file and the webhook's id with HMAC-SHA-256, anew for each use, so
+that a copy of the database signs nothing. The database has its digest, which tells another key file from the right one.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from core.errors import WebhooksUnavailable
+from core.settings import Settings
+
+KEY_NAME = "webhook-key"
+PREFIX = "whsec_"
+MIN_KEY_BYTES = 32
+
+
+def key(settings: Settings) -> bytes:
+    """What all secrets are made of; a service on one machine makes it at first use, in its data directory.
+
+    Raises:
+        WebhooksUnavailable: several machines have no key in common, or the file cannot be read or is too short.
+    """
+    path = settings.webhook_key_file
+    if path is None and not settings.embedded:
+        raise WebhooksUnavailable(
+            "Webhooks need a key that the API and all workers have: whoever runs the service gives each of them the same"
+            " file in PERENNIAL_WEBHOOK_KEY_FILE (`openssl rand -hex 32`)."
+        )
+    if path is None:
+        path = settings.data_dir.absolute() / KEY_NAME
+        _make(path)
+    try:
+        found = path.read_bytes().strip()
+    except OSError as error:
+        raise WebhooksUnavailable(
+            f"The key file of webhooks cannot be read: {error.strerror or error}."
+        ) from None
+    if len(found) < MIN_KEY_BYTES:
+        raise WebhooksUnavailable(
+            f"The key file of webhooks is too short: it holds {MIN_KEY_BYTES} bytes or more."
+        )
+    return found
+
+
+def secret(key: bytes, webhook_id: str, generation: int) -> str:
+    """The secret of a webhook: `whsec_` and 32 bytes in base64."""
+    raw = hmac.digest(key, f"webhook {webhook_id} {generation}".encode(), "sha256")
+    return PREFIX + base64.b64encode(raw).decode()
+
+
+def digest(secret: str) -> str:
+    """What the database has of it: sha256 in hex."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
+    """`v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
+    signed = f"{delivery_id}.{timestamp}.".encode() + body
+    made = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
+    return f"v1,{base64.b64encode(made).decode()}"
+
+
+def another_key() -> WebhooksUnavailable:
+    """What to say where a secret that is made here is not the one that was shown."""
+    return WebhooksUnavailable(
+        "The service's key file of webhooks is not the one with which this webhook was made: whoever runs the service puts"
+        " that one back, or the webhook is rotated."
+    )
+
+
+def _make(path: Path) -> None:
+    """Write a key where there is none; of several processes the first one's stays."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)

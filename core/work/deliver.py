@@ -1,0 +1,177 @@
+"""Sends what the outbox holds to webhooks, in threads of a worker: its jobs do not wait for receivers.
+
+Eight webhooks are served at once, each by one thread and, among all workers, by one of them. Those that are slow or
+fail share four of the eight places, so that they keep no other waiting.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from core import webhook_secret
+from core.db.session import Database
+from core.errors import PerennialError
+from core.failpoints import hit
+from core.public_address import Refused, Resolver, networks, target_of
+from core.settings import Settings
+from core.telemetry import DELIVERY_SECONDS
+from core.work import deliveries
+from core.work.deliveries import LEASE_S, Lease, Outcome, Outgoing
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE, SLOW_AT_ONCE = 8, 4
+"""Webhooks that a worker serves at once, and those of them that are slow or fail."""
+REQUEST_S = 15.0
+"""One attempt, from the name's resolution to the answer."""
+LOOK_S = 1.0
+"""Between looks for what is due."""
+TURN_S = 5.0
+"""After so long a webhook lets others have its place."""
+CLOSE_S = 2.0
+USER_AGENT = "Perennial-Webhooks/1"
+
+
+class Deliverer:
+    """Looks for webhooks with something due, and serves them.
+
+    Args:
+        db: where the outbox is.
+        settings: networks that are allowed, and the key file.
+        lease_s: how long a webhook is this worker's without a word from it.
+        resolve: the addresses of a name; the system's when None.
+    """
+
+    def __init__(
+        self, db: Database, settings: Settings, *, lease_s: float = LEASE_S, resolve: Resolver | None = None
+    ) -> None:
+        self._db, self._settings, self._lease_s, self._resolve = db, settings, lease_s, resolve
+        self._allow = networks(settings.webhook_allow)
+        self._serving: set[Lease] = set()
+        self._changed = threading.Condition()
+        self._end = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="deliver", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that looks."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begin nothing more."""
+        self._end.set()
+
+    def close(self) -> None:
+        """End, and wait a little for what is under way; what is cut off is sent again under the same id."""
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._serving, CLOSE_S)
+
+    def look(self) -> int:
+        """Take what is due, as far as there are places, and serve each in a thread of its own; how many."""
+        with self._changed:
+            serving = set(self._serving)
+        slow = sum(one.is_slow for one in serving)
+        places = AT_ONCE - len(serving)
+        if places <= 0:
+            return 0
+        taken = deliveries.take(self._db, serving, places, SLOW_AT_ONCE - slow, self._lease_s)
+        if taken:
+            hit("delivery-claimed")
+        for lease in taken:
+            with self._changed:
+                self._serving.add(lease)
+            threading.Thread(target=self._serve, args=(lease,), name="delivery", daemon=True).start()
+        return len(taken)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            self._guarded("look", self.look)
+            self._end.wait(LOOK_S)
+
+    def _serve(self, lease: Lease) -> None:
+        try:
+            self._guarded("serve", lambda: self._turn(lease))
+        finally:
+            with self._changed:
+                self._serving.discard(lease)
+                self._changed.notify_all()
+
+    def _turn(self, lease: Lease) -> None:
+        """Send one delivery after the other until none is due or others wait long enough."""
+        until = time.monotonic() + TURN_S
+        while not self._end.is_set() and time.monotonic() < until:
+            outgoing = deliveries.next_of(self._db, lease, self._lease_s)
+            if outgoing is None:
+                return
+            outcome = self._attempt(lease, outgoing)
+            hit("delivery-sent")
+            deliveries.note(self._db, lease, outgoing, outcome)
+            kind = "delivered" if outcome.error is None else "failed"
+            DELIVERY_SECONDS.labels(kind).observe(outcome.seconds)
+            if outcome.error is not None:
+                log.info(
+                    "delivery failed", webhook=lease.webhook_id, delivery=outgoing.id, status=outcome.status
+                )
+        deliveries.leave(self._db, lease)
+
+    def _attempt(self, lease: Lease, outgoing: Outgoing) -> Outcome:
+        from core.work.guarded_http import NotSent, Way, post  # a worker without webhooks never needs it
+
+        begin = time.monotonic()
+        status, answer, error = None, None, None
+        try:
+            target, body = target_of(outgoing.url), outgoing.payload.encode()
+            headers = self._headers(lease.webhook_id, outgoing, body)
+            said = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
+            status, answer, error = said.status, said.body or None, refusal(said.status)
+        except (NotSent, Refused) as refused:
+            error = str(refused)
+        except PerennialError as refused:
+            error = refused.detail
+        return Outcome(status, error, answer, time.monotonic() - begin)
+
+    def _headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
+        """The headers of Standard Webhooks; signed with each secret that is valid now.
+
+        Raises:
+            WebhooksUnavailable: the secrets cannot be made here.
+        """
+        key, now = webhook_secret.key(self._settings), int(time.time())
+        secrets = [webhook_secret.secret(key, webhook_id, number) for number in outgoing.generations]
+        if webhook_secret.digest(secrets[0]) != outgoing.secret_sha256:
+            raise webhook_secret.another_key()
+        signed = (webhook_secret.signature(one, outgoing.id, now, body) for one in secrets)
+        return {
+            "Content-Type": "application/json",
+            "User-Agent": USER_AGENT,
+            "webhook-id": outgoing.id,
+            "webhook-timestamp": str(now),
+            "webhook-signature": " ".join(signed),
+        }
+
+    def _guarded(self, what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (SQLAlchemyError, PerennialError, OSError) as error:
+            if not self._failing:  # once per outage
+                log.warning("cannot deliver", doing=what, error=str(error).partition("\n")[0])
+            self._failing = True
+        except Exception:
+            log.exception("cannot deliver", doing=what)
+        else:
+            self._failing = False
+
+
+def refusal(status: int) -> str | None:
+    """Why an answer does not count as taken; None: it does."""
+    if 200 <= status < 300:
+        return None
+    if 300 <= status < 400:
+        return f"The receiver answered {status}: redirects are not followed; name the address where it is."
+    return f"The receiver answered {status}."

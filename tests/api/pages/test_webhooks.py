@@ -1,0 +1,84 @@
+"""The pages of webhooks: a secret shown once, buttons that do what the API's requests do, and clear refusals."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from starlette.testclient import TestClient
+
+HOOK = {"url": "https://93.184.215.14/hook", "event.job.failed": "on", "event.version.held": "on"}
+
+
+def newest(browser: TestClient) -> str:
+    """Action of the newest row of the trail."""
+    return browser.get("/v1/audit?order=desc&limit=1").json()["items"][0]["action"]  # type: ignore[no-any-return]
+
+
+def made(browser: TestClient, **more: str) -> str:
+    answer = browser.post("/ui/webhooks", data={**HOOK, **more})
+    assert answer.status_code == 200, answer.text
+    assert re.search(r"whsec_[A-Za-z0-9+/]{43}=", answer.text)
+    assert answer.headers["cache-control"] == "no-store"
+    return browser.get("/v1/webhooks").json()["items"][-1]["id"]  # type: ignore[no-any-return]
+
+
+def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(logged_in: TestClient, model: str) -> None:
+    hook = made(logged_in, model="birds")
+    found = logged_in.get(f"/v1/webhooks/{hook}").json()
+    assert found["events"] == ["job.failed", "version.held"] and found["model_name"] == "birds"
+    for path in ("/ui/webhooks", f"/ui/webhooks/{hook}"):
+        page = logged_in.get(path)
+        assert page.status_code == 200 and "whsec_" not in page.text and HOOK["url"] in page.text
+
+
+def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_filled_in(
+    logged_in: TestClient, text: Callable[[str], str]
+) -> None:
+    for wrong, said in (
+        ({"url": "https://169.254.169.254/meta"}, "169.254.169.254 is a link-local address"),
+        ({"url": "ftp://example.org/"}, "is no URL of a webhook"),
+        ({"model": "nobody"}, "no model 'nobody'"),
+        ({"event.job.failed": "", "event.version.held": ""}, "needs an event"),
+    ):
+        answer = logged_in.post("/ui/webhooks", data={**HOOK, **wrong})
+        assert answer.status_code in (404, 422)
+        assert said in text(answer.text).replace("&#39;", "'"), text(answer.text)
+        assert f'value="{(HOOK | wrong)["url"]}"' in answer.text
+    assert logged_in.get("/v1/webhooks").json()["items"] == []
+
+
+def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
+    hook = made(logged_in)
+    here = f"/ui/webhooks/{hook}"
+
+    def press(verb: str, **fields: str) -> Any:
+        return logged_in.post(f"{here}/{verb}", data=fields)
+
+    assert press("test").headers["location"] == here and newest(logged_in) == "webhook.test"
+    delivery = logged_in.get(f"/v1/webhooks/{hook}/deliveries").json()["items"][0]["id"]
+    assert press(f"deliveries/{delivery}/redeliver").status_code == 303
+    assert newest(logged_in) == "webhook.redeliver"
+    rotated = press("rotate")
+    assert (
+        rotated.status_code == 200 and "whsec_" in rotated.text and "The old secret signs too" in rotated.text
+    )
+    assert press("disable").status_code == 303
+    assert "Enable" in logged_in.get(here).text and "A person disabled it." in logged_in.get(here).text
+    assert press("enable").status_code == 303 and newest(logged_in) == "webhook.change"
+    assert press("explode").status_code == 422
+    assert press("delete").status_code == 422
+    assert press("delete", sure="yes").headers["location"] == "/ui/webhooks"
+    assert logged_in.get(here).status_code == 404 and newest(logged_in) == "webhook.delete"
+
+
+def test_a_key_that_reads_sees_no_button(
+    logged_in: TestClient, key_of: Callable[..., dict[str, str]]
+) -> None:
+    hook = made(logged_in)
+    assert logged_in.post(f"/ui/webhooks/{hook}/test").status_code == 303
+    key = key_of("admin", "read")["Authorization"].removeprefix("Bearer ")
+    assert logged_in.post("/ui/login", data={"key": key}).status_code == 303
+    for path in ("/ui/webhooks", f"/ui/webhooks/{hook}"):
+        forms = re.findall(r'method="post" action="([^"]+)"', logged_in.get(path).text)
+        assert forms == ["/ui/logout"], path
+    assert logged_in.post(f"/ui/webhooks/{hook}/test").status_code == 403

@@ -1,0 +1,100 @@
+"""What receivers verify with, compared with the reference library; and the commands against a real service."""
+
+import datetime
+import json
+import time
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from core import webhook_secret
+from perennial.cli.main import run
+from perennial.webhooks import NotVerified, verify
+from tools import service
+
+SECRET = webhook_secret.secret(b"k" * 32, "whk_1", 1)
+OTHER = webhook_secret.secret(b"k" * 32, "whk_1", 2)
+BODY = json.dumps(
+    {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"name": "Bär"}}
+).encode()
+
+
+def signed(secret: str, at: float, *more: str) -> dict[str, str]:
+    """The headers of a request that the service sends."""
+    now = int(at)
+    signatures = [webhook_secret.signature(one, "dlv_1", now, BODY) for one in (secret, *more)]
+    return {"Webhook-Id": "dlv_1", "WEBHOOK-timestamp": str(now), "webhook-signature": " ".join(signatures)}
+
+
+def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
+    at = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC)
+    ours = webhook_secret.signature(SECRET, "dlv_1", 1_800_000_000, BODY)
+    assert ours == Webhook(SECRET).sign("dlv_1", at, BODY.decode())
+
+
+CASES: list[tuple[str, dict[str, str], bytes]] = [
+    ("as it was sent", signed(SECRET, time.time()), BODY),
+    ("signed with the old secret too", signed(OTHER, time.time(), SECRET), BODY),
+    ("another secret", signed(OTHER, time.time()), BODY),
+    ("another body", signed(SECRET, time.time()), BODY.replace(b"failed", b"failes")),
+    ("an hour old", signed(SECRET, time.time() - 3600), BODY),
+    ("of the future", signed(SECRET, time.time() + 3600), BODY),
+    ("another id", {**signed(SECRET, time.time()), "Webhook-Id": "dlv_2"}, BODY),
+    ("another version", {**signed(SECRET, time.time()), "webhook-signature": "v2,abc"}, BODY),
+    ("no signature", {"webhook-id": "dlv_1", "webhook-timestamp": str(int(time.time()))}, BODY),
+    ("an empty signature", {**signed(SECRET, time.time()), "webhook-signature": ""}, BODY),
+    ("a time that is none", {**signed(SECRET, time.time()), "WEBHOOK-timestamp": "now"}, BODY),
+]
+
+
+@pytest.mark.parametrize(("name", "headers", "body"), CASES, ids=[name for name, _, _ in CASES])
+def test_a_request_is_verified_or_refused_as_by_the_reference_library(
+    name: str, headers: dict[str, str], body: bytes
+) -> None:
+    try:
+        wanted: Any = Webhook(SECRET).verify(body, {key.lower(): value for key, value in headers.items()})
+    except WebhookVerificationError:
+        wanted = None
+    assert (wanted is not None) == (name in ("as it was sent", "signed with the old secret too"))
+    if wanted is None:
+        with pytest.raises(NotVerified):
+            verify(body, headers, SECRET)
+    else:
+        assert verify(body, headers, SECRET) == verify(body.decode(), headers, SECRET) == wanted
+
+
+def test_a_secret_that_is_none_is_told() -> None:
+    with pytest.raises(NotVerified, match="begins with whsec_"):
+        verify(BODY, signed(SECRET, time.time()), "whsec_!")
+
+
+def test_the_commands_make_show_and_remove_a_webhook(
+    running: service.Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+    address = "https://93.184.215.14/hook"
+
+    def asked(*arguments: str) -> Any:
+        assert run(["webhooks", *arguments, "--json"]) == 0, capsys.readouterr()
+        return json.loads(capsys.readouterr().out)
+
+    assert run(["webhooks", "create", address, "-e", "job.failed", "-e", "version.held"]) == 0
+    out, told = capsys.readouterr()
+    assert out.startswith("whsec_") and len(out.splitlines()) == 1 and "shown this once" in told
+    (hook,) = asked("list")
+    assert hook["events"] == ["job.failed", "version.held"] and "secret" not in hook
+    assert asked("rotate", hook["id"])["secret"].startswith("whsec_")
+    assert asked("disable", hook["id"])["state"] == "disabled"
+    assert run(["webhooks", "test", hook["id"]]) == 1
+    assert "is disabled" in capsys.readouterr().err
+    assert asked("enable", hook["id"])["state"] == "enabled"
+    for arguments in (["list"], ["show", hook["id"]], ["deliveries", hook["id"]]):
+        assert run(["webhooks", *arguments]) == 0
+        assert "\x1b" not in capsys.readouterr().out
+    assert asked("deliveries", hook["id"]) == []
+    assert run(["webhooks", "create", "https://127.0.0.1/"]) == 1
+    assert "loopback address" in capsys.readouterr().err
+    assert asked("rm", hook["id"]) == {"deleted": hook["id"]}
+    assert run(["webhooks", "show", hook["id"]]) == 3
