@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db import answers
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
@@ -95,7 +96,8 @@ def _erased(
     task.held_out_deleted_at = task.held_out_deleted_at or now
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
-    return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
+    digests = {d for d in (task.train_sha256, task.held_out_sha256) if d}
+    return archives, sorted(digests.union(answers.forget(session, row.id, number)))
 
 
 def _find(session: Session, model: Model, number: int) -> Task:
