@@ -49,6 +49,7 @@ from api.routes import (
     audit,
     bases,
     catalogue,
+    compare,
     events,
     health,
     images,
@@ -100,6 +101,7 @@ ROUTERS = (
     images.router,
     uploads.router,
     versions.router,
+    compare.router,
     aliases.router,
     memory.router,
     metrics.router,
@@ -115,6 +117,7 @@ ROUTERS = (
     login_page.router,
     models_page.router,
     model_page.router,
+    compare_page.router,
     task_page.router,
     job_page.router,
 )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Mask = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.int64]
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
@@ -49,14 +50,13 @@ def count(old: Mask, new: Mask) -> Flips:
     return Flips(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
-def count_by(groups: npt.NDArray[np.intp], most: int, old: Mask, new: Mask) -> list[Flips]:
-    """As `count`, of each group 0 to `most` - 1; groups: int [N], of each image."""
+def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+    """As `count`, of each group 0 to `most` - 1: int64 [most, 4] in the order of the fields of `Flips`.
 
-    def of(mask: Mask) -> list[int]:
-        return [int(number) for number in np.bincount(groups[mask], minlength=most)]
-
-    cells = (of(old & new), of(old & ~new), of(new & ~old), of(~old & ~new))
-    return [Flips(*counts) for counts in zip(*cells, strict=True)]
+    groups: int64 [N], of each image.
+    """
+    cells = (old & new, old & ~new, new & ~old, ~old & ~new)
+    return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(np.int64)
 
 
 def wilson(successes: int, n: int) -> tuple[float, float] | None:
