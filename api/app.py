@@ -35,6 +35,7 @@ from api.key_use import KeyUse
 from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
+from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import job as job_page
 from api.pages import login as login_page
