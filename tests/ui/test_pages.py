@@ -133,8 +133,8 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
 
 def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, open_page: OpenPage) -> None:
     page = open_page(site.paths["model"], java_script_enabled=False).page
-    page.get_by_label("From version 1").check()
-    page.get_by_label("To version 2").check()
+    page.get_by_role("radio", name="From version 1").check()
+    page.get_by_role("radio", name="To version 2").check()
     page.get_by_role("button", name="Compare the two").click()
     expect(page.get_by_role("heading", name="Version 2 beside version 1")).to_be_visible()
     told = site.client.versions.compare("digits", 1, 2)
