@@ -35,6 +35,7 @@ from api.key_use import KeyUse
 from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
+from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import job as job_page
 from api.pages import login as login_page
@@ -50,6 +51,7 @@ from api.routes import (
     audit,
     bases,
     catalogue,
+    compare,
     events,
     health,
     images,
@@ -104,6 +106,7 @@ ROUTERS = (
     images.router,
     uploads.router,
     versions.router,
+    compare.router,
     aliases.router,
     memory.router,
     metrics.router,
@@ -120,6 +123,7 @@ ROUTERS = (
     login_page.router,
     models_page.router,
     model_page.router,
+    compare_page.router,
     task_page.router,
     job_page.router,
     webhooks_page.router,

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Base, Damage, Export, Job, Model, Part, Task, Version
+from core.db.tables import Base, Damage, Export, Job, Model, Part, Result, Task, Version
 from core.errors import StoreCorrupt
 
 log = structlog.get_logger(__name__)
@@ -139,6 +139,14 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
         return _of_part(session, found[0], found[1], key)
     digest = _digest(key)
     of_task = or_(Task.archive_key == key, Task.train_sha256 == digest, Task.held_out_sha256 == digest)
+    said = select(Result.version, Result.task).where(Result.model_id == model_id, Result.answers == digest)
+    answers = session.execute(said.order_by(Result.version).limit(1)).first()
+    if answers is not None:
+        return StoreCorrupt(
+            f"What version {answers.version} answered on task {answers.task} is damaged: its stored bytes are not those that "
+            f"were measured. Put the object {key} back from a backup, or compare other versions.",
+            extra={"object": key, "version": answers.version, "task": answers.task},
+        )
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
     if task is None:
         job = session.scalar(select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1))

@@ -243,6 +243,12 @@ class WebhooksUnavailable(PerennialError):
     code, title, status = "webhooks-unavailable", "Webhooks not set up", 422
 
 
+class AnswersMissing(PerennialError):
+    """What a version answered image by image is not kept; `extra["missing"]` lists version and task."""
+
+    code, title, status = "answers-missing", "No answers to compare", 409
+
+
 class AnytimeUnavailable(PerennialError):
     """The job has no state to download now; the detail says whether it will have one."""
 

@@ -33,13 +33,16 @@ class GateIn(Body):
     """What a version must show before `production` moves to it; null: not asked.
 
     `max_predicted_loss_rise`: of the earlier tasks' mean loss, as the method's forecast says before anything is
-    measured, in units of its loss (dlcft); a version without a forecast passes.
+    measured, in units of its loss (dlcft); a version without a forecast passes. `max_negative_flips`: the share of
+    held-out images that the version in production answers right and the new one wrong, over the tasks that both answer; a
+    version with nothing to be compared with passes.
     """
 
     max_forgetting: Rate | None = None
     min_new_task: Rate | None = None
     min_acc: Rate | None = None
     max_predicted_loss_rise: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    max_negative_flips: Rate | None = None
 
 
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.name)]

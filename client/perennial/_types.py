@@ -365,6 +365,20 @@ class BatchReport(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassFlips(Shape):
+    """On the images of one class; `task`: whose class it is, in the task scenario, where each task has its own."""
+
+    n: int
+    both_right: int
+    negative: int
+    positive: int
+    both_wrong: int
+    label: str
+    task: int | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassNames(Shape):
     """The batch's classes beside those that the model has (task scenario: beside each other)."""
 
@@ -375,11 +389,91 @@ class ClassNames(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compare(Shape):
+    """Two versions, over all tasks that both answer.
+
+    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200 classes, or where
+    tasks with classes of their own are compared together. pairs: of a class and a wrong answer, at most 100, those whose
+    count differs most first. recipe, manifest: what differs alone.
+    """
+
+    model: str
+    a: ComparedVersion
+    b: ComparedVersion
+    totals: Flips
+    tasks: list[TaskFlips]
+    classes: list[ClassFlips]
+    classes_total: int
+    confusion: Confusion | None
+    pairs: list[ConfusedPair]
+    recipe: list[Difference]
+    manifest: list[Difference]
+    left_out: list[Left]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedImage(Shape):
+    """A held-out image: its task, its number there, its true label, both answers, and the path of its picture."""
+
+    task: int
+    index: int
+    label: str
+    a: GivenAnswer
+    b: GivenAnswer
+    image: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedImagePage(Shape):
+    """A page of images by task and number; `total`: of all pages."""
+
+    items: list[ComparedImage]
+    total: int
+    next_cursor: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedVersion(Shape):
+    """One of the two versions."""
+
+    version: int
+    parent: int | None
+    task: int | None
+    status: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict(Shape):
     """The same bytes under two classes: two paths and their labels, in the same order."""
 
     paths: list[str]
     labels: list[str]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfusedPair(Shape):
+    """How many images of a class got another answer, by `a` and by `b`."""
+
+    task: int | None
+    label: str
+    answer: str
+    a: int
+    b: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confusion(Shape):
+    """Images by true label (row) and answer (column), in the order of `labels`, of `a` and of `b`."""
+
+    labels: list[str]
+    a: list[list[int]]
+    b: list[list[int]]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -431,6 +525,16 @@ class DeliveryDetail(Shape):
     finished_at: str | None
     payload: WebhookPayload
     answer: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Shape):
+    """A value that differs, by its place such as `method.name`; null: absent."""
+
+    path: str
+    a: Any
+    b: Any
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -529,6 +633,23 @@ class FittingBase(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Flips(Shape):
+    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images; and the p of
+    McNemar's exact test that `a` and `b` are equally good.
+    """
+
+    n: int
+    both_right: int
+    negative: int
+    positive: int
+    both_wrong: int
+    nfr: float | None
+    nfr_interval: list[float] | None
+    mcnemar_p: float
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint(Shape):
     """What a method holds at once while it learns, by which a job's memory is estimated.
 
@@ -575,6 +696,7 @@ class Gate(Shape):
     min_new_task: float | None
     min_acc: float | None
     max_predicted_loss_rise: float | None
+    max_negative_flips: float | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -585,7 +707,8 @@ class GateCheck(Shape):
     `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
     asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
     that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit the version
-    that the line goes on from.
+    that the line goes on from. Of `max_negative_flips` the version was compared with the version `against`, in production
+    then, on so many `images`; `negative` of them that one answers right and this one wrong.
     """
 
     name: str
@@ -594,6 +717,9 @@ class GateCheck(Shape):
     passed: bool
     tasks: list[int] | None = None
     classes: list[str] | None = None
+    against: int | None = None
+    negative: int | None = None
+    images: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -605,6 +731,16 @@ class GateLimits(Shape):
     min_new_task: float | None = None
     min_acc: float | None = None
     max_predicted_loss_rise: float | None = None
+    max_negative_flips: float | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAnswer(Shape):
+    """What a version says of an image, and how probable that is to it, in [0, 1]; null: no finite number."""
+
+    label: str
+    probability: float | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -762,6 +898,17 @@ class LastJob(Shape):
     id: str
     state: str
     at: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left(Shape):
+    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its images are gone."""
+
+    task: int
+    reason: Literal["not_measured", "answers_missing", "data_deleted", "counts_only"]
+    versions: list[int]
+    detail: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1141,7 +1288,9 @@ class Model(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBytes(Shape):
-    """Bytes in the store: parts of versions, archives that wait, kept datasets, and downloads that were made."""
+    """Bytes in the store: parts of versions, archives that wait, kept datasets with what versions answered on them, and
+    downloads that were made.
+    """
 
     versions: int
     archives: int
@@ -1769,6 +1918,23 @@ class TaskAccuracy(Shape):
 
     task: int
     accuracy: float | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFlips(Shape):
+    """On the held-out images of one task."""
+
+    n: int
+    both_right: int
+    negative: int
+    positive: int
+    both_wrong: int
+    nfr: float | None
+    nfr_interval: list[float] | None
+    mcnemar_p: float
+    task: int
+    name: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -21,6 +21,8 @@ NAMES = tuple(Figures.model_fields)
 """The figures that a manifest shows."""
 ROW = "row"
 """The figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
+NEGATIVE_FLIPS = "negative_flips"
+"""Beside production, where the gate asks for it: the rate, and `{"version", "negative", "images"}`; in no manifest."""
 ALL_TASKS = 0
 """Stands for the task of what holds for all tasks together."""
 EACH_TASK = -1

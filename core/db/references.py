@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.db.tables import Base, Export, Part, Task
+from core.db.tables import Base, Export, Part, Result, Task
 
 _LOCK = 0x7065_7265_626C  # any constant of ours: "perebl"
 
@@ -40,6 +40,7 @@ def _uses() -> list[Select[Any]]:
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
+        select(Result.answers).where(Result.answers.is_not(None)),
     ]
 
 

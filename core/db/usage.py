@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.db.session import Database
-from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Upload, Version
+from core.db.tables import Base, Export, Job, Model, Owner, Part, Result, Task, Upload, Version
 from core.protocol.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSums
 
 FRESH_S = 60.0
@@ -26,7 +26,8 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
     Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded or checked,
-    `datasets` the decoded pixels that are kept, and `exports` the downloads that were made.
+    `datasets` the decoded pixels that are kept and what versions answered on them, and `exports` the downloads that were
+    made.
     """
     some = select(Model.id).where(which)
     answer: dict[str, ModelCounts] = {}
@@ -83,6 +84,14 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
         .where(Version.model_id.in_(some))
         .subquery()
     )
+    answers = (
+        select(Result.model_id, func.max(Result.answers_bytes).label("bytes"))
+        .where(Result.model_id.in_(some), Result.answers.is_not(None))
+        .group_by(Result.model_id, Result.answers)
+        .subquery()
+    )
+    for model_id, total in rows(select(answers.c.model_id, func.sum(answers.c.bytes)), answers.c.model_id):
+        answer[model_id]["bytes"]["datasets"] += int(total)
     for model_id, total in rows(select(blobs.c.model_id, func.sum(blobs.c.bytes)), blobs.c.model_id):
         answer[model_id]["bytes"]["versions"] = int(total)
     for model_id, total in rows(select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, can_answer, correct_on_task
+from core.learn.evaluate import Answers, Predict, answers_on_task, can_answer
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
@@ -31,23 +31,26 @@ def changed_predictions(
     right: Mapping[int, Tensor],
     inputs: Inputs,
     report: Report,
-) -> dict[str, dict[str, int]]:
-    """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict.
+) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
+    """Task → {"regressed", "improved", "total"} over its held-out part, for tasks that both can predict; and the
+    parent's answers there.
 
     Args:
         predict: the parent's `predict_logits`.
         right: task → the new version's `correct_on_task`.
     """
     found: dict[str, dict[str, int]] = {}
+    said: dict[int, Answers] = {}
     for task, after in right.items():
         data = parts[task]
         if not can_answer(parent, task, classes_present(data)):
             continue
-        counts = count_changes(correct_on_task(parent, data, task, predict, inputs), after)
+        said[task], before = answers_on_task(parent, data, task, predict, inputs)
+        counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
         found[str(task)] = counts
-    return found
+    return found, said
 
 
 def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:

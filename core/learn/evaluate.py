@@ -1,4 +1,4 @@
-"""Accuracy of a version on a task's held-out part, as counts.
+"""Answers of a version on a task's held-out part, and its accuracy as counts.
 
 Evaluation is in eval mode, without augmentation, and in float32 on every device, as predictions are. In the
 task scenario the task names the head; otherwise all known classes compete. A tie goes to the lowest row, so a
@@ -7,7 +7,7 @@ head of zeros predicts its first class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +36,22 @@ class Result:
     per_class: dict[str, list[int]]
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What a version says of N images, on the CPU.
+
+    rows: int32 [N], of the head that was asked: indices into `Network.classes_of`. probabilities: float16 [N], that
+    of this row, the softmax of what the method says.
+    """
+
+    rows: Tensor
+    probabilities: Tensor
+
+    def right(self, targets: Tensor) -> Tensor:
+        """bool [N]: for which images the row is the target, int64 [N]."""
+        return self.rows == targets
+
+
 def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
     """Whether a version can be measured on a task: it has the task's head, or knows all of its classes."""
     if network.scenario == "task":
@@ -45,10 +61,23 @@ def can_answer(network: Network, task: int, classes: Sequence[str]) -> bool:
 
 def correct_on_task(network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs) -> Tensor:
     """bool [N]: for which images of `data` (its `names` are labels) the predicted class is the label."""
+    return answers_on_task(network, data, task, predict, inputs)[1]
+
+
+def answers_on_task(
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+) -> tuple[Answers, Tensor]:
+    """The answers on `data` (its `names` are labels), and bool [N]: which of them are right."""
     head = task if network.scenario == "task" else None
-    return correct_predictions(
-        network, data.images, data.targets(network.classes_of(head)), head, predict, inputs
-    )
+    targets = data.targets(network.classes_of(head))
+    rows: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
+    probabilities: list[Tensor] = [torch.zeros(0, dtype=torch.float16)]
+    for said in _said(network, data.images, head, predict, inputs):
+        row = said.argmax(1, keepdim=True)
+        rows.append(row.squeeze(1).int().cpu())
+        probabilities.append(said.float().softmax(1).gather(1, row).squeeze(1).half().cpu())
+    answers = Answers(torch.cat(rows), torch.cat(probabilities))
+    return answers, answers.right(targets)
 
 
 def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
@@ -84,8 +113,14 @@ def correct_predictions(
 
     images: uint8 [N, S, S, C]. The network's training modes are as before afterwards.
     """
-    found: list[Tensor] = []
+    found = [said.argmax(1).cpu() for said in _said(network, images, head, predict, inputs)]
+    return torch.cat(found) == targets if found else torch.zeros(0, dtype=torch.bool)
+
+
+def _said(
+    network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
+) -> Iterator[Tensor]:
+    """What the method says of these images, [B, C] of a batch after the other; in eval mode."""
     with in_eval(network), torch.inference_mode():
         for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
-            found.append(predict(network, inputs(part), head).argmax(1).cpu())
-    return torch.cat(found) == targets if found else torch.zeros(0, dtype=torch.bool)
+            yield predict(network, inputs(part), head)

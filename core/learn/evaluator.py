@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import torch
 from pydantic import JsonValue
@@ -15,19 +14,30 @@ from core.learn.anytime import Accuracy
 from core.learn.baselines import Baselines, baselines
 from core.learn.comparison import changed_predictions, classes_present, drift, knn_probe
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, can_answer, correct_on_task, count_correct, mean_loss
+from core.learn.evaluate import (
+    Answers,
+    Predict,
+    answers_on_task,
+    can_answer,
+    correct_on_task,
+    count_correct,
+    mean_loss,
+)
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place
 from core.learn.probe import Probe
 from core.protocol.figures import Change, Figures, Forecast, KnnProbe, LossRise
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent
-from core.protocol.job_result import MeasuredCell
+from core.protocol.job_result import Measured, MeasuredCell
 from core.protocol.job_spec import EarlierTask, JobSpec
 
 
 class Evaluator:
-    """Measures versions on held-out parts; `rows` are the cells so far, each also reported as a metric."""
+    """Measures versions on held-out parts.
+
+    `rows` are the cells so far, each also reported as a metric; `answers` what the versions said, by version and task.
+    """
 
     def __init__(
         self,
@@ -37,6 +47,7 @@ class Evaluator:
         emit: Callable[[JobEvent], None],
     ) -> None:
         self.rows: list[MeasuredCell] = []
+        self.answers: dict[tuple[Measured, int], Answers] = {}
         self._spec = spec
         self._ancestors = ancestors
         self._inputs = inputs
@@ -59,6 +70,7 @@ class Evaluator:
             self._result(version, measured, held_out, self._number, self._ancestors.answers_of(version))
         if same:
             self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
+            self.answers |= {("base", task): said for (_, task), said in self.answers.items()}
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def after(self, network: Network, method: Method) -> Figures:
@@ -66,9 +78,9 @@ class Evaluator:
         parts = self._held_out()
         right: dict[int, Tensor] = {}
         for task, data in parts.items():
-            known = self._result("new", network, data, task, method.predict_logits)
-            if known is not None:
-                right[task] = known
+            hits = self._result("new", network, data, task, method.predict_logits)
+            if hits is not None:
+                right[task] = hits
         older = {"parent": self._ancestors.network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.network("base")
@@ -76,7 +88,11 @@ class Evaluator:
             place(other, self._inputs.device)
         base = dict(older.get("base", older["parent"]).named_parameters())
         predict = self._ancestors.answers_of("parent")
-        changes = changed_predictions(older["parent"], predict, parts, right, self._inputs, self._metric)
+        changes, said = changed_predictions(
+            older["parent"], predict, parts, right, self._inputs, self._metric
+        )
+        for task, known in said.items():
+            self.answers.setdefault(("parent", task), known)
         probe = Probe(network, len(parts), self._inputs)
         neighbours = knn_probe(probe, older, parts, self._number, self._inputs, self._metric)
         beside = self._baselines(network, probe, right)
@@ -141,12 +157,12 @@ class Evaluator:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
     def _result(
-        self, version: Which | Literal["new"], network: Network, data: Dataset, task: int, predict: Predict
+        self, version: Measured, network: Network, data: Dataset, task: int, predict: Predict
     ) -> Tensor | None:
-        """Measure one cell and report it; its `correct_on_task`, or None when the version cannot answer."""
+        """Measure one cell and report it; which answers are right, or None when the version cannot answer."""
         if len(data) == 0 or not can_answer(network, task, classes_present(data)):
             return None
-        right = correct_on_task(network, data, task, predict, self._inputs)
+        self.answers[version, task], right = answers_on_task(network, data, task, predict, self._inputs)
         row = MeasuredCell(version=version, task=task, **vars(count_correct(data, right)))
         self.rows.append(row)
         self._metric("result", row.to_json())

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from core.learn import image_packs, log_lines
+from core.learn import image_packs, kept_answers, log_lines
 from core.learn.ancestors import Ancestors
 from core.learn.augment import Augmentation, epoch_seed
 from core.learn.child import Emit, reported
@@ -175,6 +175,7 @@ class Job:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
+            answers = kept_answers.taken_from(tensors)
             self._check_same(document)
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.network("parent"), self._method()
@@ -190,7 +191,7 @@ class Job:
             self._log(log_lines.unfit_snapshot(error), "warning")
             return None
         self._erase(method)  # deleted since the snapshot
-        self._evaluator.rows = list(document.results)
+        self._evaluator.rows, self._evaluator.answers = list(document.results), answers
         self._warnings = list(document.warnings)
         self._numbers = itertools.count(document.number + 1)
         return run
@@ -299,7 +300,8 @@ class Job:
             results=self._evaluator.rows,
             warnings=self._warnings,
         )
-        path = write_snapshot(self._spec.out, snapshot.tensors, document)
+        tensors = {**snapshot.tensors, **kept_answers.to_tensors(self._evaluator.answers)}
+        path = write_snapshot(self._spec.out, tensors, document)
         position = document.position
         self._emit(SnapshotEvent(path=path, stage=position.stage, epoch=epoch, step=position.step))
 
@@ -323,7 +325,7 @@ class Job:
             images=loop.position.images,
             warnings=self._warnings,
         )
-        return write_parts(self._spec.out, "result", parts, document)
+        return write_parts(self._spec.out, "result", parts, document, self._evaluator.answers)
 
     def _write_best(self, network: Network, method: Method, best: Best) -> None:
         """The best validated state as parts, with what a manifest needs, while training goes on."""

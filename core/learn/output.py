@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from core.learn import kept_answers
+from core.learn.kept_answers import Kept
 from core.learn.state import load_tensors, save_tensors, sync
 from core.protocol.document import Document
 from core.protocol.job_result import LearnedNetwork, ResultPart
@@ -48,8 +50,13 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     return final
 
 
-def write_parts(out: Path, name: str, parts: Iterable[Part], document: LearnedNetwork) -> Path:
-    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder."""
+def write_parts(
+    out: Path, name: str, parts: Iterable[Part], document: LearnedNetwork, answers: Kept | None = None
+) -> Path:
+    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`; returns the folder.
+
+    answers: on held-out parts; files beside the parts, and listed too.
+    """
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
@@ -57,7 +64,10 @@ def write_parts(out: Path, name: str, parts: Iterable[Part], document: LearnedNe
     for part, kind, tensors in parts:
         save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
         listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
-    _write_json(folder / "result.json", document.model_copy(update={"parts": listed}))
+    told: dict[str, object] = {"parts": listed}
+    if answers is not None:
+        told["answers"] = kept_answers.files(folder, answers)
+    _write_json(folder / "result.json", document.model_copy(update=told))
     sync(folder / "parts")
     sync(folder)
     return folder

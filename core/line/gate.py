@@ -30,6 +30,21 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Production:
+    """How a version compares with the one that was in production when it was made, image by image.
+
+    Attributes:
+        version: number of that version.
+        negative: images that it answers right and the new version wrong.
+        images: held-out images of all tasks that both answer.
+    """
+
+    version: int
+    negative: int
+    images: int
+
+
+@dataclass(frozen=True)
 class Metrics:
     """What is measured of a version.
 
@@ -37,12 +52,20 @@ class Metrics:
         forgetting, acc: of its row of the accuracy matrix.
         new_task: accuracy on its own task.
         predicted_rise: of the earlier tasks' mean loss, where the method forecasts it.
+        production: beside the version in production; None: that was taught nothing, or nothing was compared.
     """
 
     forgetting: float | None = None
     new_task: float | None = None
     acc: float | None = None
     predicted_rise: float | None = None
+    production: Production | None = None
+
+    @property
+    def negative_flips(self) -> float | None:
+        """The share of images that got wrong, in [0, 1]."""
+        found = self.production
+        return found.negative / found.images if found is not None and found.images else None
 
 
 def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
@@ -52,6 +75,7 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         "min_new_task": metrics.new_task,
         "min_acc": metrics.acc,
         "max_predicted_loss_rise": metrics.predicted_rise,
+        "max_negative_flips": metrics.negative_flips,
     }
     checks: list[GateCheck] = []
     for name, value in values.items():
@@ -62,7 +86,11 @@ def verdict(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdi
         if isinstance(value, float):
             passed = value <= limit if name.startswith("max_") else value >= limit
             value = value if math.isfinite(value) else None  # JSON has no other numbers
-        checks.append({"name": name, "limit": limit, "value": value, "passed": passed})
+        check: GateCheck = {"name": name, "limit": limit, "value": value, "passed": passed}
+        beside = metrics.production
+        if name == "max_negative_flips" and beside is not None:
+            check |= {"against": beside.version, "negative": beside.negative, "images": beside.images}
+        checks.append(check)
     lost = place.lost
     checks.append(
         {

@@ -4,13 +4,13 @@ import math
 
 from sqlalchemy.orm import Session
 
-from core.db.measurements import ALL_TASKS
+from core.db.measurements import ALL_TASKS, NEGATIVE_FLIPS
 from core.db.tables import Job, Measurement, Model, Version
 from core.line.coverage import lost, taught
-from core.line.gate import Metrics, Place, verdict
+from core.line.gate import Metrics, Place, Production, verdict
 from core.line.row import row_of
 from core.matrix_row import row_figures
-from core.protocol.gate import Verdict
+from core.protocol.gate import GateOut, Verdict
 
 
 def judge(session: Session, model: Model, version: Version) -> Verdict:
@@ -20,12 +20,24 @@ def judge(session: Session, model: Model, version: Version) -> Verdict:
     found = row_figures(tasks, row, model.scenario)
     own = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
-    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise)
+    beside = beside_production(session, model.id, version.number)
+    metrics = Metrics(found.forgetting, own.accuracy if own else None, found.acc, rise, beside)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
-    limits = model.gate if job is None or job.gate is None else job.gate
+    limits = limits_of(model, job)
     lacks = lost(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
     return verdict(limits or {}, metrics, Place(parent, model.head, lacks, model.allow_lost_classes))
+
+
+def limits_of(model: Model, job: Job | None) -> GateOut:
+    """The gate that a job's version is judged by; rows from before a limit lack its name."""
+    return model.gate if job is None or job.gate is None else job.gate
+
+
+def beside_production(session: Session, model_id: str, version: int) -> Production | None:
+    """What was counted when the version was made, where its gate asks for it."""
+    found = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
+    return None if found is None else Production(**found.detail)
 
 
 def predicted_rise(session: Session, model_id: str, version: int) -> float | None:

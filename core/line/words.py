@@ -115,6 +115,11 @@ def _reason(check: GateCheck) -> str:
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
         return f"it was learned from version {value}, and production was moved so that the line goes on from {head}"
+    if name == "max_negative_flips" and value is not None and limit is not None:
+        return (
+            f"of {check['images']} images it gets {check['negative']} wrong that version {check['against']}, in production "
+            f"then, gets right ({value:.3g}), at most {limit:.3g} is asked for"
+        )
     figure = "no finite number" if value is None else f"{value:.3g}"
     what = {
         "max_forgetting": "forgetting of earlier tasks",

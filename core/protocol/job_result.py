@@ -18,14 +18,26 @@ class ResultPart(Document):
     file: str
 
 
+Measured = Literal["base", "parent", "new"]
+"""Which version was measured: version 0, the one that the task continues, or what the job has learned."""
+
+
 class MeasuredCell(Document):
     """One cell of the accuracy matrix: a version on the held-out part of a task; `per_class`: label → [correct, total]."""
 
-    version: Literal["base", "parent", "new"]
+    version: Measured
     task: int
     correct: int
     total: int
     per_class: dict[str, list[int]]
+
+
+class AnswersFile(Document):
+    """What a version said of a task's held-out images, as a file of the result's folder: see core.store.answers."""
+
+    version: Measured
+    task: int
+    file: str
 
 
 class LearnedNetwork(Document):
@@ -51,6 +63,7 @@ class JobResult(LearnedNetwork, Figures):
     """All that a finished job says. trainable, parameters: how many numbers; images: of the training."""
 
     results: list[MeasuredCell]
+    answers: list[AnswersFile] = Field(default_factory=list)
     trainable: int
     parameters: int
     images: int

@@ -4,7 +4,9 @@ from typing_extensions import TypedDict
 
 
 class ModelBytes(TypedDict):
-    """Bytes in the store: parts of versions, archives that wait, kept datasets, and downloads that were made."""
+    """Bytes in the store: parts of versions, archives that wait, kept datasets with what versions answered on them, and
+    downloads that were made.
+    """
 
     versions: int
     archives: int

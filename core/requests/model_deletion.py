@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db import answers
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, Action
@@ -64,6 +65,7 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
         if task.archive_key is not None and task.id in stopped:
             archives.append(task.archive_key)
             task.archive_key = None
+    digests.update(answers.forget(session, row.id))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))

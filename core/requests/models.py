@@ -346,6 +346,7 @@ def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
         "min_new_task": limits.get("min_new_task"),
         "min_acc": limits.get("min_acc"),
         "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
+        "max_negative_flips": limits.get("max_negative_flips"),
     }
 
 

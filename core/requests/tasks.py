@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.db import deliveries
+from core.db import answers, deliveries
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
@@ -97,7 +97,8 @@ def _erased(
     deliveries.tell(session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now)
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
-    return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
+    digests = {d for d in (task.train_sha256, task.held_out_sha256) if d}
+    return archives, sorted(digests.union(answers.forget(session, row.id, number)))
 
 
 def _find(session: Session, model: Model, number: int) -> Task:

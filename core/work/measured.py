@@ -13,6 +13,7 @@ from core.line.row import best_before, keep_figures
 from core.matrix_row import Cell
 from core.protocol.figures import Figures
 from core.protocol.job_result import MeasuredCell
+from core.work.answers import Kept
 
 
 def write_measured(
@@ -22,11 +23,13 @@ def write_measured(
     results: Iterable[MeasuredCell],
     figures: Figures,
     deleted: Collection[int],
+    answers: Kept,
 ) -> None:
     """Write what was measured of a new version, and on its task of those before it; a cell that is there stays.
 
     Args:
         deleted: tasks whose data was deleted, perhaps while the job ran: nothing new is stored of them.
+        answers: of the cells, stored already.
     """
     parent = version_of(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
@@ -34,15 +37,19 @@ def write_measured(
     new = [cell for (of, _), cell in measured.items() if of == "new"]
     best = best_before(session, parent, [cell.task for cell in new])
     cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new}
-    rows = [_row(model, version.number, cell, best.get(cell.task)) for cell in new]
-    rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values())
+    rows = [_row(model, version.number, cell, best.get(cell.task), answers) for cell in new]
+    rows += _older(session, model, {"base": 0, "parent": parent.number}, measured.values(), answers)
     insert_rows(session, Result, rows)
     keep_figures(session, version, cells, model.scenario)
     measurements.add(session, model.id, version.number, measurements.rows(figures, without=deleted))
 
 
 def _older(
-    session: Session, model: Model, numbers: dict[str, int], measured: Collection[MeasuredCell]
+    session: Session,
+    model: Model,
+    numbers: dict[str, int],
+    measured: Collection[MeasuredCell],
+    answers: Kept,
 ) -> list[dict[str, object]]:
     """Cells of the versions before, without those that are known."""
     older: dict[tuple[int, int], MeasuredCell] = {}
@@ -55,10 +62,13 @@ def _older(
         Result.task.in_({task for _, task in older}),
     )
     known = {(version, task) for version, task in session.execute(query)}
-    return [_row(model, key[0], cell, None) for key, cell in older.items() if key not in known]
+    return [_row(model, key[0], cell, None, answers) for key, cell in older.items() if key not in known]
 
 
-def _row(model: Model, version: int, cell: MeasuredCell, best: float | None) -> dict[str, object]:
+def _row(
+    model: Model, version: int, cell: MeasuredCell, best: float | None, answers: Kept
+) -> dict[str, object]:
+    kept = answers.get((cell.version, cell.task))
     return {
         "model_id": model.id,
         "version": version,
@@ -67,4 +77,6 @@ def _row(model: Model, version: int, cell: MeasuredCell, best: float | None) -> 
         "total": cell.total,
         "per_class": cell.per_class,
         "best": best,
+        "answers": None if kept is None else kept.sha256,
+        "answers_bytes": None if kept is None else kept.bytes,
     }

@@ -14,7 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.damage import Marks
-from core.db import job_log, owner_events, references, stored_bytes
+from core.db import job_log, measurements, owner_events, references, stored_bytes
+from core.db.answers import forget
 from core.db.jobs import move
 from core.db.measurements import without_figures
 from core.db.session import Database
@@ -29,11 +30,15 @@ from core.protocol.answers.event import StateData
 from core.protocol.job_result import JobResult
 from core.protocol.manifest import StoredPart
 from core.store import Blobs, Store
-from core.work import anytime, biased_head, retention, snapshots
+from core.work import answers, anytime, biased_head, negative_flips, retention, snapshots
+from core.work.answers import Kept
 from core.work.fence import Claim, hold
 from core.work.manifest import manifest
 from core.work.measured import write_measured
-from core.work.result import PartFile, read_result
+from core.work.negative_flips import Beside
+from core.work.result import PartFile, ResultFolder, read_result
+
+_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,15 @@ class _Stored:
         return StoredPart(name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A result whose files are stored: its folder, its parts, and the answers that are new."""
+
+    folder: ResultFolder[JobResult]
+    parts: list[_Stored]
+    answers: Kept
+
+
 def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published:
     """Make a version of the result folder of a claimed job: published, or held by its gate. Idempotent.
 
@@ -71,9 +85,12 @@ def publish(db: Database, store: Store, claim: Claim, result: Path) -> Published
         for file in found.parts:
             stored.append(_Stored(file, *blobs.put_file(file.path)))
             hit("part-stored")
+        made = _Made(found, stored, answers.store(db, blobs, claim, found))
         hit("publish-stored")
-        done = _transaction(db, blobs, claim, found.document, stored)
+        while done is None:  # production moved while the versions were compared
+            done = _transaction(db, blobs, claim, made, negative_flips.compare(db, blobs, claim, found))
         hit("publish-committed")
+        _drop_unnamed(db, blobs, made.answers)
     _clean(db, store, claim)
     hit("publish-cleaned")
     return done
@@ -86,9 +103,9 @@ def _published(db: Database, claim: Claim) -> Published | None:
     return None if row is None else Published(*row)
 
 
-def _transaction(
-    db: Database, blobs: Blobs, claim: Claim, found: JobResult, stored: list[_Stored]
-) -> Published:
+def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: Beside) -> Published | None:
+    """Publish; None: production is not the version that `beside` was counted against, and nothing was done."""
+    found, stored = made.folder.document, made.parts
     with db.write() as session:
         job = hold(session, claim)
         after(job.state, Action.PUBLISH)  # raises at once where a stop was asked for
@@ -96,13 +113,20 @@ def _transaction(
         for part in stored:
             if not blobs.has(part.sha256):  # deleted as unused since we stored it
                 blobs.put_file(part.file.path)
+        answers.again(blobs, made.answers, made.folder)
         model = line.locked(session, job.model_id)
+        if negative_flips.production_of(session, model.id) != beside.production:
+            return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
         number = model.next_version
         model.next_version = number + 1
         version = _version(session, model, task, job, number, found, stored, now)
-        write_measured(session, model, version, found.results, found, _deleted(session, model))
+        kept = answers.without(session, model, made.answers)
+        size = version.bytes_new + answers.new_bytes(session, model, kept)
+        write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
+        answers.fill(session, model, version.parent or 0, kept, found)
+        measurements.add(session, model.id, number, beside.row())
         version.gate = judge(session, model, version)
         biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
         told = [] if biased is None else [biased]
@@ -118,7 +142,9 @@ def _transaction(
         line.judge_again(session, model, now)
         retention.mark(model, task, published=version.status == "published", now=now)
         session.flush()
-        stored_bytes.add(session, job.owner_id, version.bytes_new)
+        if task.held_out_deleted_at is not None:
+            forget(session, model.id, task.number)
+        stored_bytes.add(session, job.owner_id, size)
         hit("publish-uncommitted")
         return Published(number, version.status)
 
@@ -221,6 +247,16 @@ def _version(
             )
         )
     return version
+
+
+def _drop_unnamed(db: Database, blobs: Blobs, kept: Kept) -> None:
+    """Delete the answers that no cell took: of tasks whose images are gone, or that differ from what was counted."""
+    with db.read() as session:
+        digests = sorted({stored.sha256 for stored in kept.values()})
+        batches = [digests[start : start + _BATCH] for start in range(0, len(digests), _BATCH)]
+        unused = [sorted(set(batch) - references.used(session, batch)) for batch in batches]
+    for batch in unused:
+        retention.drop(db, blobs, batch)
 
 
 def _clean(db: Database, store: Store, claim: Claim) -> None:

@@ -32,6 +32,7 @@ class ResultFolder(Generic[_Said]):
 
     document: _Said
     parts: list[PartFile]
+    folder: Path
 
 
 def read_result(folder: Path) -> ResultFolder[JobResult]:
@@ -44,6 +45,9 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     for cell in found.document.results:
         if not 0 <= cell.correct <= cell.total:
             raise ValueError(f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}.")
+    for answers in found.document.answers:
+        if not _is_inside(folder, answers.file):
+            raise ValueError(f"The job's answers {answers.file!r} are not a file of its result.")
     return found
 
 
@@ -65,7 +69,7 @@ def _read(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     parts = [_part(folder, part) for part in document.parts]
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
-    return ResultFolder(document, parts)
+    return ResultFolder(document, parts, folder)
 
 
 def _not_finite(_name: str) -> None:
@@ -73,8 +77,11 @@ def _not_finite(_name: str) -> None:
 
 
 def _part(folder: Path, part: ResultPart) -> PartFile:
-    path = (folder / part.file).resolve()
-    inside = path.is_relative_to(folder.resolve()) and path.is_file()
-    if not _PART.fullmatch(part.name) or not inside:
+    if not _PART.fullmatch(part.name) or not _is_inside(folder, part.file):
         raise ValueError(f"The job's part {part.name!r} ({part.file!r}) is not a file of its result.")
-    return PartFile(part.name, part.type, path)
+    return PartFile(part.name, part.type, (folder / part.file).resolve())
+
+
+def _is_inside(folder: Path, file: str) -> bool:
+    path = (folder / file).resolve()
+    return path.is_relative_to(folder.resolve()) and path.is_file()

@@ -12,7 +12,7 @@ from sqlalchemy import and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from core import spool
-from core.db import archives, chunks, references
+from core.db import answers, archives, chunks, references
 from core.db import jobs as job_rows
 from core.db.session import Database
 from core.db.states import TERMINAL, UNFINISHED, State
@@ -243,15 +243,17 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         published = "published" in session.execute(status).scalars().all()
         now = db.now(session)
         due = retention.due(model, task, jobs, published, now, settings.failed_days)
-        marked = False
+        marked, forgotten = False, list[str]()
         if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
+            forgotten = answers.forget(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
     forget_archive(db, store, task_id, archive_key)
     if marked:
         retention.drop_task_blobs(db, blobs, task_id)
+        retention.drop(db, blobs, forgotten)
 
 
 def _sweep_memories(db: Database, blobs: Blobs) -> None:

@@ -26,6 +26,7 @@ from core.db.tables import (
     Model,
     Owner,
     Part,
+    Result,
     Task,
     Upload,
     Version,
@@ -34,7 +35,9 @@ from core.settings import Settings
 from core.store import Blobs, ObjectInfo, Store
 from core.work import sweep
 
-_COPIED = (Owner, Model, Task, Job, Event, Version, Part, Export, Base, Alias, Idempotency, Upload, Chunk)
+_COPIED = (
+    *(Owner, Model, Task, Job, Event, Version, Part, Export, Result, Base, Alias, Idempotency, Upload, Chunk),
+)
 """What a sweep reads, in the order of their references."""
 _COUNTED = (Event, Idempotency, Part, Export, Upload)
 """Tables whose rows a sweep deletes."""

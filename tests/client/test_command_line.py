@@ -176,6 +176,7 @@ READS = [
     ["versions", "show", "birds"],
     ["versions", "show", "birds", "2"],
     ["versions", "diff", "birds", "1", "2"],
+    ["compare", "birds", "1", "2"],
     ["metrics", "birds"],
     ["methods"],
     ["methods", "der++"],
@@ -202,6 +203,26 @@ def test_a_command_answers_one_json_document_or_lines_with_tabs(
     assert run(arguments) == 0
     out = capsys.readouterr().out
     assert out and "\x1b" not in out
+
+
+def test_flipped_images_are_a_line_each(capsys: Said, birds: str) -> None:
+    totals = asked(capsys, "compare", "birds", "1", "2")["totals"]
+    for kind in ("negative", "positive", "both_wrong"):
+        arguments = ["compare", "birds", "1", "2", "--images", kind]
+        assert run(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == totals[kind]
+        assert run([*arguments, "--json"]) == 0
+        told = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+        assert [one["image"] for one in told] == [line.split("\t")[-1] for line in lines]
+    assert run(["compare", "birds", "1", "2", "--class", "a"]) == 2
+
+
+def test_a_gate_takes_a_limit_of_negative_flips(capsys: Said) -> None:
+    made = asked(capsys, "models", "create", "careful", *MODEL, "--max-negative-flips", "0.02")
+    assert made["gate"]["max_negative_flips"] == 0.02
+    changed = asked(capsys, "models", "set", "careful", "--max-negative-flips", "0.1")
+    assert changed["gate"]["max_negative_flips"] == 0.1
 
 
 def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
@@ -348,6 +369,7 @@ def test_log_in_keeps_a_key_that_was_tried(
     [
         ["models", "list"],
         ["models", "show", "birds"],
+        ["compare", "birds", "1", "2"],
         ["metrics", "birds"],
         ["tasks", "list", "birds"],
         ["--help"],

@@ -122,6 +122,7 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(running, objects, routes,
         path = path.replace("{verb}", verb)
         filled = re.sub(r"{(\w+)}", lambda found: objects[found.group(1)], path)
         filled += "?rows=0" if path.endswith("/sheet.png") else ""
+        filled += "?a=1&b=1" if "/compare" in path else ""
         is_page = path.startswith("/ui")
         headers = {} if wrong[who] is None else {"Authorization": f"Bearer {wrong[who]}"}
         body = {"json": _body(path)}

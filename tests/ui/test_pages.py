@@ -14,6 +14,7 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 OpenPage = Callable[..., Watched]
 PAGES = (
     *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
+    *("compare", "compare nothing", "compare without a common task"),
     *("no model of that name", "webhooks", "webhook"),
 )
 
@@ -158,3 +159,29 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
     row = listed.page.get_by_role("row").filter(has_text="live")
     row.get_by_text("version 1", exact=True).wait_for()
     assert watched.wrong == listed.wrong == []
+
+
+def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, open_page: OpenPage) -> None:
+    page = open_page(site.paths["model"], java_script_enabled=False).page
+    page.get_by_role("radio", name="From version 1").check()
+    page.get_by_role("radio", name="To version 2").check()
+    page.get_by_role("button", name="Compare the two").click()
+    expect(page.get_by_role("heading", name="Version 2 beside version 1")).to_be_visible()
+    told = site.client.versions.compare("digits", 1, 2)
+    worse = page.locator(".tiles div", has_text="Got worse").locator("dd").first
+    expect(worse).to_have_text(str(told.totals.negative))
+    page.get_by_role("link", name="task 1", exact=True).first.click()
+    assert "task=1" in page.url
+
+
+def test_flipped_images_are_shown_with_both_answers(site: Site, open_page: OpenPage) -> None:
+    told = site.client.versions.compare("digits", 1, 2).totals
+    kind = max(("negative", "positive", "both_wrong"), key=lambda name: getattr(told, name))
+    watched = open_page(f"{site.paths['compare']}&flips={kind}")
+    page = watched.page
+    shown = page.locator(".flipped img")
+    expect(shown).to_have_count(min(48, getattr(told, kind)))
+    if getattr(told, kind):
+        shown.first.scroll_into_view_if_needed()
+        page.wait_for_function("document.querySelector('.flipped img').naturalWidth > 0")
+    assert watched.wrong == []

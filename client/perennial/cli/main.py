@@ -32,6 +32,7 @@ COMMANDS = {
     "tasks": ("tasks", "Batches of a model: list, show, and settle what waits."),
     "jobs": ("jobs", "List, follow, pause, cancel and retry jobs."),
     "versions": ("versions", "List, show and compare versions."),
+    "compare": ("compare", "What a version gets wrong that another gets right."),
     "download": ("download", "Fetch a version as a verified zip."),
     "predict": ("predict", "Ask a version what images show."),
     "promote": ("aliases", "Put production on a version."),

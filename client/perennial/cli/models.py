@@ -70,6 +70,12 @@ def _fields() -> Callable[[Work], Work]:
                 "--min-new-task", type=float, metavar="RATE", help="Gate: accuracy on the new batch at least."
             ),
             click.option("--min-acc", type=float, metavar="RATE", help="Gate: mean accuracy at least."),
+            click.option(
+                "--max-negative-flips",
+                type=float,
+                metavar="RATE",
+                help="Gate: share of images at most that it gets wrong and production right, 0 to 1.",
+            ),
             RECIPE,
         ]
         for option in options:
@@ -81,7 +87,8 @@ def _fields() -> Callable[[Work], Work]:
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Fields of the request from options; what was not said is not in it."""
-    limits = {name: values.pop(name) for name in ("max_forgetting", "min_new_task", "min_acc")}
+    names = ("max_forgetting", "min_new_task", "min_acc", "max_negative_flips")
+    limits = {name: values.pop(name) for name in names}
     gate = {name: value for name, value in limits.items() if value is not None}
     tags = list(values.pop("tags"))
     found = {name: value for name, value in values.items() if value is not None}

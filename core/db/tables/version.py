@@ -93,10 +93,23 @@ class Result(Table):
     total: Mapped[int]
     per_class: Mapped[dict[str, list[int]]] = mapped_column(JSON_COLUMN)  # {label: [correct, total]}
     best: Mapped[float | None]  # of the version's ancestors since they learned the task; null where none has
+    answers: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # blob, see core.ingest.answers; as long as the images
+    answers_bytes: Mapped[int | None]
     # Of each task what was measured before it was learned, and when: a few cells of a large matrix.
     __table_args__ = (
         partial_index(
             "ix_results_first", "model_id", "version", "task", "correct", "total", where="best IS NULL"
+        ),
+        partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
+        partial_index(
+            "ix_results_answers_of_a_task",
+            "model_id",
+            "task",
+            "answers",
+            "answers_bytes",
+            where="answers IS NOT NULL",
         ),
     )
 

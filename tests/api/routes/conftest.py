@@ -113,7 +113,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
                 )
                 for task, (correct, total) in (cells or {}).items()
             ]
-            write_measured(session, row, version, measured, Figures(**document.given()), ())
+            write_measured(session, row, version, measured, Figures(**document.given()), (), {})
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
                 session.add(

@@ -82,7 +82,7 @@ class History:
             session.flush()
             cells = [self._cell("new", n) for n in manifest["tasks"] if draw.random() < 0.85]
             cells += [self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7]
-            write_measured(session, model, version, cells, Figures(**document.given()), self.deleted)
+            write_measured(session, model, version, cells, Figures(**document.given()), self.deleted, {})
         self.manifests[number] = {
             name: _without(told, self.deleted) if name in measurements.NAMES else told
             for name, told in manifest.items()

@@ -46,6 +46,39 @@ class AsyncVersions:
         """Parts that can be fetched."""
         return self._http.pages(types.File, path("models", model, "versions", version, "files"))
 
+    async def compare(
+        self, model: str, a: int | str, b: int | str = "production", *, task: int | None = None
+    ) -> types.Compare:
+        """Two versions on the same held-out images: what `b` gets wrong that `a` gets right, and the other way round.
+
+        Args:
+            task: only on its images; None: on those of all tasks that both answer.
+
+        Raises:
+            Conflict: no answers are kept of what is asked for (`code` is answers-missing).
+        """
+        where = path("models", model, "compare")
+        return await self._http.get(types.Compare, where, {"a": a, "b": b, "task": task})
+
+    def compare_images(
+        self,
+        model: str,
+        a: int | str,
+        b: int | str = "production",
+        *,
+        kind: str = "negative",
+        task: int | None = None,
+        label: str | None = None,
+    ) -> AsyncIterator[types.ComparedImage]:
+        """The images that flipped, with both answers.
+
+        Args:
+            kind: right by `a` alone (negative), by `b` alone (positive), by none (both_wrong).
+            label: only images of this class.
+        """
+        asked = {"a": a, "b": b, "kind": kind, "task": task, "class": label}
+        return self._http.pages(types.ComparedImage, path("models", model, "compare", "images"), asked)
+
     async def download(
         self,
         model: str,

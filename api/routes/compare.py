@@ -1,0 +1,73 @@
+"""Routes that compare two versions. Answers are read where heavy work is done, in turns of the owners."""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Response
+
+from api.answers import json_answer
+from api.dependencies import LIMIT, BlobStore, Cursor, Db, Limit, PictureWork, Read
+from api.problems import responses
+from api.schemas.common import ModelPath
+from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
+from core.requests import compare, compared_tasks
+from core.requests.compared_tasks import Pair
+
+router = APIRouter(tags=["versions"])
+
+A = Annotated[str, Query(description="Number or alias of the version to compare with", max_length=63)]
+B = Annotated[str, Query(description="Number or alias of the version that is compared", max_length=63)]
+OnTask = Annotated[int | None, Query(ge=1, lt=2**31, description="Only this task")]
+OfClass = Annotated[str | None, Query(alias="class", max_length=100, description="Only images of this class")]
+Kind = Annotated[
+    FlipKind,
+    Query(description="Right by `a` alone (negative), by `b` alone (positive), or by none (both_wrong)"),
+]
+_responses = responses(409, 410)
+
+
+@router.get("/v1/models/{model}/compare", response_model=CompareOut, responses=_responses)
+async def compare_versions(
+    model: ModelPath,
+    a: A,
+    b: B,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    work: PictureWork,
+    task: OnTask = None,
+) -> Response:
+    """Two versions on the same held-out images: what got worse and better, by task and by class."""
+    pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
+
+    def made() -> CompareOut:
+        return compared_tasks.used(db, actor, pair, task, lambda left: compare.compare(blobs, left))
+
+    return json_answer(await work.run(actor.owner_id, made))
+
+
+@router.get("/v1/models/{model}/compare/images", response_model=ComparedImagePage, responses=_responses)
+async def compare_images(
+    model: ModelPath,
+    a: A,
+    b: B,
+    actor: Read,
+    db: Db,
+    blobs: BlobStore,
+    work: PictureWork,
+    kind: Kind = "negative",
+    task: OnTask = None,
+    class_: OfClass = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Response:
+    """The images that flipped between two versions, with both answers."""
+    pair = await to_thread.run_sync(compared_tasks.find, db, actor, model, a, b, task)
+
+    def page(left: Pair) -> ComparedImagePage:
+        return compare.images(blobs, left, kind=kind, label=class_, limit=limit, cursor=cursor)
+
+    def made() -> ComparedImagePage:
+        return compared_tasks.used(db, actor, pair, task, page)
+
+    return json_answer(await work.run(actor.owner_id, made))

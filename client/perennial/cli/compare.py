@@ -1,0 +1,95 @@
+"""compare: two versions on the same images."""
+
+from __future__ import annotations
+
+import click
+
+from perennial.cli.command import Shell, command
+from perennial.cli.output import complain, is_terminal, line, say, table
+from perennial.types import Compare
+
+CLASSES = 20
+"""Classes in a table on a terminal."""
+KINDS = ("negative", "positive", "both_wrong")
+
+
+@command("compare", short_help="What a version gets wrong that another gets right.")
+@click.argument("model")
+@click.argument("a")
+@click.argument("b", default="production")
+@click.option("--task", "-t", type=click.IntRange(1), metavar="N", help="Only on the images of this task.")
+@click.option("--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead.")
+@click.option("--class", "label", metavar="LABEL", help="With --images: only those of this class.")
+def compare(
+    shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
+) -> None:
+    """Version B beside version A on the same held-out images; each is a number or alias.
+
+    Negative flips are images that A gets right and B wrong.
+    """
+    if kind is not None:
+        _images(shell, model, a, b, task, kind, label)
+        return
+    if label is not None:
+        raise click.UsageError("--class is for --images.")
+    found = shell.client().versions.compare(model, a, b, task=task)
+    shell.answer(found, lambda: _show(found))
+
+
+def _show(found: Compare) -> None:
+    if not is_terminal():
+        columns = ("task", "images", "both right", "worse", "better", "both wrong", "nfr", "low", "high", "p")
+        table(columns, _tasks(found), "")
+        return
+    total = found.totals
+    if total.nfr is None or total.nfr_interval is None:
+        say("There is no task on which both were measured.")
+    else:
+        say(
+            f"Version {found.b.version} beside version {found.a.version} on {total.n} images: {total.negative} got worse, "
+            f"{total.positive} better."
+        )
+        low, high = total.nfr_interval
+        say(
+            f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no difference "
+            f"{total.mcnemar_p:.3g} (McNemar)."
+        )
+        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _tasks(found)]
+        table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
+        changed = [one for one in found.classes if one.negative or one.positive]
+        rows = [(one.label, one.task, one.n, one.negative, one.positive) for one in changed[:CLASSES]]
+        table(("class", "task", "images", "worse", "better"), rows, "No image flipped.")
+        if len(changed) > CLASSES:
+            complain(f"And {len(changed) - CLASSES} more classes; --json has all.")
+    for other in found.left_out:
+        complain(f"Left out: task {other.task}. {other.detail}")
+    for one in found.recipe:
+        say(f"recipe.{one.path}: {one.a} → {one.b}")
+
+
+def _tasks(found: Compare) -> list[tuple[int | float | None, ...]]:
+    return [
+        (
+            *(one.task, one.n, one.both_right, one.negative, one.positive, one.both_wrong, one.nfr),
+            *(one.nfr_interval or (None, None)),
+            one.mcnemar_p,
+        )
+        for one in found.tasks
+    ]
+
+
+def _images(shell: Shell, model: str, a: str, b: str, task: int | None, kind: str, label: str | None) -> None:
+    found = shell.client().versions.compare_images(model, a, b, kind=kind, task=task, label=label)
+    if shell.is_json:
+        for one in found:
+            line(one)
+        return
+    columns = ("task", "image", "class", "a says", "sure", "b says", "sure", "picture")
+    rows = (
+        (
+            *(one.task, one.index, one.label, one.a.label, one.a.probability),
+            *(one.b.label, one.b.probability, one.image),
+        )
+        for one in found
+    )
+    table(columns, list(rows) if is_terminal() else rows, "There is none.")

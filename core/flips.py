@@ -1,0 +1,89 @@
+"""Two versions on the same images: how many answers turned wrong, how many right, and how sure that is.
+
+An image that the old version answers right and the new one wrong is a negative flip; their share of all images is
+the negative flip rate, NFR (Yan et al., Positive-Congruent Training, CVPR 2021).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.int64]
+Z95 = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Counts of images: right by both, by the old version alone (`negative`), by the new one alone, by none."""
+
+    both_right: int = 0
+    negative: int = 0
+    positive: int = 0
+    both_wrong: int = 0
+
+    @property
+    def n(self) -> int:
+        """All images."""
+        return self.both_right + self.negative + self.positive + self.both_wrong
+
+    @property
+    def nfr(self) -> float | None:
+        """The negative flip rate in [0, 1]; None without images."""
+        return self.negative / self.n if self.n else None
+
+    def __add__(self, other: "Flips") -> "Flips":
+        return Flips(
+            self.both_right + other.both_right,
+            self.negative + other.negative,
+            self.positive + other.positive,
+            self.both_wrong + other.both_wrong,
+        )
+
+
+def count(old: Mask, new: Mask) -> Flips:
+    """The counts of bool [N] each: which images the two versions answer right."""
+    both, either = int((old & new).sum()), int((old | new).sum())
+    return Flips(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
+
+
+def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+    """As `count`, of each group 0 to `most` - 1: int64 [most, 4] in the order of the fields of `Flips`.
+
+    groups: int64 [N], of each image.
+    """
+    cells = (old & new, old & ~new, new & ~old, ~old & ~new)
+    return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(np.int64)
+
+
+def wilson(successes: int, n: int) -> tuple[float, float] | None:
+    """The 95 % interval of a share in [0, 1] (Wilson 1927); None without trials."""
+    if not n:
+        return None
+    share, z2 = successes / n, Z95 * Z95
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    low = 0.0 if successes == 0 else max(0.0, middle - half)
+    return low, 1.0 if successes == n else min(1.0, middle + half)
+
+
+def mcnemar(negative: int, positive: int) -> float:
+    """p in [0, 1] of McNemar's exact test: two-sided, that either flip is as likely as the other.
+
+    2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947, Liddell 1976). Terms are
+    summed from the largest on, each from the one before: no number leaves the range of a float.
+    """
+    n, least = negative + positive, min(negative, positive)
+    if 2 * least >= n - 1:
+        return 1.0
+    logarithm = math.lgamma(n + 1) - math.lgamma(least + 1) - math.lgamma(n - least + 1) - n * math.log(2)
+    total = term = 1.0
+    for k in range(least, 0, -1):
+        term *= k / (n - k + 1)
+        total += term
+        if term < total * 1e-18:
+            break
+    return min(1.0, 2 * total * math.exp(logarithm))

@@ -1,0 +1,252 @@
+"""Two versions on the same images: what got worse, what got better, how sure that is, and which images.
+
+`compared_tasks.find` decides in the database what is compared; these functions read blobs, and belong where an API process
+does its heavy work.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple
+
+import numpy as np
+from pydantic import JsonValue
+
+from core import flips
+from core.db.measurements import NAMES
+from core.errors import Invalid
+from core.flips import Flips
+from core.protocol.answers import compare as answers
+from core.protocol.answers.compare import (
+    ClassFlips,
+    ComparedImage,
+    ComparedImagePage,
+    ComparedVersion,
+    CompareOut,
+    ConfusedPair,
+    Confusion,
+    Difference,
+    FlipKind,
+    GivenAnswer,
+    TaskFlips,
+)
+from core.protocol.document import JsonObject
+from core.requests.compared_tasks import Pair, Said, Side, Vocabulary, read
+from core.requests.pages import decode_cursor, encode_cursor
+from core.store import Blobs
+
+MAX_MATRIX = 200
+"""Classes of a confusion matrix."""
+MAX_CLASSES = 1000
+MAX_PAIRS = 100
+_IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
+"""Fields of a manifest that are not compared: they name it, or are told elsewhere."""
+
+
+def compare(blobs: Blobs, pair: Pair) -> CompareOut:
+    """All counts, and what differs in recipe and manifest.
+
+    Raises:
+        StoreCorrupt: a file is missing or damaged.
+    """
+    words = Vocabulary(pair.scenario == "task")
+    total, tasks = Flips(), list[TaskFlips]()
+    by_class: dict[int, Flips] = {}
+    confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
+    for said in read(blobs, pair, words):
+        a, b = said.a == said.truth, said.b == said.truth
+        found = flips.count(a, b)
+        total += found
+        tasks.append({"task": said.task.number, "name": said.task.name, **_told(found)})
+        counted = flips.count_by(said.truth, len(words.names), a, b)
+        for number in np.flatnonzero(counted.sum(1)).tolist():
+            by_class[number] = by_class.get(number, Flips()) + Flips(*counted[number].tolist())
+        for counter, answer in zip(confused, (said.a, said.b), strict=True):
+            counter.update(_pairs(said.truth, answer, len(words.names)))
+    classes = _classes(words, by_class)
+    return {
+        "model": pair.model,
+        "a": _version(pair.a),
+        "b": _version(pair.b),
+        "totals": _told(total),
+        "tasks": tasks,
+        "classes": classes[:MAX_CLASSES],
+        "classes_total": len(classes),
+        "confusion": _matrix(words, *confused),
+        "pairs": _confused(words, *confused),
+        "recipe": differences(_recipe(pair.a), _recipe(pair.b)),
+        "manifest": differences(_manifest(pair.a), _manifest(pair.b)),
+        "left_out": pair.left_out,
+    }
+
+
+def images(
+    blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
+) -> ComparedImagePage:
+    """A page of the images that flipped, or that both answer wrong, by task and number; of one class where named.
+
+    Raises:
+        Invalid: no image compared has this label, or a foreign cursor.
+        StoreCorrupt: a file is missing or damaged.
+    """
+    after = _after(cursor)
+    if label is not None and all(label not in task.labels for task in pair.tasks):
+        unknown = [{"field": "class", "message": "unknown"}]
+        raise Invalid(f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown)
+    words, total = Vocabulary(pair.scenario == "task"), 0
+    items: list[ComparedImage] = []
+    more = False
+    for said in read(blobs, pair, words):
+        rows = _rows(said, kind, label, words)
+        total += len(rows)
+        for row in rows.tolist():
+            if (said.task.number, row) <= after:
+                continue
+            if len(items) == limit:
+                more = True
+                break
+            items.append(_image(pair, said, row, words))
+    last = items[-1] if more else None
+    return {
+        "items": items,
+        "total": total,
+        "next_cursor": None if last is None else encode_cursor(f"{last['task']}.{last['index']}"),
+    }
+
+
+def differences(a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = "") -> list[Difference]:
+    """Values that differ, by their place, in the order of places."""
+    found: list[Difference] = []
+    for name in sorted({*a, *b}):
+        old, new, path = a.get(name), b.get(name), f"{way}{name}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{path}.")
+        elif old != new:
+            found.append({"path": path, "a": old, "b": new})
+    return found
+
+
+def _told(found: Flips) -> answers.Flips:
+    interval = flips.wilson(found.negative, found.n)
+    return {
+        **_counts(found),
+        "nfr": found.nfr,
+        "nfr_interval": None if interval is None else list(interval),
+        "mcnemar_p": flips.mcnemar(found.negative, found.positive),
+    }
+
+
+def _counts(found: Flips) -> answers.FlipCounts:
+    both_right, negative, positive, both_wrong = astuple(found)
+    return {
+        "n": found.n,
+        "both_right": both_right,
+        "negative": negative,
+        "positive": positive,
+        "both_wrong": both_wrong,
+    }
+
+
+def _classes(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+    """Those that lost most on balance first, then those that won most, then those in which least flipped."""
+
+    def weight(number: int) -> tuple[bool, int, int, str, int]:
+        found = by_class[number]
+        balance = found.positive - found.negative
+        task, label = words.names[number]
+        flipped = found.positive + found.negative
+        return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
+
+    return [
+        {"label": words.names[number][1], "task": words.names[number][0], **_counts(by_class[number])}
+        for number in sorted(by_class, key=weight)
+    ]
+
+
+def _pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+    """(true label, answer) → images."""
+    codes, counts = np.unique(truth * size + answer, return_counts=True)
+    return {divmod(code, size): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+
+
+def _matrix(words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]) -> Confusion | None:
+    seen = sorted({number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1])
+    if len(seen) > MAX_MATRIX or len({words.names[number][0] for number in seen}) > 1:
+        return None
+    place = {number: i for i, number in enumerate(seen)}
+
+    def filled(counter: Counter[tuple[int, int]]) -> list[list[int]]:
+        rows = np.zeros((len(seen), len(seen)), np.int64)
+        for (truth, answer), count in counter.items():
+            rows[place[truth], place[answer]] = count
+        return [[int(count) for count in row] for row in rows]
+
+    return {"labels": [words.names[number][1] for number in seen], "a": filled(a), "b": filled(b)}
+
+
+def _confused(
+    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+) -> list[ConfusedPair]:
+    wrong = [key for key in {*a, *b} if key[0] != key[1]]
+    wrong.sort(
+        key=lambda key: (-abs(b[key] - a[key]), -max(a[key], b[key]), *map(words.names.__getitem__, key))
+    )
+    return [
+        {
+            "task": words.names[truth][0],
+            "label": words.names[truth][1],
+            "answer": words.names[answer][1],
+            "a": a[truth, answer],
+            "b": b[truth, answer],
+        }
+        for truth, answer in wrong[:MAX_PAIRS]
+    ]
+
+
+def _rows(said: Said, kind: FlipKind, label: str | None, words: Vocabulary) -> np.ndarray:
+    """Numbers of the images of this kind, ascending."""
+    a, b = said.a == said.truth, said.b == said.truth
+    wanted = {"negative": a & ~b, "positive": b & ~a, "both_wrong": ~a & ~b}[kind]
+    if label is not None:
+        wanted &= said.truth == words.of(said.task.number, [label])[0]
+    return np.flatnonzero(wanted)
+
+
+def _image(pair: Pair, said: Said, row: int, words: Vocabulary) -> ComparedImage:
+    def given(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+        value = float(probability[row])
+        return {
+            "label": words.names[int(answer[row])][1],
+            "probability": value if np.isfinite(value) else None,
+        }
+
+    task = said.task.number
+    return {
+        "task": task,
+        "index": row,
+        "label": words.names[int(said.truth[row])][1],
+        "a": given(said.a, said.p_a),
+        "b": given(said.b, said.p_b),
+        "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
+    }
+
+
+def _after(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return (0, -1)
+    task, point, row = str(decode_cursor(cursor, str)).partition(".")
+    if not (point and task.isascii() and task.isdigit() and row.isascii() and row.isdigit()):
+        raise Invalid("This is no cursor of such a list.", fields=[{"field": "cursor", "message": "unknown"}])
+    return int(task), int(row)
+
+
+def _version(side: Side) -> ComparedVersion:
+    return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
+
+
+def _recipe(side: Side) -> JsonObject:
+    return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
+
+
+def _manifest(side: Side) -> JsonObject:
+    told = side.manifest.to_json()
+    return {name: value for name, value in told.items() if name not in _IDENTITY}

@@ -1,0 +1,118 @@
+"""A new version beside the one in production, image by image, where its gate asks for it.
+
+Production is the version's parent as a rule, and the job has compared them. Where a person put production elsewhere, the
+answers of both are read from the store, on the tasks of which they are kept.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core import flips
+from core.db.measurements import ALL_TASKS, NEGATIVE_FLIPS, Measured
+from core.db.session import Database
+from core.db.tables import Alias, Job, Model, Result, Task, Version
+from core.flips import Flips, Mask
+from core.ingest.answers import open_answers
+from core.ingest.dataset import open_dataset
+from core.line.gate import Production
+from core.line.judgement import limits_of
+from core.line.line import PRODUCTION
+from core.protocol.job_result import JobResult
+from core.protocol.manifest import Manifest
+from core.store import Blobs
+from core.work.fence import Claim
+from core.work.result import ResultFolder
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What production was when it was looked, and what was counted (None: nothing to compare with)."""
+
+    production: int | None
+    counted: Production | None
+
+    def row(self) -> list[Measured]:
+        """As a row of measurements, for the verdict."""
+        found = self.counted
+        if found is None or not found.images:
+            return []
+        rate = found.negative / found.images
+        return [Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(found))]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A task on which production was measured: its true labels, and production's answers; digests of blobs."""
+
+    number: int
+    labels: list[str]
+    held_out: str
+    answers: str
+
+
+def production_of(session: Session, model_id: str) -> int | None:
+    """The number of the version in production."""
+    return session.scalar(select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION))
+
+
+def compare(db: Database, blobs: Blobs, claim: Claim, found: ResultFolder[JobResult]) -> Beside:
+    """Count the negative flips against production, if the job's gate has a limit for them."""
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        number = production_of(session, model.id)
+        wanted = limits_of(model, job).get("max_negative_flips") is not None
+        if not wanted or not number:  # version 0 was taught nothing that could be lost
+            return Beside(number, None)
+        tasks = {task.number: task for task in session.scalars(select(Task).where(Task.model_id == model.id))}
+        if number == job.parent_version:
+            there = {n for n, task in tasks.items() if task.data_deleted_at is None}
+            return Beside(number, _by_parent(number, found.document, there))
+        version = select(Version.manifest).where(Version.model_id == model.id, Version.number == number)
+        manifest: Manifest = session.scalars(version).one()
+        told = _told(session, model, number, tasks)
+    return Beside(number, _by_answers(blobs, number, manifest, told, found))
+
+
+def _by_parent(number: int, found: JobResult, tasks: set[int]) -> Production:
+    changes = [change for task, change in (found.changes or {}).items() if int(task) in tasks]
+    return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
+
+
+def _told(session: Session, model: Model, number: int, tasks: dict[int, Task]) -> list[_Told]:
+    query = select(Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
+    )
+    told = []
+    for task_number, answers in session.execute(query):
+        task = tasks[task_number]
+        if answers is not None and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+            labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+            told.append(_Told(task_number, labels, task.held_out_sha256, answers))
+    return told
+
+
+def _by_answers(
+    blobs: Blobs, number: int, manifest: Manifest, told: list[_Told], found: ResultFolder[JobResult]
+) -> Production:
+    mine = {file.task: found.folder / file.file for file in found.document.answers if file.version == "new"}
+    heads = {head.task: head.classes for head in found.document.heads}
+    total = Flips()
+    for task in told:
+        if task.number not in mine:
+            continue
+        _, labels = open_dataset(blobs.fetch(task.held_out))
+        truth = np.array(task.labels, object)[labels]
+        old_head = manifest.head_of(task.number)
+        old_rows, _ = open_answers(blobs.fetch(task.answers))
+        new_rows, _ = open_answers(mine[task.number])
+        old = _right(old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth)
+        total += flips.count(old, _right(new_rows, heads.get(task.number, found.document.classes), truth))
+    return Production(number, total.negative, total.n)
+
+
+def _right(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+    return np.asarray(np.array(classes, object)[rows] == truth, bool)
