@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from api.static_files import address
+from core.line.words import SETTLED_BY
 
 FOLDER = Path(__file__).parent.parent / "templates"
 POLICY = (
@@ -95,7 +96,7 @@ def span(seconds: float) -> str:
 
 def for_people(text: str) -> str:
     """A sentence of the API without the requests that it names: the page has buttons for them."""
-    return _REQUESTS.sub("", text)
+    return _REQUESTS.sub("", text.replace(SETTLED_BY, "")).strip()
 
 
 @cache

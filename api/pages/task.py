@@ -87,7 +87,8 @@ async def settle(
     settings: Config,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    reason = forms.reason_of(await forms.form(request))
+    given = await forms.form(request)
+    reason, recipe = forms.reason_of(given), forms.recipe_of(given)
     admission, most = Admission.of(settings), settings.max_open_jobs
 
     def settled() -> str | None:
@@ -100,7 +101,7 @@ async def settle(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
         answer, fresh = settling.relearn(
-            db, catalogue(), actor, model, n, None, max_open_jobs=most, admission=admission
+            db, catalogue(), actor, model, n, recipe, max_open_jobs=most, admission=admission
         )
         return answer["id"] if fresh else None
 
