@@ -109,13 +109,17 @@ async def settle(
 
 
 def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
-    """(version, accuracy on the task) of every version that was measured on it, by rising number."""
+    """(version, accuracy on the task) of every published version that was measured on it, by rising number."""
     try:
         found = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
     except PerennialError:  # no version yet
         return []
     cells = zip(found["rows"], found["accuracy_matrix"], strict=True)
-    return [(row["version"], values[0]) for row, values in cells if values and values[0] is not None]
+    return [
+        (row["version"], values[0])
+        for row, values in cells
+        if values and values[0] is not None and row["status"] != "held"
+    ]
 
 
 def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:

@@ -14,7 +14,8 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 OpenPage = Callable[..., Watched]
 PAGES = (
     *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
-    "no model of that name",
+    *("no model of that name", "new model", "submit", "submit with settings", "predict"),
+    *("keys", "audit", "usage"),
 )
 
 
@@ -31,6 +32,7 @@ def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
 ) -> None:
     watched = open_page(site.paths[name], viewport={"width": 1280, "height": 900})
     page = watched.page
+    page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
     assert faults(watched) == []
     page.emulate_media(color_scheme="dark")
     assert faults(watched) == []
