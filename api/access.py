@@ -134,7 +134,7 @@ class Access:
         if row is None or ends is None or ends <= now or idle or row.key_revoked_at is not None:
             raise NotAuthenticated("You are not logged in any more. Log in again.")
         self.used[row.key_id] = self.seen[key] = now
-        return Actor(row.owner_id, row.key_id, row.scope), ends
+        return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
     async def _look_up(self, given: str) -> Found:
         kind, _, token = given.partition(" ")

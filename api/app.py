@@ -35,12 +35,16 @@ from api.key_use import KeyUse
 from api.loopback import is_loopback
 from api.observe import Latency
 from api.openapi import describe
+from api.pages import admin as admin_pages
 from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import job as job_page
 from api.pages import login as login_page
 from api.pages import model as model_page
 from api.pages import models as models_page
+from api.pages import new_model as new_model_page
+from api.pages import predict as predict_page
+from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.predict.line import PredictLine
@@ -122,11 +126,15 @@ ROUTERS = (
     start.router,
     login_page.router,
     models_page.router,
+    new_model_page.router,
+    predict_page.router,
+    submit_page.router,
     model_page.router,
     compare_page.router,
     task_page.router,
     job_page.router,
     webhooks_page.router,
+    admin_pages.router,
 )
 
 

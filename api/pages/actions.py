@@ -17,13 +17,22 @@ _FORMS = re.compile(
 
 @dataclass(frozen=True)
 class Button:
-    """A request as a form: where it goes, its version, whether it asks for a reason; or the command that does it."""
+    """A request as a form, or the command that does it.
+
+    Attributes:
+        path: where the form goes; `version`: what it sends.
+        reason: whether it asks for a reason.
+        again: whether it learns a task again, so that a recipe is chosen.
+        link: a page in place of a form.
+    """
 
     title: str
     path: str | None
     version: int | None
-    reason: bool
-    command: str | None
+    reason: bool = False
+    command: str | None = None
+    again: bool = False
+    link: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,8 @@ def _button(model: ModelOut, action: ActionOut) -> Button:
     body = action["body"] or {}
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
-        return Button(action["title"], path, body.get("version"), "reason" in body, None)
-    command = f"perennial submit {model['name']} BATCH.zip"
+        again = path.endswith(("/retry", "/relearn")) and model["state"] == "ready"
+        return Button(action["title"], path, body.get("version"), "reason" in body, again=again)
     if action["method"] == "DELETE":
-        command = f"perennial models rm {model['name']}"
-    return Button(action["title"], None, None, False, command)
+        return Button(action["title"], None, None, command=f"perennial models rm {model['name']}")
+    return Button(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

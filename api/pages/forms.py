@@ -6,15 +6,20 @@ from starlette.requests import Request
 
 from api import session
 from api.guard import declared_length, read_body
+from api.uploads.order import recipe_in
 from core import characters
 from core.errors import Invalid, UnsupportedType
+from core.protocol.patch import RecipePatch
 
 MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
 
 
-async def form(request: Request) -> dict[str, str]:
+async def form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
     """What somebody filled in, by name, without the spaces around it.
+
+    Args:
+        fields: that it may have.
 
     Raises:
         NotAllowed: another site's page sends it.
@@ -27,7 +32,7 @@ async def form(request: Request) -> dict[str, str]:
     if body and kind != "application/x-www-form-urlencoded":
         raise UnsupportedType("A form of a page is sent as application/x-www-form-urlencoded.")
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict")
     except ValueError:
         raise Invalid("This form cannot be read: its text is not UTF-8, or it has too many fields.") from None
     if any("\0" in value for _, value in pairs):
@@ -45,6 +50,12 @@ def reason_of(given: dict[str, str]) -> str | None:
         return characters.prose(given.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
+
+
+def recipe_of(given: dict[str, str]) -> RecipePatch | None:
+    """The recipe that was chosen to learn again with; None: the one that it had. Raises: InvalidRecipe."""
+    text = given.get("recipe", "")
+    return recipe_in(text.encode()) if text else None
 
 
 def number_of(given: dict[str, str], name: str) -> int:

@@ -11,7 +11,7 @@ from api.schemas.common import JobPath
 from core.db.states import TRANSITIONS, Action, State
 from core.errors import Invalid
 from core.protocol.answers.job import JobOut
-from core.requests import job_story, jobs, retries
+from core.requests import job_story, jobs, recipes, retries
 from core.requests.admission import Admission
 
 router = APIRouter(include_in_schema=False)
@@ -20,10 +20,18 @@ _ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
 
 
 @router.get("/ui/jobs/{job}")
-def show(request: Request, job: JobPath, actor: Read, db: Db) -> Response:
+def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
     """The page of a job."""
     told = job_story.story(db, actor, job)
-    return page(request, "job.html", {"story": told, "job": told.job, "actions": _possible(told.job)})
+    possible = _possible(told.job)
+    again = "retry" in possible and told.job["kind"] == "learn"
+    suggestions = recipes.suggestions(db, catalogue(), actor, told.job["model"]) if again else []
+    file = _file(told.job)
+    return page(
+        request,
+        "job.html",
+        {"story": told, "job": told.job, "actions": possible, "suggestions": suggestions, "file": file},
+    )
 
 
 @router.post("/ui/jobs/{job}/{verb}")
@@ -38,12 +46,12 @@ async def act(
     settings: Config,
 ) -> Response:
     """Cancel, pause, resume, or learn the task again."""
-    await forms.form(request)
+    recipe = forms.recipe_of(await forms.form(request))
     admission, most = Admission.of(settings), settings.max_open_jobs
 
     def acted() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
-            return retries.retry(db, catalogue(), actor, job, None, max_open_jobs=most, admission=admission)
+            return retries.retry(db, catalogue(), actor, job, recipe, max_open_jobs=most, admission=admission)
         if verb not in _ACTIONS:
             raise Invalid(
                 f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are possible."
@@ -62,3 +70,11 @@ def _possible(job: JobOut) -> list[str]:
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
     again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
     return [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
+
+
+def _file(job: JobOut) -> str | None:
+    """The query of the download that a finished export has made: version and format; None: it made none."""
+    report = job["report"]
+    if job["kind"] != "export" or job["state"] != State.SUCCEEDED or report is None or "format" not in report:
+        return None
+    return f"versions/{report['version']}/download?format={report['format']}"

@@ -18,7 +18,7 @@ from api.schemas.common import ModelPath
 from core.db.session import Database
 from core.line.line import PRODUCTION
 from core.protocol.answers.model import ModelOut
-from core.requests import aliases, class_changes, jobs, lineage, metrics, models
+from core.requests import aliases, class_changes, jobs, lineage, metrics, models, recipes
 from core.requests.actor import Actor
 from core.requests.lineage import Lineage, VersionRow
 from core.requests.metrics import Window
@@ -50,7 +50,11 @@ def show(
     """The page of a model."""
     found = models.read(db, catalogue(), actor, model)
     recent = jobs.list_jobs(db, actor, state=None, model=found["id"], limit=JOBS, cursor=None)["items"]
-    told: dict[str, object] = {"model": found, "jobs": recent, "waits": buttons(found), "v": v, "t": t}
+    waits = buttons(found)
+    again = any(button.again for one in waits for button in one.buttons)
+    suggestions = recipes.suggestions(db, catalogue(), actor, found["id"]) if again else []
+    told: dict[str, object] = {"model": found, "jobs": recent, "waits": waits, "suggestions": suggestions}
+    told |= {"v": v, "t": t}
     if found["state"] == "fetching":
         return page(request, "model.html", {**told, "history": None})
     history = lineage.lineage(db, actor, found["id"], last=last, size=ROWS)

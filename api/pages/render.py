@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from api.static_files import address
+from core.line.words import SETTLED_BY
 
 FOLDER = Path(__file__).parent.parent / "templates"
 POLICY = (
@@ -25,6 +26,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 _REQUESTS = re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)| with (?:POST|PUT) /v1/[^ ]*[^ .,;:]")
+_SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |$))")
+"""What a program would send: of a page, its form sends it."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -95,7 +98,7 @@ def span(seconds: float) -> str:
 
 def for_people(text: str) -> str:
     """A sentence of the API without the requests that it names: the page has buttons for them."""
-    return _REQUESTS.sub("", text)
+    return _REQUESTS.sub("", _SENT.sub("", text.replace(SETTLED_BY, ""))).strip().replace("`", "")
 
 
 @cache

@@ -87,7 +87,8 @@ async def settle(
     settings: Config,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    reason = forms.reason_of(await forms.form(request))
+    given = await forms.form(request)
+    reason, recipe = forms.reason_of(given), forms.recipe_of(given)
     admission, most = Admission.of(settings), settings.max_open_jobs
 
     def settled() -> str | None:
@@ -100,7 +101,7 @@ async def settle(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
         answer, fresh = settling.relearn(
-            db, catalogue(), actor, model, n, None, max_open_jobs=most, admission=admission
+            db, catalogue(), actor, model, n, recipe, max_open_jobs=most, admission=admission
         )
         return answer["id"] if fresh else None
 
@@ -108,13 +109,17 @@ async def settle(
 
 
 def _history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
-    """(version, accuracy on the task) of every version that was measured on it, by rising number."""
+    """(version, accuracy on the task) of every published version that was measured on it, by rising number."""
     try:
         found = metrics.model_metrics(db, actor, model, version="latest", window=Window(tasks=(n, n)))
     except PerennialError:  # no version yet
         return []
     cells = zip(found["rows"], found["accuracy_matrix"], strict=True)
-    return [(row["version"], values[0]) for row, values in cells if values and values[0] is not None]
+    return [
+        (row["version"], values[0])
+        for row, values in cells
+        if values and values[0] is not None and row["status"] != "held"
+    ]
 
 
 def _samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:

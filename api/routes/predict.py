@@ -2,23 +2,18 @@
 
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import JsonValue
 
 from api.dependencies import BlobStore, Config, Db, Read
 from api.predict.answer import HeldResponse
+from api.predict.asking import Asked, ask
 from api.predict.form import FIELDS
-from api.predict.images import form_boundary, read_images
-from api.predict.line import PredictLine
-from api.predict.predictor import Predictor, Question
 from api.problems import responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
-from core.errors import Invalid, StoreCorrupt
 from core.ingest.limits import PREDICT_IMAGES
 from core.protocol.answers.predict import PredictOut
-from core.requests.predictions import explained, predictable
 
 router = APIRouter(tags=["predict"])
 
@@ -86,34 +81,12 @@ async def predict(
     An image that cannot be used gets an `error` in place of a label, and the others are answered. Where it is the
     only one sent, the answer is a 422.
     """
-    # First, since nobody is to learn from another answer that a version is there.
-    found = await to_thread.run_sync(predictable, db, actor, model, version, task)
-    _check(top_k, settings.predict_max_top_k)
-    boundary = form_boundary(request)
-    line: PredictLine = request.app.state.predict_line
-    helper: Predictor = request.app.state.predictor
-    place = line.place(actor.owner_id)
+    asked = Asked(actor, model, version, task, top_k)
+    answer, images, place = await ask(request, asked, db, blobs, settings)
+    del images
     try:
-        images = await read_images(request, place, boundary, settings)
-        try:
-            # Not in the helper's turn: a store that is out would hold up versions whose parts are here.
-            asked = await to_thread.run_sync(Question.to, found, blobs, task, top_k)
-            answer = await helper.predict(actor.owner_id, asked, images)
-        except StoreCorrupt as error:  # perhaps deleted since its row was read: then it is not found by now
-            await to_thread.run_sync(predictable, db, actor, model, version, task)
-            raise await to_thread.run_sync(explained, db, found, error) from error
-        del images
         place.exchange(len(answer))
         return HeldResponse(answer, place, settings)
     except BaseException:
         place.leave()
         raise
-
-
-def _check(top_k: int, most: int) -> None:
-    """Raises Invalid for more labels than an image may have."""
-    if top_k > most:
-        raise Invalid(
-            f"top_k is {top_k}, and an image may have {most} labels: send ?top_k={most} or less.",
-            fields=[{"field": "top_k", "message": f"at most {most}"}],
-        )

@@ -1,11 +1,12 @@
 """Routes of tasks: submit a batch as a stream, and the history."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 import structlog
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
@@ -34,10 +35,10 @@ from api.strict_json import parse
 from api.uploads.assembled import assembled
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
+from api.uploads.order import Asked, Order, recipe_in
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, upload_by
 from core.errors import Invalid, InvalidRecipe
-from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import sniff
@@ -45,11 +46,8 @@ from core.protocol.answers.job import JobOut
 from core.protocol.answers.task import Accepted, TaskOut, TaskPage
 from core.protocol.patch import RecipePatch
 from core.protocol.report import DuplicatesPolicy, Report
-from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
-from core.requests.actor import Actor
 from core.requests.admission import Admission
-from core.requests.submission import Batch, Submission
 from core.requests.whole_uploads import Whole
 
 router = APIRouter(tags=["tasks"])
@@ -59,8 +57,6 @@ ARCHIVE = Terms(
     "POST /v1/models/{model}/tasks", headers=("perennial-recipe",), fields=("recipe",), look=sniff
 )
 JSON = "application/json"
-_inspections = CapacityLimiter(2)
-"""Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
 
 Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the task")]
 TaskName = Annotated[FreeName, Query(description="Name of the batch")]
@@ -87,17 +83,6 @@ _upload: dict[str, JsonValue] = {
         },
     }
 }
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a request asks for its batch. recipe: the override in the header, as JSON."""
-
-    model: str
-    name: str | None
-    validate: Literal["only", "full"] | None
-    duplicates_policy: DuplicatesPolicy
-    recipe: str | None
 
 
 async def _asked(
@@ -141,67 +126,32 @@ async def submit(
 ) -> Response:
     """Submit a batch: it becomes the model's next task."""
     head = upload.head(Limits.of(upload.settings).body_bytes)
-    override = None if asked.recipe is None else _recipe(asked.recipe.encode("latin-1"))
+    override = None if asked.recipe is None else recipe_in(asked.recipe.encode("latin-1"))
     if asked.validate == "only":
         upload = replace(upload, key=None)  # it changes nothing, so it is done again
-    order = _Order(asked, override, actor, upload, store, bell, catalogue)
+    order = Order(asked, override, actor, upload, store, bell, catalogue)
     with upload.place():
         if head.media_type == JSON:
             return await _from_upload(order, head)
-        return await upload.answer(head, order.precheck, order.commit)
+        return await upload.answer(head, order.precheck, partial(_done, order))
 
 
-@dataclass(frozen=True)
-class _Order:
-    """A batch that somebody sends.
-
-    Attributes:
-        override: its recipe; None: the model's.
-        is_here: it was uploaded in pieces before.
-    """
-
-    asked: Asked
-    override: RecipePatch | None
-    actor: Actor
-    upload: Upload
-    store: ObjectStore
-    bell: Bell
-    catalogue: CatalogueOf
-    is_here: bool = False
-
-    def precheck(self, length: int | None) -> None:
-        """Refuse what may not be sent, by its declared length."""
-        settings = self.upload.settings
-        # Nothing of a mere look stays, and the bytes of an upload that is here are counted already.
-        takes_room = self.asked.validate != "only" and not self.is_here
-        room = settings.max_owner_bytes if takes_room else 0
-        jobs = settings.max_open_jobs
-        submission.admit(
-            self.upload.db, self.actor, self.asked.model, max_open_jobs=jobs, max_bytes=room, length=length
-        )
-
-    async def commit(
-        self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
-    ) -> Response:
-        """Do what is asked with the file; `whole`: the upload that it came by in pieces."""
-        asked, settings = self.asked, self.upload.settings
-        batch = await _batch(file, asked, self.override, Limits.of(settings))
-        known = await to_thread.run_sync(self.catalogue)
-        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
-        sent = Submission(
-            self.upload.db, self.store, known, self.actor, asked.model, batch, repeat, *bounds, whole
-        )
-        # Each runs to its end in a thread: a client that leaves now has submitted its batch.
-        if asked.validate == "only":
-            return json_answer(await to_thread.run_sync(sent.preview))
-        if asked.validate == "full":
-            check, replay = await to_thread.run_sync(validations.begin, sent)
-            return _accepted(check, check, replay, self.bell)
-        answer, replay = await to_thread.run_sync(sent.submit)
-        return _accepted(answer, answer["job"], replay, self.bell)
+async def _done(
+    order: Order, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
+) -> Response:
+    """Do what is asked with the file; `whole`: the upload that it came by in pieces."""
+    sent = await order.submission(file, repeat, whole)
+    # Each runs to its end in a thread: a client that leaves now has submitted its batch.
+    if order.asked.validate == "only":
+        return json_answer(await to_thread.run_sync(sent.preview))
+    if order.asked.validate == "full":
+        check, replay = await to_thread.run_sync(validations.begin, sent)
+        return _accepted(check, check, replay, order.bell)
+    answer, replay = await to_thread.run_sync(sent.submit)
+    return _accepted(answer, answer["job"], replay, order.bell)
 
 
-async def _from_upload(order: _Order, head: Head) -> Response:
+async def _from_upload(order: Order, head: Head) -> Response:
     """Answer for a batch that was uploaded in pieces; a check keeps the upload, a submit spends it.
 
     Raises:
@@ -225,7 +175,7 @@ async def _from_upload(order: _Order, head: Head) -> Response:
         await to_thread.run_sync(order.precheck, None)
         whole = await to_thread.run_sync(whole_uploads.whole, db, actor, given.upload)
         async with assembled(db, order.store, actor, whole, sniff, settings) as file:
-            answer = await order.commit(file, request, whole)
+            answer = await _done(order, file, request, whole)
             repeat.is_done = True
             return answer
 
@@ -252,26 +202,6 @@ def _recipe_once(override: RecipePatch | None, given: FromUpload) -> RecipePatch
     return override if given.recipe is None else given.recipe
 
 
-async def _batch(file: Received, asked: Asked, override: RecipePatch | None, limits: Limits) -> Batch:
-    """The batch in a received file.
-
-    Raises:
-        InvalidRecipe: it comes twice, or is none.
-        ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see `core.ingest.inspect`.
-    """
-    field = file.fields.get("recipe")
-    if field is not None:
-        if override is not None:
-            raise InvalidRecipe(
-                "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
-            )
-        override = _recipe(field.encode())
-    found = await to_thread.run_sync(inspect, file.path, file.kind, limits, limiter=_inspections)
-    return Batch(
-        file.path, file.sha256, file.size, found, asked.name, override or {}, asked.duplicates_policy
-    )
-
-
 def _accepted(answer: Accepted | JobOut, job: JobOut, replay: bool, bell: Bell) -> Response:
     """202 with the task and its job, or with the job of a check alone; a new job wakes a worker."""
     if not replay:
@@ -279,15 +209,6 @@ def _accepted(answer: Accepted | JobOut, job: JobOut, replay: bool, bell: Bell) 
         log.info(said, model=job["model"], job=job["id"], task=job["task"])
         bell.ring(job["id"])
     return json_answer(answer, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"}, replay=replay)
-
-
-def _recipe(text: bytes) -> RecipePatch:
-    if len(text) > MAX_RECIPE_BYTES:
-        raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
-    value = parse(text, "The recipe")
-    if not isinstance(value, dict):
-        raise InvalidRecipe('A recipe override is a JSON object such as {"epochs": 5}.')
-    return value
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)

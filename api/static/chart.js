@@ -15,7 +15,7 @@ function show() {
     dash: index > palette.lines.length ? [5, 4] : undefined,
     value: (_, value) => (value == null ? "–" : `${value.toFixed(1)} %`),
   }));
-  draw(place, [told.versions, ...told.values], series, "Version", (value) => `${value} %`);
+  draw(place, [told.versions, ...told.values], series, "Version", (value) => `${value} %`, (low) => [Math.max(0, Math.min((low ?? 0) - 5, 90)), 100]);
 }
 
 show();

@@ -9,14 +9,15 @@ export function colours() {
   return { ink: of("--ink"), soft: of("--soft"), line: of("--line"), accent: of("--accent"), lines: dark ? DARK : LIGHT };
 }
 
-export function draw(place, data, series, xLabel, yText) {
+// `range`: of the lowest and highest value, the ends of the axis.
+export function draw(place, data, series, xLabel, yText, range) {
   const palette = colours();
   const axis = { stroke: palette.soft, grid: { stroke: palette.line, width: 1 }, ticks: { stroke: palette.line, width: 1 } };
   const size = () => ({ width: place.clientWidth, height: 300 });
   const chart = new uPlot(
     {
       ...size(),
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, ...(range && { y: { range: (_, low, high) => range(low, high) } }) },
       series: [{ label: xLabel }, ...series],
       axes: [
         { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },

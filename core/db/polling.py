@@ -58,8 +58,8 @@ _KEY = (
     " WHERE prefix = {}"
 )
 _SESSION = (
-    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at FROM sessions s"
-    " JOIN keys k ON k.id = s.key_id WHERE s.hash = {}"
+    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, k.name, o.name FROM sessions s"
+    " JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = k.owner_id WHERE s.hash = {}"
 )
 
 
@@ -148,7 +148,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What the check of a session needs: its key, when it was last seen, and when it ends."""
+    """What the check of a session needs: its key, when it was last seen, and when it ends; and the names of both."""
 
     key_id: str
     owner_id: str
@@ -157,6 +157,8 @@ class SessionRow:
     key_revoked_at: float | None
     seen_at: float
     expires_at: float
+    key_name: str
+    owner_name: str
 
 
 class PollingReads:

@@ -40,11 +40,15 @@ _OWNERS = (
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The caller of a use-case; `key_id` is None when authentication is off."""
+    """The caller of a use-case; `key_id` is None when authentication is off.
+
+    `called`: of somebody who has logged in, the names of key and owner, for pages to show.
+    """
 
     owner_id: str
     key_id: str | None
     scope: str
+    called: tuple[str, str] | None = None
 
     @property
     def is_admin(self) -> bool:

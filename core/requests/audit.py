@@ -1,13 +1,14 @@
 """The audit trail: one row for every change that somebody asked for, in the same transaction."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Audit
+from core.db.tables import Audit, Key, Model, Owner
 from core.ids import is_id
 from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
 from core.requests.actor import Actor, find_model
@@ -80,6 +81,18 @@ def list_audit(
         query = select(Audit).where(actor.filter(Audit.owner_id), *_conditions(session, actor, wanted))
         found: Page[Audit] = page(session, query, Audit.id, limit, cursor, descending=wanted.newest_first)
         return {"items": [_to_json(row) for row in found.rows], "next_cursor": found.next_cursor}
+
+
+def names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
+    """Id → what people call it: the keys of these rows, with their owners, and the models that still have a name."""
+    keys, models = {row["key"] for row in rows if row["key"]}, {row["model"] for row in rows if row["model"]}
+    with db.read() as session:
+        of_keys = select(Key.id, Key.name, Owner.name).join(Owner, Owner.id == Key.owner_id)
+        found = {
+            id_: f"{key} of {owner}" for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
+        }
+        of_models = select(Model.id, Model.name).where(Model.id.in_(models), actor.filter(Model.owner_id))
+        return found | {id_: name for id_, name in session.execute(of_models)}
 
 
 def _conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:

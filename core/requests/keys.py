@@ -87,12 +87,14 @@ def create(
         return {**_to_json(key, row.name), "secret": secret}
 
 
-def list_keys(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> KeyPage:
+def list_keys(
+    db: Database, actor: Actor, *, limit: int, cursor: str | None, newest_first: bool = False
+) -> KeyPage:
     """All keys, newest last; revoked ones too (`revoked_at`), never a secret."""
     del actor  # the route admits administrators only, and they see all
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        found = page(session, query, Key.id, limit, cursor)
+        found = page(session, query, Key.id, limit, cursor, descending=newest_first)
         items = [_to_json(row.Key, row.name) for row in found.rows]
         return {"items": items, "next_cursor": found.next_cursor}
 

@@ -58,6 +58,7 @@ def objects(running) -> dict[str, str]:
         "key_id": key["id"],
         "key": key["id"],
         "name": "finetune",
+        "format": "onnx",
     }
 
 

@@ -70,6 +70,13 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
         "no model of that name": "/ui?q=nothing",
         "webhooks": "/ui/webhooks",
         "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
+        "new model": "/ui/models/new",
+        "submit": f"{home}/submit",
+        "submit with settings": f"{home}/submit?choice=method:dlcft",
+        "predict": f"{home}/versions/production/predict",
+        "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit",
+        "usage": "/ui/admin/usage",
     }
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, paths)
 

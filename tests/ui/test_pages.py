@@ -16,6 +16,8 @@ PAGES = (
     *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
     *("compare", "compare nothing", "compare without a common task"),
     *("no model of that name", "webhooks", "webhook"),
+    *("new model", "submit", "submit with settings", "predict"),
+    *("keys", "audit", "usage"),
 )
 
 
@@ -32,6 +34,7 @@ def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
 ) -> None:
     watched = open_page(site.paths[name], viewport={"width": 1280, "height": 900})
     page = watched.page
+    page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
     assert faults(watched) == []
     page.emulate_media(color_scheme="dark")
     assert faults(watched) == []

@@ -1,0 +1,167 @@
+"""`/ui/admin/…`: keys, the audit trail and what is used, for administrators."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import Admin, Cursor, Db
+from api.pages import forms
+from api.pages.render import page, root_of
+from core import characters
+from core.db.session import Database
+from core.errors import Invalid, PerennialError
+from core.protocol.answers.key import NewKey
+from core.requests import audit, keys, usage
+from core.requests.actor import Actor
+from core.requests.audit import Wanted
+from core.requests.times import rfc3339, seconds
+
+router = APIRouter(include_in_schema=False)
+
+ROWS = 50
+SCOPES = {
+    "read": "looks, downloads and predicts",
+    "write": "the same, and creates, submits, promotes",
+    "admin": "everything, of all owners, and these pages",
+    "scrape": "the figures at /metrics alone",
+}
+DAYS = {"": "never", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
+"""When a new key expires."""
+KINDS = ("versions", "datasets", "archives", "exports", "bases", "uploads")
+"""Of bytes, as they are shown."""
+KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
+
+
+@router.get("/ui/admin/keys")
+def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
+    """All keys, newest first, and a form that makes one."""
+    return _keys(request, db, actor, cursor)
+
+
+@router.post("/ui/admin/keys")
+async def create_key(request: Request, actor: Admin, db: Db) -> Response:
+    """Make a key; its secret is on this page and nowhere else."""
+    given = await forms.form(request)
+
+    def made() -> NewKey:
+        return keys.create(
+            db,
+            actor,
+            name=_name(given.get("name", "")),
+            owner=given.get("owner") or None,
+            scope=given.get("scope", ""),
+            expires_at=_expiry(given.get("days", "")),
+        )
+
+    try:
+        new = await to_thread.run_sync(made)
+    except PerennialError as error:
+        shown = partial(_keys, request, db, actor, None, given=given, wrong=error.detail, status=error.status)
+        return await to_thread.run_sync(shown)
+    return await to_thread.run_sync(lambda: _keys(request, db, actor, None, new=new))
+
+
+@router.post("/ui/admin/keys/{key}/revoke")
+async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
+    """End a key."""
+    await forms.form(request)
+    await to_thread.run_sync(keys.revoke, db, actor, key)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
+
+
+@router.get("/ui/admin/audit")
+def show_audit(
+    request: Request,
+    actor: Admin,
+    db: Db,
+    model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
+    action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
+    since: Annotated[str, Query(max_length=40, description="The first day, such as 2026-11-24")] = "",
+    cursor: Cursor = None,
+) -> Response:
+    """Who changed what, newest first."""
+    asked = {"model": model.strip(), "action": action.strip(), "since": since.strip()}
+    told: dict[str, object] = {"asked": asked, "cursor": cursor, "rows": [], "next_cursor": None, "names": {}}
+    try:
+        wanted = Wanted(
+            asked["model"] or None, asked["action"] or None, _day(asked["since"]), newest_first=True
+        )
+        found = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=wanted)
+    except PerennialError as error:
+        return page(request, "audit.html", {**told, "wrong": error.detail}, error.status)
+    named = audit.names(db, actor, found["items"])
+    rows = [(one, _said(dict(one["data"]))) for one in found["items"]]
+    told |= {"rows": rows, "next_cursor": found["next_cursor"], "names": named, "wrong": None}
+    return page(request, "audit.html", told)
+
+
+@router.get("/ui/admin/usage")
+def show_usage(
+    request: Request, actor: Admin, db: Db, by: Literal["owner", "model"] = "owner", cursor: Cursor = None
+) -> Response:
+    """Counts and bytes, per owner or model."""
+    read = usage.by_model if by == "model" else usage.by_owner
+    found = read(db, actor, limit=ROWS, cursor=cursor)
+    rows = [(one, dict(one["bytes"]), sum(dict(one["bytes"]).values())) for one in found["items"]]
+    most = max((total for _, _, total in rows), default=0)
+    told = {"by": by, "rows": rows, "most": most, "kinds": KINDS, "cursor": cursor}
+    return page(request, "usage.html", {**told, "next_cursor": found["next_cursor"]})
+
+
+def _keys(
+    request: Request,
+    db: Database,
+    actor: Actor,
+    cursor: str | None,
+    *,
+    given: dict[str, str] | None = None,
+    wrong: str | None = None,
+    new: NewKey | None = None,
+    status: int = 200,
+) -> Response:
+    found = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
+    now = rfc3339(datetime.now(UTC).timestamp())
+    told = {
+        "keys": found["items"],
+        "next_cursor": found["next_cursor"],
+        "cursor": cursor,
+        "own": actor.key_id,
+    }
+    form = {"given": given or {}, "wrong": wrong, "new": new, "scopes": SCOPES, "days": DAYS, "now": now}
+    return page(request, "keys.html", {**told, **form}, status)
+
+
+def _name(text: str) -> str:
+    try:
+        if not 0 < len(text) <= characters.MAX_NAME_CHARS:
+            raise ValueError(f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed")
+        return characters.name(text)
+    except ValueError as error:
+        raise Invalid(f"The name of the key {error}.") from None
+
+
+def _expiry(days: str) -> str | None:
+    if days not in DAYS:
+        raise Invalid(f"A key expires {', '.join(DAYS.values())}; not after {days[:20]!r} days.")
+    return rfc3339((datetime.now(UTC) + timedelta(days=int(days))).timestamp()) if days else None
+
+
+def _day(text: str) -> float | None:
+    """Its beginning, in seconds since 1970; a time is that time."""
+    return None if not text else seconds(f"{text}T00:00:00Z" if len(text) == 10 else text)
+
+
+def _said(data: dict[str, object]) -> list[tuple[str, str]]:
+    """What is kept of a change: (field, value) as text."""
+    shown = (
+        (name, value) for name, value in data.items() if name != "model" and value not in (None, [], {}, "")
+    )
+    return [
+        (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in shown
+    ]

@@ -1,0 +1,137 @@
+"""`/ui/models/new`: create a model: its name, how batches differ, what it begins with, and its gate."""
+
+from typing import Any, cast
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Write
+from api.pages import forms
+from api.pages.render import page, root_of
+from core import characters
+from core.errors import Invalid, PerennialError
+from core.protocol.answers.model_change import NewModel
+from core.protocol.catalogue import Catalogue
+from core.requests import models, pretrained
+from core.requests.admission import Admission
+
+router = APIRouter(include_in_schema=False)
+
+PATH = "/ui/models/new"
+SCENARIOS = {
+    "class": "each batch brings new classes; one head tells all of them apart",
+    "data": "the classes stay, and batches bring new samples of them",
+    "task": "each batch is a task with a head of its own, which is named when images are predicted",
+}
+GATES = (
+    ("max_forgetting", "Forgetting, at most (percent)", "such as 10"),
+    ("min_new_task", "Accuracy on the new task, at least (percent)", "such as 80"),
+    ("min_acc", "Mean accuracy over all tasks, at least (percent)", "such as 75"),
+)
+"""Limits of the gate: name, words, an example."""
+
+
+@router.get(PATH)
+def show(request: Request, actor: Write, catalogue: CatalogueOf) -> Response:
+    """The form."""
+    del actor
+    return _page(request, catalogue(), {}, {}, None)
+
+
+@router.post(PATH)
+async def create(
+    request: Request,
+    actor: Write,
+    db: Db,
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+    settings: Config,
+    bell: Bell,
+) -> Response:
+    """Create it, and show it; or say beside each input what is wrong with it."""
+    given = await forms.form(request)
+    known = await to_thread.run_sync(catalogue)
+    bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
+    try:
+        wanted = _wanted(given)
+        answer, _ = await to_thread.run_sync(
+            lambda: models.create(db, blobs, known, actor, wanted, None, bounds, terms)
+        )
+    except PerennialError as error:
+        errors = {one["field"]: one["message"] for one in error.fields}
+        return _page(request, known, given, errors, error.detail, error.status)
+    if answer["job"] is not None:
+        bell.ring(answer["job"])
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{answer['id']}", 303)
+
+
+def _wanted(given: dict[str, str]) -> NewModel:
+    """What the form asks for.
+
+    Raises:
+        Invalid: an input that only a form can have wrong.
+    """
+    scenario = given.get("scenario", "")
+    if scenario not in SCENARIOS:
+        raise _wrong("scenario", f"must be one of {', '.join(SCENARIOS)}")
+    wanted: dict[str, Any] = {"name": given.get("name", ""), "scenario": scenario, "gate": _gate(given)}
+    try:
+        wanted["description"] = characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
+    except ValueError as error:
+        raise _wrong("description", str(error)) from None
+    base = given.get("base", "packaged")
+    if given.get("timm") and base != "timm":
+        raise _wrong("base", "names no weights of timm, and a name of them is filled in: choose one of both")
+    if base == "timm":
+        if not given.get("timm"):
+            raise _wrong("architecture", "choose a name of the list")
+        wanted["architecture"] = f"timm/{given['timm'].removeprefix('timm/')}"
+    elif base == "random":
+        wanted["base"] = "random"
+    elif base != "packaged":
+        raise _wrong("base", "must be packaged, timm or random")
+    return cast(NewModel, wanted)
+
+
+def _gate(given: dict[str, str]) -> dict[str, float]:
+    found = {}
+    for name, _, _ in GATES:
+        text = given.get(name, "").removesuffix("%").strip()
+        if not text:
+            continue
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 100:
+            raise _wrong(f"gate.{name}", "must be a number from 0 to 100")
+        found[name] = value / 100
+    return found
+
+
+def _wrong(field: str, message: str) -> Invalid:
+    return Invalid(
+        f"{field.rpartition('.')[2].replace('_', ' ')} {message}.",
+        fields=[{"field": field, "message": message}],
+    )
+
+
+def _page(
+    request: Request,
+    known: Catalogue,
+    given: dict[str, str],
+    errors: dict[str, str],
+    said: str | None,
+    status: int = 200,
+) -> Response:
+    told = {
+        "given": given,
+        "errors": errors,
+        "said": said,
+        "scenarios": SCENARIOS,
+        "gates": GATES,
+        "recommended": known["recommended"],
+        "pretrained": sorted(known["pretrained"]),
+    }
+    return page(request, "new.html", told, status)

@@ -1,0 +1,176 @@
+"""A form for a JSON Schema: which inputs it has, and what somebody filled in as a patch.
+
+Every input begins empty, which means "as it is" (`own`): only what differs is sent. Known are number, integer,
+boolean, enum, const, what may be null, and objects in objects; anything else is written as JSON.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from core.protocol.document import JsonObject
+
+Kind = Literal["number", "integer", "choice", "group", "json"]
+NONE = "none"
+"""What a person writes for null."""
+ON, OFF = "on", "off"
+_NULL = {"type": "null"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """An input.
+
+    Attributes:
+        path: its name in the form: where its value belongs, such as `optimizer.lr`.
+        own: the value that counts where nothing is filled in.
+        choices: values as they are written in the form, of a choice.
+        nullable: whether it may be null; a group is then switched on and off.
+        fields: of a group.
+    """
+
+    path: str
+    label: str
+    kind: Kind
+    own: object
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    nullable: bool = False
+    fields: tuple["Field", ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The own value for people."""
+        if isinstance(self.own, bool):
+            return "yes" if self.own else "no"
+        if self.own is None or self.kind == "group":
+            return ON if self.own is not None else OFF if self.kind == "group" else NONE
+        return self.own if isinstance(self.own, str) else json.dumps(self.own)
+
+
+class Unfit(Exception):
+    """What somebody filled in is no value; `errors`: path → why."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(f"{len(errors)} inputs")
+        self.errors = dict(errors)
+
+
+def fields_of(
+    schema: Mapping[str, Any], own: Mapping[str, Any], prefix: str = "", without: Sequence[str] = ()
+) -> tuple[Field, ...]:
+    """The inputs of an object.
+
+    Args:
+        schema: of the object; `$ref` is looked up in its `$defs`.
+        own: the object as it is now.
+        prefix: what the paths begin with, such as `method.`.
+        without: properties that have no input.
+    """
+    definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
+    found = (
+        _field(definitions, of, f"{prefix}{name}", name, own.get(name, of.get("default")))
+        for name, of in schema.get("properties", {}).items()
+        if name not in without
+    )
+    return tuple(field for field in found if field is not None)
+
+
+def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
+    """What differs from the own values, as a patch.
+
+    Raises:
+        Unfit: a value cannot be read; whether it is allowed, its schema says.
+    """
+    errors: dict[str, str] = {}
+    patch = _patch(fields, given, errors)
+    if errors:
+        raise Unfit(errors)
+    return patch
+
+
+def paths_in(fields: Sequence[Field]) -> Iterator[str]:
+    """The names of all inputs."""
+    for field in fields:
+        yield field.path
+        yield from paths_in(field.fields)
+
+
+def _field(
+    definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, own: object
+) -> Field | None:
+    nullable, of = _without_null(definitions, of)
+    label = name.replace("_", " ")
+    if "const" in of:
+        return None  # there is nothing to choose
+    if "enum" in of:
+        return Field(path, label, "choice", own, tuple(map(str, of["enum"])), nullable=nullable)
+    kind = of.get("type")
+    if kind == "boolean":
+        return Field(path, label, "choice", own, ("yes", "no"), nullable=nullable)
+    if kind in ("number", "integer"):
+        low, high = (
+            of.get("minimum", of.get("exclusiveMinimum")),
+            of.get("maximum", of.get("exclusiveMaximum")),
+        )
+        return Field(path, label, kind, own, minimum=low, maximum=high, nullable=nullable)
+    if kind == "object" and of.get("properties"):
+        inner = own if isinstance(own, Mapping) else {}
+        fields = fields_of({**of, "$defs": definitions}, inner, f"{path}.")
+        return Field(path, label, "group", own, nullable=nullable, fields=fields)
+    return Field(path, label, "json", own, nullable=nullable)
+
+
+def _without_null(definitions: Mapping[str, Any], of: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
+    """Whether a value may be null, and the schema of the others; references are looked up."""
+    nullable, others = False, [one for one in of.get("anyOf", ()) if one != _NULL]
+    if "anyOf" in of and len(others) == 1:
+        nullable, of = len(of["anyOf"]) == 2, others[0]
+    if "$ref" in of:
+        of = definitions[of["$ref"].rpartition("/")[2]]
+    return nullable, of
+
+
+def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, str]) -> JsonObject:
+    patch: JsonObject = {}
+    for field in fields:
+        name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
+        if field.kind == "group":
+            inner = _patch(field.fields, given, errors)
+            if field.nullable and text == OFF:
+                patch[name] = None
+            elif inner or text == ON:
+                patch[name] = inner
+        elif text:
+            try:
+                value = _value(field, text)
+            except ValueError as error:
+                errors[field.path] = str(error)
+            else:
+                if value != field.own or isinstance(value, bool) != isinstance(field.own, bool):
+                    patch[name] = value
+    return patch
+
+
+def _value(field: Field, text: str) -> Any:
+    """What a text means. Raises ValueError with what is allowed."""
+    if field.nullable and text == NONE:
+        return None
+    if field.kind == "choice":
+        if text not in field.choices:
+            raise ValueError(f"is {text[:40]!r}; choose one of {', '.join(field.choices)}")
+        return text == "yes" if field.choices == ("yes", "no") else text
+    if field.kind == "json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("is no JSON") from None
+    word = "whole number" if field.kind == "integer" else "number"
+    try:
+        number = int(text) if field.kind == "integer" or text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        allowed = f"a {word}, or {NONE}" if field.nullable else f"a {word}"
+        raise ValueError(f"is {text[:40]!r}; write {allowed}") from None
+    return number

@@ -1,0 +1,275 @@
+// Send batches: each file is uploaded as soon as it is chosen, in pieces that survive a cut and a reload; what it means
+// in the model is said beside it; the recipe and the commands follow the form. Without this script the form is a plain one.
+const form = document.getElementById("submit");
+const input = document.getElementById("file");
+const drop = document.getElementById("drop");
+const list = document.getElementById("files");
+const go = document.getElementById("go");
+const at = form.dataset;
+const PIECE = 64 << 20; // bytes of one request
+const batches = [];
+let asking = null;
+let due = 0;
+let sending = false;
+
+function made(tag, className, text) {
+  const one = document.createElement(tag);
+  if (className) one.className = className;
+  if (text) one.textContent = text;
+  return one;
+}
+
+function size(bytes) {
+  for (const [unit, name] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
+    if (bytes >= unit) return `${(bytes / unit).toFixed(1)} ${name}`;
+  return `${bytes} B`;
+}
+
+function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = text;
+  place.hidden = !text;
+}
+
+function fields() {
+  const body = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (typeof value === "string" && value) body.append(name, value);
+  body.delete("name");
+  body.set("file_names", batches.map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
+  return body;
+}
+
+// A page of this service as a document, or what it says is wrong.
+async function asked(path, body, signal) {
+  const answer = await fetch(path, { method: body ? "POST" : "GET", body, signal });
+  if (answer.redirected && new URL(answer.url).pathname.endsWith("/ui/login")) location.reload();
+  const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (answer.ok) return found;
+  throw new Error(found.querySelector("main p:not(.muted)")?.textContent ?? `The service answers ${answer.status}.`);
+}
+
+function marked(errors) {
+  for (const place of form.querySelectorAll(".wrong")) {
+    const name = place.id.slice("wrong-".length);
+    place.textContent = errors[name] ?? "";
+    const field = form.elements.namedItem(name);
+    if (field instanceof Element) field.toggleAttribute("aria-invalid", name in errors);
+  }
+}
+
+// The recipe as it is filled in, what the service says of it, and the commands that do the same.
+async function plan() {
+  clearTimeout(due);
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  const opened = document.querySelector("#plan details").open;
+  const found = await asked(`${at.here}/plan`, fields(), mine.signal);
+  const fresh = document.importNode(found.getElementById("plan"), true);
+  fresh.querySelector("details").open = opened;
+  document.getElementById("plan").replaceWith(fresh);
+  const errors = JSON.parse(fresh.dataset.errors);
+  marked(errors);
+  return Object.keys(errors).length ? null : JSON.parse(fresh.dataset.recipe);
+}
+
+function planSoon() {
+  clearTimeout(due);
+  due = setTimeout(() => plan().catch((error) => error.name === "AbortError" || say(error.message)), 250);
+}
+
+// Another method has other settings.
+async function choose() {
+  const chosen = form.elements.choice.value;
+  try {
+    const found = await asked(`${at.here}?choice=${encodeURIComponent(chosen)}`);
+    const opened = document.querySelector("#fields details").open;
+    const fresh = document.importNode(found.getElementById("fields"), true);
+    fresh.querySelector("details").open = opened;
+    const typed = new Map(new FormData(form));
+    document.getElementById("fields").replaceWith(fresh);
+    hidePlain();
+    for (const field of fresh.querySelectorAll("[name]"))
+      if (!field.name.startsWith("method.") && typed.get(field.name)) field.value = typed.get(field.name);
+    planSoon();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+async function check(batch) {
+  batch.said.textContent = "Here. Looking into it …";
+  const body = fields();
+  body.set("upload", batch.id);
+  try {
+    const found = await asked(`${at.here}/check`, body);
+    batch.report.replaceChildren(document.importNode(found.querySelector(".report"), true));
+    batch.said.textContent = "Uploaded and looked at.";
+    batch.state = "checked";
+  } catch (error) {
+    batch.said.textContent = error.message;
+    batch.state = "refused";
+  }
+  shown(batch);
+}
+
+function shown(batch) {
+  batch.row.className = batch.state;
+  batch.bar.hidden = batch.state !== "uploading";
+  batch.again.hidden = batch.state !== "broken";
+  go.disabled = sending || !batches.length || batches.some((one) => one.state !== "checked");
+}
+
+function upload(batch) {
+  const { file } = batch;
+  batch.state = "uploading";
+  batch.upload = new tus.Upload(file, {
+    endpoint: at.uploads,
+    chunkSize: PIECE,
+    retryDelays: [0, 500, 1000, 2000, 4000, 8000, 15000, 30000],
+    metadata: { filename: file.name },
+    onProgress: (sent, all) => {
+      batch.bar.value = all ? sent / all : 1;
+      batch.said.textContent = `${size(sent)} of ${size(all)}`;
+    },
+    onError: (error) => {
+      const answer = error.originalResponse;
+      let why = answer ? `The service answers ${answer.getStatus()}.` : "The connection was lost.";
+      try {
+        why = JSON.parse(answer.getBody()).detail ?? why;
+      } catch {} // not one of the service's own answers
+      batch.state = "broken";
+      batch.said.textContent = `${why} What has arrived is kept.`;
+      shown(batch);
+      next();
+    },
+    onSuccess: async () => {
+      batch.id = batch.upload.url.split("/").pop();
+      await check(batch);
+      next();
+    },
+  });
+  shown(batch);
+  batch.upload.findPreviousUploads().then((known) => {
+    if (known.length) batch.upload.resumeFromPreviousUpload(known.at(-1));
+    batch.upload.start();
+  });
+}
+
+// One at a time, in the order in which they were dropped.
+function next() {
+  if (batches.some((one) => one.state === "uploading" || one.state === "looking")) return;
+  const waiting = batches.find((one) => one.state === "waiting");
+  if (waiting) upload(waiting);
+}
+
+function remove(batch) {
+  batch.upload?.abort(true).catch(() => {}); // one that is gone already
+  batches.splice(batches.indexOf(batch), 1);
+  batch.row.remove();
+  input.focus();
+  go.disabled = !batches.length || batches.some((one) => one.state !== "checked");
+  next();
+  planSoon();
+}
+
+function add(file) {
+  const batch = { file, state: "waiting", row: made("li"), said: made("p", "muted"), report: made("div") };
+  const head = made("div", "file");
+  batch.bar = made("progress");
+  batch.bar.setAttribute("aria-label", `Upload of ${file.name}`);
+  batch.name = made("input");
+  batch.name.value = file.name.replace(/\.(tar\.gz|tgz|zip|tar|npz)$/, "").slice(0, 100);
+  batch.name.maxLength = 100;
+  batch.name.autocomplete = "off";
+  const label = made("label", "", "Name ");
+  label.append(batch.name);
+  batch.again = made("button", "small", "Go on");
+  batch.again.type = "button";
+  batch.again.addEventListener("click", () => upload(batch));
+  const away = made("button", "quiet small", "Remove");
+  away.type = "button";
+  away.setAttribute("aria-label", `Remove ${file.name}`);
+  away.addEventListener("click", () => remove(batch));
+  head.append(made("span", "strong", file.name), made("span", "muted", size(file.size)), label, batch.again, away);
+  batch.said.setAttribute("role", "status");
+  batch.said.textContent = "Waits for the one before it.";
+  if (file.size > Number(at.most)) {
+    batch.state = "refused";
+    batch.said.textContent = `A batch may have ${size(Number(at.most))}; this one has ${size(file.size)}. Split it.`;
+  }
+  batch.row.append(head, batch.bar, batch.said, batch.report);
+  list.append(batch.row);
+  batches.push(batch);
+  shown(batch);
+}
+
+function addAll(files) {
+  say("");
+  for (const file of files) add(file);
+  next();
+  planSoon();
+}
+
+async function submitted(batch, recipe) {
+  const name = batch.name.value.trim();
+  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe });
+  const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
+  const answer = await fetch(at.tasks, { method: "POST", body, headers });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.detail);
+  return told.job.id;
+}
+
+async function send() {
+  say("");
+  sending = go.disabled = true;
+  let job = null;
+  let several = batches.length > 1;
+  try {
+    const recipe = await plan();
+    if (recipe === null) throw new Error("The recipe cannot be used: see the inputs that are marked.");
+    for (const batch of [...batches]) {
+      job = await submitted(batch, recipe);
+      for (const key of Object.keys(localStorage).filter((one) => localStorage[one].includes(batch.id)))
+        localStorage.removeItem(key); // the upload is spent
+      batches.splice(batches.indexOf(batch), 1);
+      batch.row.className = "sent";
+      batch.said.textContent = "Submitted.";
+    }
+    location.assign(several ? `${at.home}#jobs-title` : at.jobs + job);
+  } catch (error) {
+    say(job ? `${error.message} The batches before it are submitted.` : error.message);
+    sending = false;
+    go.disabled = false;
+  }
+}
+
+function hidePlain() {
+  for (const one of form.querySelectorAll(".plain")) one.hidden = true;
+}
+
+hidePlain();
+for (const one of form.querySelectorAll("[data-needs-script]")) one.hidden = false;
+input.multiple = true;
+input.removeAttribute("name");
+go.disabled = true;
+input.addEventListener("change", () => {
+  addAll(input.files);
+  input.value = "";
+});
+for (const type of ["dragenter", "dragover"])
+  drop.addEventListener(type, (event) => (event.preventDefault(), drop.classList.add("over")));
+for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("over"));
+drop.addEventListener("drop", (event) => (event.preventDefault(), addAll(event.dataTransfer.files)));
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!go.disabled) send();
+});
+form.addEventListener("input", (event) => {
+  if (event.target === input || list.contains(event.target)) return;
+  if (event.target.name === "choice") choose();
+  else planSoon();
+});
+window.addEventListener("beforeunload", (event) => {
+  if (!sending && batches.some((one) => one.state === "uploading")) event.preventDefault();
+});

@@ -1,0 +1,110 @@
+"""An uploaded batch on its way from HTTP into a model: what its request asks for, and what that means there."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from anyio import CapacityLimiter, to_thread
+
+from api.strict_json import parse
+from api.uploads.body import Received
+from api.uploads.upload import Upload
+from core.catalogue import Catalogue
+from core.doorbell import Doorbell
+from core.errors import InvalidRecipe
+from core.ingest.inspect import inspect
+from core.ingest.limits import Limits
+from core.protocol.patch import RecipePatch
+from core.protocol.report import DuplicatesPolicy
+from core.recipe.stored import MAX_RECIPE_BYTES
+from core.requests import idempotency, submission
+from core.requests.actor import Actor
+from core.requests.admission import Admission
+from core.requests.submission import Batch, Submission
+from core.requests.whole_uploads import Whole
+from core.store import Store
+
+_inspections = CapacityLimiter(2)
+"""Directories read at once in one process: each takes up to 300 bytes per entry and a core."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for its batch. recipe: the override in the header, as JSON."""
+
+    model: str
+    name: str | None = None
+    validate: Literal["only", "full"] | None = None
+    duplicates_policy: DuplicatesPolicy = "keep"
+    recipe: str | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """A batch that somebody sends.
+
+    Attributes:
+        override: its recipe; None: the model's.
+        is_here: it was uploaded in pieces before.
+    """
+
+    asked: Asked
+    override: RecipePatch | None
+    actor: Actor
+    upload: Upload
+    store: Store
+    bell: Doorbell
+    catalogue: Catalogue
+    is_here: bool = False
+
+    def precheck(self, length: int | None) -> None:
+        """Refuse what may not be sent, by its declared length."""
+        settings = self.upload.settings
+        # Nothing of a mere look stays, and the bytes of an upload that is here are counted already.
+        takes_room = self.asked.validate != "only" and not self.is_here
+        room = settings.max_owner_bytes if takes_room else 0
+        jobs = settings.max_open_jobs
+        submission.admit(
+            self.upload.db, self.actor, self.asked.model, max_open_jobs=jobs, max_bytes=room, length=length
+        )
+
+    async def submission(
+        self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
+    ) -> Submission:
+        """What the file means in the model; `whole`: the upload that it came by in pieces.
+
+        Raises:
+            InvalidRecipe: it comes twice, or is none.
+            ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see `core.ingest.inspect`.
+        """
+        asked, settings = self.asked, self.upload.settings
+        override = self._override(file)
+        limits = Limits.of(settings)
+        found = await to_thread.run_sync(inspect, file.path, file.kind, limits, limiter=_inspections)
+        batch = Batch(
+            file.path, file.sha256, file.size, found, asked.name, override or {}, asked.duplicates_policy
+        )
+        known = await to_thread.run_sync(self.catalogue)
+        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.of(settings)
+        return Submission(
+            self.upload.db, self.store, known, self.actor, asked.model, batch, repeat, *bounds, whole
+        )
+
+    def _override(self, file: Received) -> RecipePatch | None:
+        field = file.fields.get("recipe")
+        if field is None:
+            return self.override
+        if self.override is not None:
+            raise InvalidRecipe(
+                "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
+            )
+        return recipe_in(field.encode())
+
+
+def recipe_in(text: bytes) -> RecipePatch:
+    """The override that a JSON text says. Raises InvalidRecipe."""
+    if len(text) > MAX_RECIPE_BYTES:
+        raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
+    value = parse(text, "The recipe")
+    if not isinstance(value, dict):
+        raise InvalidRecipe('A recipe override is a JSON object such as {"epochs": 5}.')
+    return value

@@ -1,0 +1,68 @@
+"""What a recipe would mean for a model's next task, before there is a batch; and recipes worth a try."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from core.db.session import Database
+from core.db.tables import Model
+from core.errors import InvalidRecipe
+from core.line.outlook import outlook
+from core.protocol.catalogue import Catalogue
+from core.protocol.patch import RecipePatch
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import stored_override
+from core.requests.actor import Actor, find_model
+from core.requests.applicability import check_next_task
+
+_WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
+    ("analytic: in closed form, keeps sums and no image", {"method": "analytic"}),
+    ("dark experience replay with a head that is balanced afterwards", {"method": "der++", "rebalance": {}}),
+    ("dark experience replay (der++)", {"method": "der++"}),
+    ("its own recipe with a head that is balanced afterwards", {"rebalance": {}}),
+    ("its own recipe, half of the way back to the version before", {"merge": {"weight": 0.5}}),
+)
+"""In words, patches that forget less than most: docs/reference/methods/README.md has the measurements."""
+
+
+def planned(
+    db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
+) -> Resolved:
+    """The complete recipe of the next task with this override, and what a person should know about it.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        InvalidRecipe: the recipe cannot be used.
+    """
+    patch = stored_override(catalogue, override)
+    with db.read() as session:
+        return _planned(session, catalogue, find_model(session, actor, model), patch)
+
+
+def suggestions(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> list[tuple[str, str]]:
+    """(in words, patch as JSON) of the recipes that a task of this model may be learned with again.
+
+    The first is the model's own, `{}`. What the model cannot use, or has already, is left out.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        own = resolve(catalogue, row.scenario, row.recipe, architecture=row.architecture).recipe
+        found, seen = [("the model's own recipe", "{}")], [own]
+        for words, patch in _WORTH_A_TRY:
+            try:
+                resolved = _planned(session, catalogue, row, patch)
+            except InvalidRecipe:
+                continue
+            if resolved.recipe not in seen:
+                seen.append(resolved.recipe)
+                found.append((words, json.dumps(patch)))
+        return found
+
+
+def _planned(session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch) -> Resolved:
+    found = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
+    ahead = outlook(session, model)
+    applied = check_next_task(session, catalogue, model, found.recipe)
+    return Resolved(found.recipe, [*found.warnings, *applied, *ahead.missing, *ahead.others])

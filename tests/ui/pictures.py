@@ -1,0 +1,179 @@
+"""Pictures of every page, of a model that was taught scikit-learn's digits: to look at, and for the documents.
+
+    python -m tests.ui.pictures --out DIR [--docs docs/pictures]
+
+DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that documents show.
+"""
+
+import argparse
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from perennial import JobEnded, Perennial
+from tools import digits, service
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
+"""Name → width and height in CSS pixels, device pixels of each."""
+SHOWN = ("models", "model", "job", "submit")
+"""Pages that documents show."""
+MOST_BYTES = 150_000
+COLOURS = 128
+
+
+def taught(client: Perennial) -> dict[str, str]:
+    """Teach a model, of which one version is held and which was rolled back; the paths of all pages, by name."""
+    gate = {"max_forgetting": 0.1}
+    text = "Digits as they were written on forms."
+    model = client.models.create("digits", scenario="class", gate=gate, description=text, recipe={"seed": 0})
+    client.models.create("birds", scenario="class", description="Nothing learned yet.")
+    batches = digits.archives()
+    jobs = [client.submit("digits", batch, name=name) for name, batch in batches[:3]]
+    for job in jobs:
+        job.wait(600)
+    client.aliases.rollback("digits", reason="worse on 4")
+    client.aliases.follow("digits")
+    held = client.submit("digits", batches[3][1], name=batches[3][0], recipe={"method": "der++", "epochs": 1})
+    with_error = [held]
+    for one in with_error:
+        try:
+            one.wait(600)
+        except JobEnded:
+            pass
+    home = f"/ui/models/{model.id}"
+    return {
+        "models": "/ui",
+        "new model": "/ui/models/new",
+        "model": home,
+        "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}",
+        "submit": f"{home}/submit",
+        "task": f"{home}/tasks/2",
+        "job": f"/ui/jobs/{jobs[2].id}",
+        "held job": f"/ui/jobs/{held.id}",
+        "predict": f"{home}/versions/production/predict",
+        "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit",
+        "usage": "/ui/admin/usage",
+        "not found": "/ui/models/nothing",
+    }
+
+
+@contextmanager
+def logged_in(browser: "Browser", running: service.Service, **options: object) -> Iterator["BrowserContext"]:
+    """A browser's context of somebody who has logged in."""
+    context = browser.new_context(base_url=running.url, **options)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto("/ui")
+    page.get_by_label("Key").fill(running.key)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/ui")
+    page.close()
+    yield context
+    context.close()
+
+
+def fill(page: "Page", name: str) -> None:
+    """What somebody does on a page before its picture is taken."""
+    if name == "submit":
+        chosen = [
+            {"name": f"{label}.zip", "mimeType": "application/zip", "buffer": batch}
+            for label, batch in digits.archives()[3:]
+        ]
+        page.locator("#file").set_input_files(chosen)  # type: ignore[arg-type]
+        page.get_by_text("Uploaded and looked at.").nth(1).wait_for()
+        page.locator("#choice").select_option("method:der++")
+        page.get_by_text("The same from a terminal").click()
+        page.get_by_text("--recipe").wait_for()
+    if name == "predict":
+        _, batch = digits.archives()[1]
+        import zipfile
+
+        with zipfile.ZipFile(io.BytesIO(batch)) as archive:
+            names = archive.namelist()
+            photos = [
+                {"name": f"{n.replace('/', '-')}", "mimeType": "image/png", "buffer": archive.read(n)}
+                for n in names[:60:20]
+            ]
+        page.locator("input[type=file]").set_input_files(photos)  # type: ignore[arg-type]
+        page.get_by_role("button", name="Predict").click()
+        page.locator(".answers").wait_for()
+
+
+def take(browser: "Browser", running: service.Service, paths: dict[str, str], out: Path) -> None:
+    """All pages, in all sizes, light and dark."""
+    for size, (width, height, scale) in SIZES.items():
+        for scheme in ("light", "dark"):
+            options = {
+                "viewport": {"width": width, "height": height},
+                "device_scale_factor": scale,
+                "color_scheme": scheme,
+            }
+            with logged_in(browser, running, **options) as context:
+                for name, path in paths.items():
+                    page = context.new_page()
+                    page.goto(path)
+                    fill(page, name)
+                    page.wait_for_timeout(300)
+                    page.screenshot(
+                        path=out / f"{name.replace(' ', '-')}-{size}-{scheme}.png", full_page=True
+                    )
+                    page.close()
+
+
+def for_documents(browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path) -> None:
+    """The pages that documents show, small enough for a repository."""
+    options = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1, "color_scheme": "light"}
+    folder.mkdir(parents=True, exist_ok=True)
+    with logged_in(browser, running, **options) as context:
+        for name in SHOWN:
+            page = context.new_page()
+            page.goto(paths[name])
+            fill(page, name)
+            page.wait_for_timeout(300)
+            save(page.screenshot(), folder / f"{name}.png")
+            page.close()
+
+
+def save(picture: bytes, path: Path) -> None:
+    """A picture with few colours: `MOST_BYTES` at most."""
+    with Image.open(io.BytesIO(picture)) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    if path.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{path} has {path.stat().st_size} bytes; {MOST_BYTES} are allowed.")
+
+
+def main() -> None:
+    """Start a service, teach it, and take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder for all pages in all sizes")
+    parser.add_argument("--docs", type=Path, help="folder for the few that documents show")
+    given = parser.parse_args()
+    chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.running(Path(folder)) as running,
+        Perennial(running.key, base_url=running.url) as client,
+        sync_playwright() as playwright,
+    ):
+        paths = taught(client)
+        browser = playwright.chromium.launch(executable_path=chromium)
+        if given.out is not None:
+            given.out.mkdir(parents=True, exist_ok=True)
+            take(browser, running, paths, given.out)
+        if given.docs is not None:
+            for_documents(browser, running, paths, given.docs)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The page that submits, as people meet it: by keyboard, through a cut, after a reload, without JavaScript."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import FilePayload, Page, Route, expect
+
+from tests.ui.conftest import HOSTILE, Site, Watched
+from tests.ui.test_pages import faults
+from tools import digits
+
+OpenPage = Callable[..., Watched]
+
+
+def payload(name: str, content: bytes) -> FilePayload:
+    return {"name": name, "mimeType": "application/zip", "buffer": content}
+
+
+@pytest.fixture
+def bare(site: Site) -> Iterator[str]:
+    """The path of a model that is made for one test."""
+    name = f"m-{hashlib.sha256(str(id(object())).encode()).hexdigest()[:8]}"
+    made = site.client.models.create(name, scenario="class", architecture="mlp", recipe={"epochs": 1})
+    yield f"/ui/models/{made.id}"
+    site.client.models.delete(name)
+
+
+def looked_at(page: Page, count: int = 1) -> None:
+    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(count, timeout=30_000)
+
+
+def test_several_files_become_batches_in_their_order(site: Site, open_page: OpenPage, bare: str) -> None:
+    watched = open_page(f"{bare}/submit")
+    page = watched.page
+    batches = digits.archives()
+    page.locator("#file").set_input_files([payload(f"{name}.zip", zipped) for name, zipped in batches[:2]])
+    looked_at(page, 2)
+    rows = page.locator("#files > li")
+    expect(rows.nth(0)).to_contain_text("New: 0, 1.")
+    expect(rows.nth(1)).to_contain_text("New: 2, 3.")
+    assert faults(watched) == []
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(f"**{bare}#jobs-title")
+    tasks = list(site.client.tasks.list(bare.rpartition("/")[2]))
+    assert [one.name for one in tasks] == [batches[0][0], batches[1][0]]
+    assert watched.wrong == []
+
+
+def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
+    watched = open_page(f"{bare}/submit")
+    page = watched.page
+    page.locator("#file").set_input_files([payload("week.zip", digits.archives()[0][1])])
+    page.get_by_label("Method or preset").select_option("method:finetune")
+    expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
+    page.get_by_text("Change its settings").click()
+    page.get_by_label("epochs", exact=True).fill("none at all")
+    expect(page.locator("#wrong-epochs")).to_contain_text("write a whole number")
+    expect(page.get_by_label("epochs", exact=True)).to_have_attribute("aria-invalid", "")
+    page.get_by_label("epochs", exact=True).fill("2")
+    page.get_by_text("The same from a terminal").click()
+    command = 'week.zip --recipe \'{"method": "finetune", "epochs": 2}\''
+    expect(page.locator("#plan pre").first).to_contain_text(command)
+    looked_at(page)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/ui/jobs/*")
+    recipe = site.client.jobs.retrieve(page.url.rpartition("/")[2]).recipe
+    assert recipe.method is not None and recipe.method.name == "finetune" and recipe.epochs == 2
+    assert watched.wrong == []
+
+
+def test_by_keyboard_alone_a_batch_is_named_and_submitted(
+    site: Site, open_page: OpenPage, bare: str, tmp_path: Path
+) -> None:
+    page = open_page(f"{bare}/submit").page
+    file = tmp_path / "by hand.zip"
+    file.write_bytes(digits.archives()[0][1])
+    focused = "document.activeElement.id || document.activeElement.textContent.trim()"
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate(focused) == "file":
+            break
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(file)
+    looked_at(page)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("typed")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate(focused) == "go":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/jobs/*")
+    [task] = site.client.tasks.list(bare.rpartition("/")[2])
+    assert task.name == "typed"
+
+
+def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
+    page = open_page(f"{bare}/submit").page
+    batch = payload("cut.zip", digits.archives()[0][1])
+    cuts: list[str] = []
+
+    def cut(route: Route) -> None:
+        cuts.append(route.request.headers["upload-offset"])
+        route.abort("connectionreset") if len(cuts) < 3 else route.continue_()
+
+    page.route(
+        "**/v1/uploads/*", lambda route: cut(route) if route.request.method == "PATCH" else route.continue_()
+    )
+    page.locator("#file").set_input_files([batch])
+    looked_at(page)
+    assert len(cuts) == 3
+    [sent] = [one for one in site.client.uploads.list() if one.filename == "cut.zip"]
+    page.reload()
+    page.locator("#file").set_input_files([batch])  # the same bytes, name and time
+    looked_at(page)
+    assert len(cuts) in (3, 4)  # a payload has a time of its own; a file has not
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/ui/jobs/*")
+    for left in site.client.uploads.list():
+        site.client.uploads.delete(left.id)
+    assert sent.offset == sent.length
+
+
+def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
+    open_page: OpenPage, bare: str
+) -> None:
+    page = open_page(f"{bare}/submit").page
+    page.get_by_text("Change its settings").click()
+    page.get_by_label("epochs", exact=True).fill("3")
+    page.locator("#file").set_input_files([payload(f"{HOSTILE}.zip", b"no archive at all")])
+    row = page.locator("#files > li")
+    expect(row).to_contain_text("The first bytes of the body are of no known archive")
+    expect(row).to_contain_text(HOSTILE)
+    expect(page.locator("img[src=x]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
+    expect(page.get_by_label("epochs", exact=True)).to_have_value("3")
+    page.get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+
+
+def test_without_javascript_a_plain_form_checks_and_submits(
+    site: Site, open_page: OpenPage, bare: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "plain.zip"
+    file.write_bytes(digits.archives()[0][1])
+    page = open_page(f"{bare}/submit", java_script_enabled=False).page
+    page.get_by_label("Name of the batch").fill(f"plain {HOSTILE}")
+    page.locator("#file").set_input_files(file)
+    page.get_by_role("button", name="Only check it").click()
+    expect(page.locator("main")).to_contain_text("2 classes, 360 images")
+    expect(page.get_by_label("Name of the batch")).to_have_value(f"plain {HOSTILE}")
+    page.locator("#file").set_input_files(file)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/ui/jobs/*")
+    [task] = site.client.tasks.list(bare.rpartition("/")[2])
+    assert task.name == f"plain {HOSTILE}"
+    page.goto(f"{bare}/tasks/1")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
+    page.goto("/ui/admin/audit")
+    expect(page.locator("img[src=x]")).to_have_count(0)
+
+
+def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage) -> None:
+    import io
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(digits.archives()[0][1])) as archive:
+        photo = archive.read(archive.namelist()[0])
+    page = open_page(site.paths["model"], java_script_enabled=False).page
+    page.get_by_role("link", name="Predict photos").click()
+    photos: list[FilePayload] = [
+        {"name": f"{HOSTILE}.png", "mimeType": "image/png", "buffer": photo},
+        {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG"},
+    ]
+    page.locator("input[type=file]").set_input_files(photos)
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator(".answers li").first).to_contain_text(f"{HOSTILE}.png: 0")
+    expect(page.locator(".answers meter").first).to_be_visible()
+    expect(page.locator(".answers li").nth(1)).to_contain_text("cannot be used")
+    expect(page.locator("img[src=x]")).to_have_count(0)
