@@ -138,7 +138,8 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
     if found is not None:
         return _of_part(session, found[0], found[1], key)
     digest = _digest(key)
-    of_task = or_(Task.archive_key == key, Task.train_sha256 == digest, Task.held_out_sha256 == digest)
+    blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256)
+    of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
     if task is None:
         job = session.scalar(select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1))

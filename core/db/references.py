@@ -40,6 +40,7 @@ def _uses() -> list[Select[Any]]:
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
+        select(Task.traces_sha256).where(Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)),
     ]
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log
-from core.db.jobs import is_unfinished, made, move
+from core.db.jobs import held_for_data, is_unfinished, made, move
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State, after
@@ -42,7 +42,7 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate. Or bring
+    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its gate held. Or bring
     weights again.
 
     It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
@@ -124,6 +124,11 @@ def _retried(
                 extra={"state": str(job.state)},
             )
         return learn_again(session, actor, catalogue, model, task, job, override, now, admission)
+    if job.state == State.REJECTED and not held_for_data(job):
+        raise WrongState(
+            "The batch was rejected, and would be again: correct it and send it as a new task.",
+            extra={"state": str(job.state)},
+        )
     after(job.state, Action.RETRY)
     before = job.state
     _usable(task, job)

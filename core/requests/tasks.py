@@ -95,7 +95,7 @@ def _erased(
     task.held_out_deleted_at = task.held_out_deleted_at or now
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
-    return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256) if d})
+    return archives, sorted({d for d in (task.train_sha256, task.held_out_sha256, task.traces_sha256) if d})
 
 
 def _find(session: Session, model: Model, number: int) -> Task:
