@@ -34,17 +34,6 @@ def balance(counts: Mapping[str, ClassCount]) -> DataReport:
     return {"balance": dict(counts), "imbalance_ratio": ratio, "few": few[:MAX_FEW]}
 
 
-def few_warning(data: DataReport) -> str | None:
-    """A sentence about classes with few images, None where there are none."""
-    few = data.get("few") or []
-    if not few:
-        return None
-    named = ", ".join(f"{label} ({data['balance'][label]['images']})" for label in few[:10])
-    more = f" and {len(few) - 10} more" if len(few) > 10 else ""
-    classes = "This class has" if len(few) == 1 else f"{len(few)} classes have"
-    return f"{classes} fewer than {FEW} images: {named}{more}. What so few show is hardly learned; send more of them."
-
-
 def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
     """Near duplicates of a batch in itself.
 

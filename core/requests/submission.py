@@ -18,7 +18,6 @@ from core.db.session import Database
 from core.db.tables import Job, Model, Task
 from core.failpoints import hit
 from core.ids import new_id
-from core.ingest.batch_data import few_warning
 from core.ingest.inspect import Directory
 from core.line.outlook import outlook
 from core.line.standing import Standing
@@ -136,9 +135,6 @@ class Submission:
     def report(self, there: BatchInModel) -> Report:
         """What is known of the batch by its names and sizes."""
         batch, found = self.batch, self.batch.directory
-        shown = batch_report.report(found, there.names, batch.duplicates_policy)
-        few = few_warning(shown["data"])
-        said = [*there.resolved.warnings, *batch_report.warnings(found, there.names)]
         return {
             "valid": True,
             "sha256": batch.sha256,
@@ -150,11 +146,11 @@ class Submission:
             "n_test": found.n_test,
             "ignored": found.ignored,
             "notes": list(found.notes),
-            "report": shown,
+            "report": batch_report.report(found, there.names, batch.duplicates_policy),
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.not_checked(found),
             "recipe": there.resolved.recipe,
-            "warnings": [*said, few] if few else said,
+            "warnings": [*there.resolved.warnings, *batch_report.warnings(found, there.names)],
         }
 
     def submit(self) -> tuple[Accepted, bool]:
