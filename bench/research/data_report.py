@@ -36,10 +36,10 @@ from core.ingest.limits import Limits
 from core.ingest.sniff import sniff
 from core.learn.catalogue import catalogue
 from core.learn.data_findings import SUSPECTS
-from core.learn.mmd import discrepancy
 from core.learn.networks import HeadSpec, ImageSpec, empty_network
 from core.learn.precision import Inputs
 from core.learn.probe import features
+from core.learn.shift import Labelled, compared, light
 from core.learn.suspects import probabilities, suspects
 from core.recipe.resolve import resolve
 from core.settings import Settings
@@ -128,11 +128,11 @@ def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
 
 def shifts(cifar: list[Data]) -> None:
     """Rejections at 5 % without a shift, and with brighter images."""
-    x, y = cifar[0]
+    x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
-    h = _features(x[some])
-    brighter = _features(np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8))
+    h = _seen(x[some])
+    brighter = _seen(np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8))
     for splits in (200, NULL_SPLITS):
         below = sum(_p(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
         print(
@@ -170,7 +170,7 @@ def cost(cifar: list[Data], folder: Path) -> None:
 def _job(
     folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
 ) -> tuple[float, float]:
-    """Seconds of the phase `inspect`, and of the job."""
+    """Seconds of the processor: of the phase `inspect`, and of the job."""
     folder.mkdir()
     names = [str(n) for n in np.unique(numbers)]
     held = np.arange(len(images)) % 6 == 0
@@ -207,13 +207,13 @@ def _job(
 
     def hear(event: dict[str, Any]) -> None:
         key = event["phase"] if event["event"] == "phase" else event["event"]
-        at.setdefault(key, time.perf_counter())
+        at.setdefault(key, time.process_time())
 
     out = folder / "out"
     out.mkdir()
-    begin = time.perf_counter()
+    begin = time.process_time()
     run_job({**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"}, hear)
-    return at["data"] - at["inspect"], time.perf_counter() - begin
+    return at["data"] - at["inspect"], time.process_time() - begin
 
 
 def _planted(
@@ -246,9 +246,15 @@ def _by_cleanlab(python: Path, folder: Path, p: np.ndarray, given: np.ndarray) -
     return np.array(json.loads(done.stdout.strip().splitlines()[-1]), np.int64)
 
 
-def _p(one: Tensor, other: Tensor, side: int, generator: torch.Generator) -> float:
-    order = torch.randperm(len(one), generator=generator)
-    return discrepancy(one[order[:side]], other[order[side : 2 * side]], generator).p
+def _p(one: Labelled, other: Labelled, side: int, generator: torch.Generator) -> float:
+    order = torch.randperm(len(one.features), generator=generator)
+    sides = ((one, order[:side]), (other, order[side : 2 * side]))
+    first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
+    return compared(first, second, generator).p
+
+
+def _seen(images: Images) -> Labelled:
+    return Labelled(_features(images), light(torch.from_numpy(images)), [])
 
 
 def _features(images: Images) -> Tensor:
@@ -273,7 +279,7 @@ def _cifar(data: Path, folder: Path) -> list[Data]:
     for name in ARCHIVES:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
-            media_type = sniff(file.read(1024))
+            media_type = sniff(file.read(1024), None)
         made = ingest(path, media_type, folder / name, SIZE, 3, limits)
         images, numbers = open_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))

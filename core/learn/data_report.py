@@ -20,7 +20,7 @@ from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import evenly_spaced, features
-from core.learn.shift import MOST, Labelled, shift
+from core.learn.shift import MOST, Labelled, light, shift
 from core.learn.suspects import suspects
 from core.protocol.data_report import DataReport, Suspect
 from core.protocol.job_spec import EarlierTask, JobSpec
@@ -67,7 +67,9 @@ class Looker:
             found |= self._suspects(data, rows, seen, generator)
             earlier = self._earlier()
             if earlier is not None:
-                new = Labelled(seen, [data.names[i] for i in data.labels[rows].tolist()])
+                new = Labelled(
+                    seen, light(data.images[rows]), [data.names[i] for i in data.labels[rows].tolist()]
+                )
                 by_class = spec.scenario != "task"
                 found["shift"] = shift(new, earlier, by_class=by_class, generator=generator)
         held_out = self._held_out(spec.task)
@@ -97,14 +99,17 @@ class Looker:
         mine = set(self.spec.task.classes)
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in kept):
             kept = [task for task in kept if mine & set(task.classes)]
-        parts, labels = [], list[str]()
+        parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
         for data, rows in self._of_tasks(kept, mine):
             parts.append(self._features(data.images, rows))
+            lit.append(light(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
             return None
         all_of_them = torch.cat(parts)
-        return Labelled(all_of_them, labels) if bool(torch.isfinite(all_of_them).all()) else None
+        return (
+            Labelled(all_of_them, torch.cat(lit), labels) if bool(torch.isfinite(all_of_them).all()) else None
+        )
 
     def _of_tasks(self, tasks: list[EarlierTask], mine: set[str]) -> Iterator[tuple[Dataset, Tensor]]:
         share = max(1, _EARLIER // max(1, len(tasks)))

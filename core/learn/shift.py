@@ -3,6 +3,9 @@
 Compared are images of classes that both have, as many of a class on both sides: a batch with other classes, or with
 other shares of them, has not shifted for that. Where no class is shared, all images are compared, and differ as other
 classes do.
+
+A network that was trained well hardly sees that images are brighter. So a second test compares what its features leave
+out: mean and standard deviation of each channel. p is twice the smaller of both (Bonferroni), at most 1.
 """
 
 from __future__ import annotations
@@ -29,10 +32,33 @@ INSIDE = 0.95
 
 
 class Labelled(NamedTuple):
-    """Features float [n, D] and the class names of n images."""
+    """Of n images: features float [n, D], what `light` says float [n, 2 C], and class names."""
 
     features: Tensor
+    light: Tensor
     labels: Sequence[str]
+
+
+def light(images: Tensor) -> Tensor:
+    """float32 [n, 2 C], 0 to 1: mean and standard deviation of each channel of images uint8 [n, S, S, C]."""
+    pixels = images.float().flatten(1, 2) / 255
+    return torch.cat([pixels.mean(1), pixels.std(1)], 1)
+
+
+class Compared(NamedTuple):
+    """MMD² of the features, the p of both tests, and p of both together."""
+
+    mmd2: float
+    p_features: float
+    p_light: float
+    p: float
+
+
+def compared(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
+    """Both tests."""
+    seen = discrepancy(one.features, other.features, generator)
+    lit = discrepancy(one.light, other.light, generator)
+    return Compared(seen.mmd2, seen.p, lit.p, min(1.0, 2 * min(seen.p, lit.p)))
 
 
 def shift(new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator) -> Shift | None:
@@ -50,12 +76,14 @@ def shift(new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.
         one, other = (_some(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier))
     if min(len(one), len(other)) < FEWEST:
         return None
-    found = discrepancy(new.features[one], earlier.features[other], generator)
+    found = compared(_picked(new, one), _picked(earlier, other), generator)
     return {
         "of": of,
         "images": len(one),
         "mmd2": found.mmd2,
         "p": found.p,
+        "p_features": found.p_features,
+        "p_light": found.p_light,
         "per_class": per_class(new, earlier, known),
     }
 
@@ -126,6 +154,10 @@ def _alike(
     sides = (torch.cat([_some(side[c], wanted[c], generator) for c in known]) for side in (mine, theirs))
     one, other = sides
     return one, other
+
+
+def _picked(of: Labelled, rows: Tensor) -> Labelled:
+    return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
 
 
 def _some(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:

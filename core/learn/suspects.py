@@ -24,7 +24,7 @@ RATIO, RATIO_OF_A_CLASS = 30.0, 3.0
 """Times that another class must be more probable: the former, or the latter for each class of the batch."""
 WIDEST = 512
 """Features; of more, as many random combinations are taken: a covariance has their square."""
-_TEMPERED = 4096
+_TEMPERED = 1024
 """Images that the temperature is chosen on, evenly spaced."""
 
 

@@ -70,13 +70,16 @@ class Shift(TypedDict):
     """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
 
     `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
-    images are expected. `mmd2`: squared maximum mean discrepancy; `p`: how probable one as large is without a shift.
+    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much difference is without
+    a shift, in what images show (`p_features`) or in their brightness and contrast (`p_light`).
     """
 
     of: Literal["known classes", "all images"]
     images: int
     mmd2: float
     p: float
+    p_features: float
+    p_light: float
     per_class: list[ClassShift]
 
 

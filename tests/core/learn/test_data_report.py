@@ -12,7 +12,7 @@ from core.learn import suspects as suspecting
 from core.learn.data_findings import findings
 from core.learn.data_report import DataHeld, held
 from core.learn.mmd import PERMUTATIONS
-from core.learn.shift import Labelled, shift
+from core.learn.shift import Labelled, light, shift
 from core.learn.suspects import narrowed, probabilities, suspects
 
 GENERATOR = torch.Generator()
@@ -92,16 +92,33 @@ def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
     generator = torch.Generator().manual_seed(seed)
     names = [labels[i % len(labels)] for i in range(count)]
     own = torch.tensor([[3.0 * (name == "dog")] for name in names])
-    return Labelled(torch.randn(count, 6, generator=generator) + own + moved, names)
+    seen = torch.randn(count, 6, generator=generator) + own + moved
+    return Labelled(seen, torch.rand(count, 2, generator=generator), names)
 
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:
     new, earlier = sample(120, 1.0, ["cat", "dog"], 1), sample(120, 0.0, ["cat", "dog"], 2)
     found = shift(new, earlier, by_class=True, generator=torch.Generator().manual_seed(0))
     assert found is not None and found["of"] == "known classes"
-    assert found["p"] == pytest.approx(1 / (PERMUTATIONS + 1))
+    assert found["p"] == pytest.approx(2 / (PERMUTATIONS + 1))
     assert [c["label"] for c in found["per_class"]] == ["cat", "dog"]
     assert min(c["outside"] for c in found["per_class"]) > 0.2
+
+
+def test_a_shift_of_light_alone_is_told() -> None:
+    dark = sample(80, 0.0, ["cat", "dog"], 5)
+    bright = sample(80, 0.0, ["cat", "dog"], 6)._replace(light=dark.light + 0.3)
+    found = shift(bright, dark, by_class=True, generator=torch.Generator().manual_seed(0))
+    assert found is not None and found["p_light"] < 0.01 < found["p_features"]
+    (said,) = findings({"shift": found}, 80, 0)
+    assert said["holds"] and "in brightness or contrast" in said["text"]
+
+
+def test_light_is_mean_and_deviation_of_each_channel() -> None:
+    images = torch.randint(0, 256, (3, 4, 4, 3), generator=GENERATOR, dtype=torch.uint8)
+    pixels = images.numpy().astype(np.float64) / 255
+    wanted = np.concatenate([pixels.mean((1, 2)), pixels.reshape(3, 16, 3).std(1, ddof=1)], 1)
+    assert light(images).numpy() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_other_shares_of_the_same_classes_are_no_shift() -> None:
