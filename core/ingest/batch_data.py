@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.ingest import near
-from core.ingest.near import Hashes, Rows
+from core.ingest.near import Rows
 from core.ingest.traces import Traces
 from core.protocol.data_report import ClassCount, DataReport, Near, NearDuplicates, NearEarlier
 
@@ -72,12 +72,21 @@ def beside_earlier(found: NearDuplicates, traces: Traces, earlier: Iterator[Earl
 
 
 def _of_task(number: int, rows: Rows, like: Rows, own: Traces, theirs: Traces) -> NearEarlier:
-    """What the batch has in common with one task."""
+    """What the batch has in common with one task, first what is learned from and was held out there."""
     trained = rows[rows < len(own.train)]
-    held: Hashes = theirs.held_out
-    flattered = int((near.between(own.train[trained], held).near >= 0).sum()) if trained.size else 0
-    found = _near(rows, like, own.names, theirs.names)
-    return {"task": number, "count": found["count"], "held_out": flattered, "examples": found["examples"]}
+    held = near.between(own.train[trained], theirs.held_out).near
+    flattered = held >= 0
+    like[: len(trained)][flattered] = len(theirs.train) + held[flattered]
+    order = np.argsort(
+        ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
+    )
+    found = _near(rows[order], like[order], own.names, theirs.names)
+    return {
+        "task": number,
+        "count": found["count"],
+        "held_out": int(flattered.sum()),
+        "examples": found["examples"],
+    }
 
 
 def _near(rows: Rows, like: Rows, names: list[str], theirs: list[str]) -> Near:

@@ -49,7 +49,8 @@ def retry(
     version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
 
     Args:
-        override: recipe override in place of the one that the batch was submitted with; None keeps it.
+        override: recipe override in place of the one that the batch was submitted with; None keeps it, but for
+            `data_report` of a job that its recipe held: that is "warn" then.
         max_open_jobs: that the owner may have; 0: no limit.
 
     Returns:
@@ -133,6 +134,8 @@ def _retried(
     before = job.state
     _usable(task, job)
     patch = job.recipe_override if override is None else override
+    if override is None and held_for_data(job):  # whoever asks again has seen what was found
+        patch = {**patch, "data_report": "warn"}
     resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
     check_next_task(session, catalogue, model, resolved.recipe)
     _admitted(session, catalogue, model, task, resolved.recipe, admission)

@@ -130,7 +130,7 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
             "task": 2,
             "count": 2,
             "held_out": 1,
-            "examples": [{"path": "a3", "like": "b1"}, {"path": "a4", "like": "b2"}],
+            "examples": [{"path": "a4", "like": "b2"}, {"path": "a3", "like": "b1"}],
         }
     ]
     assert told["not_compared"] == [3] and told["complete"]
