@@ -303,6 +303,12 @@ class Rejected(PerennialError):
     code, title, status = "batch-rejected", "Batch rejected", 422
 
 
+class DataHeld(Rejected):
+    """A batch whose recipe says that such findings hold it: `"data_report": "hold"`. It is kept for a retry."""
+
+    code, title, status = "data-held", "Batch held for its data", 422
+
+
 class LeaseLost(PerennialError):
     """The worker's lease on a job ran out and another may own it: stop, write nothing more."""
 

@@ -50,14 +50,14 @@ def answers(desk: Desk, histories: list[History]) -> list[object]:
 def test_figures_by_task_from_before_are_told_as_they_were(desk: Desk) -> None:
     histories = [History(desk, seed) for seed in SEEDS]
     before = answers(desk, histories)
-    migrate.downgrade(desk.db, "0021")
+    migrate.downgrade(desk.db, "0022")
     rows = by_task(desk)
     tasks = {task for _, _, name, task, _, _ in rows if name != "adp"}
     assert len(tasks) > 3 and EACH_TASK not in tasks, "a row for each task"
     migrate.upgrade(desk.db)
     assert {task for _, _, name, task, _, _ in by_task(desk) if name != "adp"} == {EACH_TASK}
     assert answers(desk, histories) == before
-    migrate.downgrade(desk.db, "0021")
+    migrate.downgrade(desk.db, "0022")
     assert [row[:5] for row in by_task(desk)] == [row[:5] for row in rows]
     migrate.upgrade(desk.db)
     for history in histories:

@@ -5,6 +5,7 @@ rejected, failed, stopped, requeued, released. When the lease is lost nothing is
 database or store is never the job's fault: it does not count as a strike.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from core.db.session import Database, is_outage
 from core.db.states import LEASED, State
 from core.db.tables import Job
 from core.errors import (
+    DataHeld,
     LeaseLost,
     PerennialError,
     Rejected,
@@ -55,6 +57,8 @@ REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
 PROGRESS_S = 1.0
 SLACK_BYTES = 512 << 20
 """Of addresses that a job process reserves and does not use; measured: 100 to 300 MB."""
+HELD = "data-held"
+"""Kind of error that a job process ends with whose recipe holds what it has found in the batch."""
 FATAL = frozenset({"data", "code", "non-finite", "export"})
 """Kinds of error that another attempt would only repeat."""
 
@@ -246,7 +250,9 @@ class Attempt:
 
     def _conclude_error(self, error: ErrorEvent) -> None:
         log.warning("job process failed", kind=error.kind, message=error.message, trace=error.traceback)
-        if error.kind in FATAL:
+        if error.kind == HELD:
+            self._hold_back(error.message)
+        elif error.kind in FATAL:
             self._fail(error.kind, error.message)
         elif error.kind == "disk":
             self._give_back("disk", f"The worker's disk is full: {error.message}")
@@ -337,6 +343,18 @@ class Attempt:
     def _reject(self, reason: Rejected) -> None:
         self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
         _ended("rejected", reason.code)
+
+    def _hold_back(self, found: str) -> None:
+        """The recipe holds what was found: say how the batch is learned all the same, with the recipe that it came with."""
+        with self._tools.db.read() as session:
+            override = session.get_one(Job, self._claim.job_id).recipe_override
+        body = json.dumps({"recipe": {**override, "data_report": "warn"}}, ensure_ascii=False)
+        self._reject(
+            DataHeld(
+                f'{found} Nothing was learned, since the recipe says "data_report": "hold". Correct the batch and send it '
+                f"again; or learn it as it is: POST /v1/jobs/{self._claim.job_id}/retry with {body}."
+            )
+        )
 
     def _report_outcome(self, report: Callable[[], State]) -> State:
         """Write how the attempt ended; repeated while the database is out, or it would count as lost."""

@@ -11,7 +11,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import telemetry
 from core.db.session import Database, is_outage
 from core.errors import Unavailable
-from core.protocol.job_event import AnytimeEvent, JobEvent, PhaseEvent, ProgressEvent, SnapshotEvent
+from core.protocol.job_event import (
+    AnytimeEvent,
+    DataEvent,
+    JobEvent,
+    PhaseEvent,
+    ProgressEvent,
+    SnapshotEvent,
+)
 from core.store import Store
 from core.work import anytime, progress, snapshots
 from core.work.claim import Claim
@@ -30,6 +37,7 @@ class Recorder:
         self._store = store
         self._claim = claim
         self._kept: list[JobEvent] = []
+        self._inspected_at: float | None = None
         self._trained: tuple[int, float] | None = None  # images, and when that was heard
 
     def record(self, events: list[JobEvent]) -> None:
@@ -39,7 +47,7 @@ class Recorder:
             LeaseLost: the claim is not the job's any more.
         """
         self._count(events)
-        self._kept += events
+        self._kept += [self._timed(event) for event in events]
         try:
             progress.record(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
@@ -62,6 +70,16 @@ class Recorder:
                     telemetry.TRAINING_IMAGES.inc(max(0, event.images - self._trained[0]))
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
+
+    def _timed(self, event: JobEvent) -> JobEvent:
+        """The report of a batch's images with the seconds that it took: a job process has no clock."""
+        now = time.monotonic()
+        if isinstance(event, PhaseEvent):
+            self._inspected_at = now if event.phase == "inspect" else None
+        if isinstance(event, DataEvent) and self._inspected_at is not None:
+            cost_s = round(now - self._inspected_at, 2)
+            return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
+        return event
 
     def snapshot(self, event: SnapshotEvent) -> None:
         """Register a snapshot's folder and remove it; where the store or the database is away, the next one will do."""

@@ -19,6 +19,7 @@ from core.errors import LeaseLost
 from core.protocol.job_event import (
     AnytimeEvent,
     BestEvent,
+    DataEvent,
     JobEvent,
     LastEvent,
     PhaseEvent,
@@ -160,7 +161,7 @@ class _Watch:
             else:
                 self._waiting.append(event)
                 # A new phase, and the first progress of it, is what a waiting person looks for.
-                phase, progress = isinstance(event, PhaseEvent), isinstance(event, ProgressEvent)
+                phase, progress = isinstance(event, PhaseEvent | DataEvent), isinstance(event, ProgressEvent)
                 self._news = self._news or phase or (progress and self._phase_new)
                 self._phase_new = phase or (self._phase_new and not progress)
         if events:

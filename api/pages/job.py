@@ -9,7 +9,7 @@ from api.pages import forms
 from api.pages.render import page, root_of
 from api.schemas.common import JobPath
 from core.db.states import TRANSITIONS, Action, State
-from core.errors import Invalid
+from core.errors import DataHeld, Invalid
 from core.protocol.answers.job import JobOut
 from core.requests import job_story, jobs, recipes, retries
 from core.requests.admission import Admission
@@ -69,6 +69,9 @@ def _possible(job: JobOut) -> list[str]:
     state = State(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
     again = (state, Action.RETRY) in TRANSITIONS or job["outcome"] == "held"
+    error = job["error"]
+    if state is State.REJECTED and (error is None or error["code"] != DataHeld.code):
+        again = False
     return [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
 
 

@@ -28,6 +28,8 @@ router = APIRouter(include_in_schema=False)
 
 CLASSES, TILES = 12, 8
 """Classes with samples on a page, and images of each."""
+SUSPECTS = 24
+"""Images whose label looks wrong, on a page."""
 _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 
@@ -59,6 +61,7 @@ async def show(
     samples = await work.run(actor.owner_id, looked)
     line = sparkline([accuracy for _, accuracy in history])
     told = {"model": found, "task": task, "samples": samples, "history": history, "line": line}
+    told |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
     return page(request, "task.html", {**told, "width": WIDTH, "height": HEIGHT})
 
 

@@ -361,6 +361,16 @@ class BatchReport(Shape):
     conflicts: list[Conflict] | None = None
     conflicts_count: int | None = None
     notes: list[str] | None = None
+    data: DataReport | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassCount(Shape):
+    """Images of a class; `held_out` of them are not learned from (null: not decided before the batch is decoded)."""
+
+    images: int
+    held_out: int | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -385,6 +395,19 @@ class ClassNames(Shape):
     new: list[str]
     known: list[str]
     look_alike: list[LookAlike]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassShift(Shape):
+    """A class that the model knows: images compared, and the share of the new ones that lie further from the class's
+    mean than 95 % of the earlier held-out ones; without a shift about 0.05.
+    """
+
+    label: str
+    images: int
+    earlier: int
+    outside: float
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -474,6 +497,30 @@ class Confusion(Shape):
     labels: list[str]
     a: list[list[int]]
     b: list[list[int]]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataReport(Shape):
+    """What was found, as far as it was looked for. Lists are bounded, counts are whole.
+
+    `imbalance_ratio`: images of the largest class for one of the smallest. `few`: classes with fewer than 5 images, the
+    first 100. `conflicts`: images whose bytes have two classes. `shift`: null where too few images are kept to tell.
+    `suspects`: the 100 most suspicious of `suspects_count`, among `examined` training images. `cost_s`: seconds that
+    the job took to look.
+    """
+
+    balance: dict[str, ClassCount] | None = None
+    imbalance_ratio: float | None = None
+    few: list[str] | None = None
+    conflicts: int | None = None
+    near_duplicates: NearDuplicates | None = None
+    shift: Shift | None = None
+    suspects: list[Suspect] | None = None
+    suspects_count: int | None = None
+    examined: int | None = None
+    findings: list[Finding] | None = None
+    cost_s: float | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -619,6 +666,16 @@ class FileReason(Shape):
 
     path: str
     reason: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Shape):
+    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned because of it."""
+
+    kind: Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
+    holds: bool
+    text: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1353,6 +1410,54 @@ class NamedModel(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Near(Shape):
+    """Images with a near duplicate: how many, and the first 20."""
+
+    count: int
+    examples: list[NearPair]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearDuplicates(Shape):
+    """Images that look the same though their bytes differ.
+
+    `within`: images that repeat an earlier one of the batch. `held_out`: held-out images that are in the training part
+    too, equal bytes included. `not_compared`: earlier tasks without hashes. `complete`: whether no pair was missed.
+    """
+
+    within: Near
+    held_out: Near
+    earlier: list[NearEarlier]
+    not_compared: list[int]
+    complete: bool
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearEarlier(Shape):
+    """Images of the batch with a near duplicate in an earlier task.
+
+    `held_out` of them are learned from and resemble a held-out image of that task: its accuracy is flattered.
+    """
+
+    task: int
+    count: int
+    held_out: int
+    examples: list[NearPair]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearPair(Shape):
+    """An image, and one that looks the same; null: its path is not kept."""
+
+    path: str | None
+    like: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkDescription(Shape):
     """What a method made of the architecture's network; which fields are there depends on its family.
 
@@ -1702,6 +1807,7 @@ class Recipe(Shape):
     features: str | None = None
     merge: Merge | None = None
     rebalance: Rebalance | None = None
+    data_report: str | None = None
     seed: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -1740,6 +1846,7 @@ class RecipePatch(Shape):
     features: str | None = None
     merge: dict[str, Any] | None = None
     rebalance: dict[str, Any] | None = None
+    data_report: str | None = None
     seed: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -1782,6 +1889,25 @@ class Service(Shape):
     version: str
     formats: Formats
     auth: Literal["on", "off"]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift(Shape):
+    """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
+
+    `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
+    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much difference is without
+    a shift, in what images show (`p_features`) or in their brightness and contrast (`p_light`).
+    """
+
+    of: Literal["known classes", "all images"]
+    images: int
+    mmd2: float
+    p: float
+    p_features: float
+    p_light: float
+    per_class: list[ClassShift]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1876,6 +2002,20 @@ class Summary(Shape):
     bytes: list[int]
     degenerate: list[int]
     unmeasured_classes: list[UnmeasuredClass]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect(Shape):
+    """A training image whose label looks wrong: `index` in the training part, and how many times less probable the given
+    label is than the suggested one.
+    """
+
+    index: int
+    path: str | None
+    label: str
+    suggested: str
+    score: float
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, GateCheck, Model, Version
+    from perennial._types import Action, Attention, GateCheck, Model, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -123,3 +123,15 @@ def _create(found: re.Match[str]) -> str:
         said = value if isinstance(value, str) else json.dumps(value)
         words.append(f"--{name} {shlex.quote(said)}")
     return f"{found['before']}\n  perennial models create {' '.join(words)}"
+
+
+def found_in(task: Task) -> list[str]:
+    """What was found in the images of a batch and is no warning already, in two lines at most."""
+    findings = (task.report.data.findings if task.report.data else None) or []
+    texts = [one.text for one in findings if one.text not in task.warnings]
+    more = len(texts) - 1
+    return (
+        texts
+        if more < 2
+        else [texts[0], f"{more} more findings: report.data.findings of the task, or its page"]
+    )

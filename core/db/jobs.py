@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from core.db import job_log, owner_events
 from core.db.states import LEASED, TERMINAL, UNFINISHED, Action, State, after
 from core.db.tables import Event, Job
+from core.errors import DataHeld
 from core.protocol.answers.event import StateData
 
 
@@ -20,6 +21,11 @@ def is_unfinished(state: Any) -> ColumnElement[bool]:
     """Whether a column of job states holds an unfinished one, written out: only so can `ix_jobs_unfinished` serve."""
     states = sorted(str(one) for one in UNFINISHED)
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
+
+
+def held_for_data(job: Job) -> bool:
+    """Whether a job was rejected for what its recipe holds: its batch is kept, and a retry may learn it."""
+    return job.state == State.REJECTED and job.error is not None and job.error["code"] == DataHeld.code
 
 
 def locked(session: Session, job_id: str) -> Job | None:

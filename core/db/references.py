@@ -41,6 +41,7 @@ def _uses() -> list[Select[Any]]:
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
         select(Result.answers).where(Result.answers.is_not(None)),
+        select(Task.traces_sha256).where(Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)),
     ]
 
 

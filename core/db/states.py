@@ -59,6 +59,7 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.VALIDATING, A.PAUSE): S.PAUSING,
     (S.RUNNING, A.PUBLISH): S.SUCCEEDED,
     (S.RUNNING, A.FINISH): S.SUCCEEDED,
+    (S.RUNNING, A.REJECT): S.REJECTED,  # its recipe holds what was found in the batch
     (S.RUNNING, A.FAIL): S.FAILED,
     (S.RUNNING, A.REQUEUE): S.QUEUED,
     (S.RUNNING, A.RELEASE): S.QUEUED,
@@ -80,6 +81,7 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.PAUSED, A.CANCEL): S.CANCELLED,
     (S.FAILED, A.RETRY): S.QUEUED,
     (S.CANCELLED, A.RETRY): S.QUEUED,
+    (S.REJECTED, A.RETRY): S.QUEUED,  # only where a recipe held the batch: see core.requests.retries
 }
 
 # Asking again for what already is (or is under way) changes nothing and is no error.

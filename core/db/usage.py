@@ -62,6 +62,7 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
         "archives": (Task.bytes, Task.archive_key.is_not(None)),
         "train": (Task.n_train, Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)),
         "held_out": (Task.n_held_out, Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
+        "traces": (Task.traces_bytes, Task.traces_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)),
     }
     for kind, (column, kept) in files.items():
         of_tasks = select(Task.model_id, func.sum(column)).where(Task.model_id.in_(some), kept)
@@ -70,7 +71,7 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
             if kind == "archives":
                 size["archives"] += int(total)
             else:
-                size["datasets"] += int(total or 0) * pixels[model_id]
+                size["datasets"] += int(total or 0) * (1 if kind == "traces" else pixels[model_id])
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)

@@ -15,32 +15,38 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import LabelsInvalid
-from core.ingest.dataset import Images, write_dataset
+from core.ingest import near
+from core.ingest.batch_data import balance, near_duplicates
+from core.ingest.dataset import Images, open_dataset, write_dataset
 from core.ingest.decoding import Decoding
-from core.ingest.equal_images import conflict_warning
+from core.ingest.equal_images import conflict_warning, find_equal
 from core.ingest.inspect import check_size, opened
 from core.ingest.limits import Limits
 from core.ingest.names import show
 from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
-from core.ingest.report import judge, warn_leak
+from core.ingest.report import Decoded, judge, warn_leak
 from core.ingest.resizing import USUAL, Resizing
 from core.ingest.split import held_out_of
+from core.ingest.traces import Traces, write_traces
+from core.protocol.data_report import DataReport
 from core.protocol.report import BatchReport, DuplicatesPolicy
 
 __all__ = ["Ingested", "Stopped", "ingest"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
+TRACES = "traces.safetensors"
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """train, held_out: dataset files (the held-out one may have no images); classes: label → kept images;
-    class_list: what the datasets' labels index; report: see `ingest`; warnings: sentences for a person."""
+    """train, held_out: dataset files (the held-out one may have no images); traces: file of `core.ingest.traces`;
+    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings: sentences for a person."""
 
     train: Path
     held_out: Path
+    traces: Path
     classes: dict[str, int]
     class_list: list[str]
     n_train: int
@@ -76,7 +82,7 @@ def ingest(
 
     The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
     "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
-    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes"}; its lists are bounded, its counts are whole.
+    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts are whole.
     Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
     LabelsInvalid; nothing is left in `out_dir` then.
     """
@@ -113,15 +119,22 @@ def ingest(
             index = np.flatnonzero(part)
             write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
         kept = np.bincount(labels[good], minlength=len(class_list))
-        without = [name for name, n in zip(class_list, np.bincount(labels[good & held], minlength=len(class_list)),
-                                           strict=True) if not n and name in present]  # fmt: skip
+        of_held = np.bincount(labels[good & held], minlength=len(class_list))
+        measured = dict(zip(class_list, of_held.tolist(), strict=True))
+        without = [name for name in class_list if not measured[name] and name in present]
+        counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
+        report["data"] = _data(out_dir, decoded, good, held, report)
+        report["data"] |= balance(
+            {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
+        )
         if without and (held_out_share > 0 or decoded.test.any()):
             warnings.append(f"No held-out image of {_listed(without)}: accuracy there is not measured.")
         complete = True
         return Ingested(
             train,
             held_out,
-            {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present},
+            out_dir / TRACES,
+            counts,
             class_list,
             int((good & ~held).sum()),
             int((good & held).sum()),
@@ -134,6 +147,27 @@ def ingest(
         if not complete:
             train.unlink(missing_ok=True)
             held_out.unlink(missing_ok=True)
+            (out_dir / TRACES).unlink(missing_ok=True)
+
+
+def _data(
+    out_dir: Path,
+    decoded: Decoded,
+    good: npt.NDArray[np.bool_],
+    held: npt.NDArray[np.bool_],
+    report: BatchReport,
+) -> DataReport:
+    """Near duplicates of the datasets in `out_dir`, whose traces are written beside them."""
+    rows = np.concatenate([np.flatnonzero(good & ~held), np.flatnonzero(good & held)])
+    train, held_out = (
+        near.hashes(open_dataset(out_dir / f"{part}.safetensors")[0]) for part in ("train", "held_out")
+    )
+    traces = Traces(train, held_out, [decoded.names(row) for row in rows.tolist()])
+    write_traces(out_dir / TRACES, traces)
+    nothing = np.zeros(len(rows), np.int64)
+    same = find_equal(decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_))
+    found = near_duplicates(traces, same.repeated)
+    return {"conflicts": report["conflicts_count"], "near_duplicates": found}
 
 
 def _check_allowed(classes: list[str], class_list: list[str]) -> None:

@@ -120,18 +120,18 @@ def five_fold(features: Tensor, labels: Tensor) -> Answers:
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
     h = features.double()
-    whole = _sums(h, label, len(number), wide)
+    whole = sums_of(h, label, len(number), wide)
     ncm, lda = torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
-        made_of = _without(whole, _sums(h[out], label[out], len(number), wide))
+        made_of = without(whole, sums_of(h[out], label[out], len(number), wide))
         ncm[out] = (h[out] @ functional.normalize(discriminant.means(made_of)).T).argmax(1)
         if not wide:
             lda[out] = discriminant.discriminant(made_of)(h[out]).argmax(1)
     return Answers((ncm == label).cpu(), None if wide else (lda == label).cpu())
 
 
-def _sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
+def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     """Sums over images; of too many features without second moments."""
     if not wide:
         sums = Sums.zero(h.shape[1], classes, h.device)
@@ -141,7 +141,7 @@ def _sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def _without(whole: Sums, part: Sums) -> Sums:
+def without(whole: Sums, part: Sums) -> Sums:
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from core.learn.control import EXIT_ORPHANED
+from core.learn.data_report import DataHeld
 from core.learn.failures import kind_of
 from core.learn.onnx.graph import ExportFailed
 from core.protocol.job_event import ErrorEvent, JobEvent
@@ -33,7 +34,11 @@ def reported(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
         except BrokenPipeError:
             os._exit(EXIT_ORPHANED)
         except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
-            message = str(error) if isinstance(error, ExportFailed) else f"{type(error).__name__}: {error}"
+            message = (
+                str(error)
+                if isinstance(error, ExportFailed | DataHeld)
+                else f"{type(error).__name__}: {error}"
+            )
             trace = "".join(traceback.format_exception(error))
             emit(ErrorEvent(kind=kind_of(error), message=message, traceback=trace))
             return EXIT_ERROR

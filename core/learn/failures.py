@@ -7,6 +7,7 @@ import os
 
 import torch
 
+from core.learn.data_report import DataHeld
 from core.learn.dataset import DataError
 from core.learn.loop import NonFinite
 from core.learn.onnx.graph import ExportFailed
@@ -16,9 +17,11 @@ OUT_OF_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_S
 
 
 def kind_of(error: Exception) -> str:
-    """ "data", "non-finite", "export", "memory", "disk" or "code"."""
+    """ "data", "data-held", "non-finite", "export", "memory", "disk" or "code"."""
     if isinstance(error, DataError):
         return "data"
+    if isinstance(error, DataHeld):
+        return "data-held"
     if isinstance(error, NonFinite):
         return "non-finite"
     if isinstance(error, ExportFailed):

@@ -2,7 +2,7 @@
 
 The spec names local files only; the result is parts (safetensors) and `result.json`. The process has no clock,
 no database and no store: it reports events as JSON lines and writes snapshots when its control pipe asks.
-Phases: measure (base and parent on the new task) → train → consolidate → evaluate (the new version on every
+Phases: measure (base and parent on the new task) → inspect (the new images by the parent) → train → consolidate → evaluate (the new version on every
 task that it can answer).
 """
 
@@ -27,6 +27,7 @@ from core.learn.child import Emit, reported
 from core.learn.comparison import update_norm
 from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
+from core.learn.data_report import DataHeld, Looker, held
 from core.learn.dataset import DataError, Dataset
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
@@ -47,7 +48,9 @@ from core.learn.validation import Best
 from core.protocol.architecture import Head, NetworkDescription
 from core.protocol.figures import Figures, UpdateNorm
 from core.protocol.job_event import (
+    AliveEvent,
     AnytimeEvent,
+    DataEvent,
     DoneEvent,
     LogEvent,
     MetricEvent,
@@ -158,6 +161,7 @@ class Job:
         if self._spec.task.held_out:
             self._log(log_lines.measuring(self._spec.parent.version))
         self._evaluator.before(network)
+        self._inspect(network, data)
         run = self._built(network, method, data)
         self._inherit(method)
         method.begin_task(run.ctx)
@@ -168,6 +172,30 @@ class Job:
                 "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
             )
         return run
+
+    def _inspect(self, network: Network, data: Dataset) -> None:
+        """Look through the images with the parent (back on the CPU afterwards), before it learns them.
+
+        Raises DataHeld where the recipe holds what is found.
+        """
+        if self._recipe.data_report == "off":
+            return
+        self._phase("inspect")
+        self._log(log_lines.INSPECTING)
+        place(network, self._device)
+        looker = Looker(
+            network, self._inputs, self._spec, self._ancestors.names, lambda: self._emit(AliveEvent())
+        )
+        found = looker.report(data)
+        network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self._emit(DataEvent(report=found))
+        for one in found["findings"]:
+            if not one["holds"]:
+                self._log(one["text"])
+            elif self._recipe.data_report == "warn":
+                self._warn(one["text"])
+        if self._recipe.data_report == "hold" and (why := held(found)):
+            raise DataHeld(why)
 
     def _resumed(self, data: Dataset) -> _Run | None:
         """The run where the snapshot of the spec left it; None without one, or if this code cannot go on from it."""

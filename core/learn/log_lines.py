@@ -15,6 +15,9 @@ MAX_TASKS = 12
 """Tasks whose accuracy is told one by one."""
 
 
+INSPECTING = "Looking through the images before they are learned: labels that look wrong, and how they differ from earlier ones."
+
+
 def measuring(version: int) -> str:
     """Before training: what is measured."""
     return f"Measuring version {version}, which the task starts from, on the held-out images of this task."

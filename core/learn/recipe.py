@@ -115,6 +115,8 @@ class Recipe(Strict):
     accepts. `validation` is the share of the training part that is held back to choose the state to deploy,
     after each epoch. `anytime` validates often from the first step on and measures the Anytime Deployment
     Performance. `features` "cached": where the backbone does not move, its features are computed once.
+    `data_report`: what becomes of doubts about the batch's images: nothing, warnings, or a rejected job. It
+    changes nothing of what is learned.
     """
 
     preset: str | None = None
@@ -132,4 +134,5 @@ class Recipe(Strict):
     features: Literal["computed", "cached"] = "computed"
     merge: MergeRecipe | None = None
     rebalance: RebalanceRecipe | None = None
+    data_report: Literal["off", "warn", "hold"] = "warn"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

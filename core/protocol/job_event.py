@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
+from core.protocol.data_report import DataReport
 from core.protocol.document import Document, Number
 
 
@@ -22,7 +23,7 @@ class _Event(Document):
 
 
 class PhaseEvent(_Event):
-    """A phase begins: measure, train, consolidate, evaluate."""
+    """A phase begins: inspect, measure, train, consolidate, evaluate."""
 
     event: Literal["phase"] = "phase"
     phase: str
@@ -57,6 +58,13 @@ class LogEvent(_Event):
     event: Literal["log"] = "log"
     level: str
     message: str
+
+
+class DataEvent(_Event):
+    """What was found in the images of the batch, before they are learned."""
+
+    event: Literal["data"] = "data"
+    report: DataReport
 
 
 class SnapshotEvent(_Event):
@@ -103,7 +111,7 @@ class DoneEvent(_Event):
 
 
 class ErrorEvent(_Event):
-    """The run failed; kind data, memory, disk, non-finite, export or code."""
+    """The run failed; kind data, data-held, memory, disk, non-finite, export or code."""
 
     event: Literal["error"] = "error"
     kind: str
@@ -113,8 +121,8 @@ class ErrorEvent(_Event):
 
 LastEvent = DoneEvent | StoppedEvent | ErrorEvent
 """After it nothing comes."""
-RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent
-"""What becomes a row of the job's events."""
+RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataEvent
+"""What becomes a row of the job's events; what was found in the images, part of its task's report."""
 JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
 
 _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from core.protocol.architecture import Architecture, Image, Normalisation, Scenario
+from core.protocol.data_report import DataReport
 from core.protocol.document import Document
 from core.protocol.manifest import Manifest
 from core.protocol.recipe import Recipe
@@ -25,9 +26,10 @@ class EarlierTask(_Strict):
 
 
 class SpecTask(EarlierTask):
-    """The task to learn; `train` is its training part."""
+    """The task to learn; `train` is its training part, `paths` a JSON list of its images' paths in their archive."""
 
     train: Path
+    paths: Path | None = None
 
 
 class LocalPart(_Strict):
@@ -53,7 +55,7 @@ class JobSpec(_Strict):
     normalise: the base's; null leaves it to the parent's manifest. classes: the model's, in the data scenario.
     history: earlier tasks, which the result is measured on. erased_tasks: their images leave every memory.
     held_out_stays: whether held-out images are kept after their version. snapshot: folder to go on from.
-    out: folder for results. device: auto, cpu, cuda or cuda:N.
+    data: what the batch's images have shown so far. out: folder for results. device: auto, cpu, cuda or cuda:N.
     """
 
     architecture: Architecture
@@ -69,6 +71,7 @@ class JobSpec(_Strict):
     parent: SpecVersion
     base: SpecVersion
     snapshot: Path | None = None
+    data: DataReport | None = None
     out: Path
     threads: int
     device: str = "auto"

@@ -58,6 +58,7 @@ class Recipe(Document):
     anytime: bool = False
     augment: str | None = None
     batch_size: int | None = None
+    data_report: str = "warn"
     depth: int | None = None
     epochs: int | None = None
     features: str = "computed"

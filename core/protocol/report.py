@@ -5,6 +5,7 @@ from typing import Literal, Required
 from typing_extensions import TypedDict
 
 from core.protocol.answers.recipe import RecipeOut
+from core.protocol.data_report import DataReport
 
 Checked = Literal["names and sizes", "images"]
 """What a report rests on: the archive's directory, or every image."""
@@ -78,6 +79,7 @@ class BatchReport(TypedDict, total=False):
     conflicts: list[Conflict]
     conflicts_count: int
     notes: list[str]
+    data: DataReport
 
 
 class BatchFound(TypedDict):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
-from core.db.jobs import is_unfinished
+from core.db.jobs import held_for_data, is_unfinished
 from core.db.states import State
 from core.db.tables import Job, Model, Task, Version
 from core.line import words
@@ -211,6 +211,9 @@ def _rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         "body": None,
     }
     settled = " Later batches wait until this task is discarded." if task.stops else _line(task)
+    if job is not None and held_for_data(job) and words.can_relearn(task):
+        as_it_is = _action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        return f"{detail}{_line(task)}", [upload, as_it_is, _discard(model, task)]
     return f"{detail} Upload a mended batch as a new task.{settled}", [upload, _discard(model, task)]
 
 

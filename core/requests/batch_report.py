@@ -12,9 +12,11 @@ from sqlalchemy.orm import Session
 from core.db.states import State
 from core.db.tables import Job, Model, Task
 from core.errors import LabelsInvalid
+from core.ingest.batch_data import balance
 from core.ingest.first_report import NAMES_AND_SIZES, first_report
 from core.ingest.inspect import Directory
 from core.ingest.names import show
+from core.protocol.data_report import ClassCount
 from core.protocol.report import BatchReport, ClassNames, DuplicatesPolicy, LookAlike
 from core.requests.class_names import Compared, compare
 
@@ -57,7 +59,14 @@ def report(found: Directory, compared: Compared, policy: DuplicatesPolicy) -> Ba
     """The report of a task until its images were decoded; `classes` and the policy stay in it for good."""
     like: list[LookAlike] = [{"label": label, "like": other} for label, other in compared.look_alike]
     classes: ClassNames = {"new": compared.new, "known": compared.known, "look_alike": like}
-    return {"classes": classes, **first_report(found.ignored, found.ignored_files, found.notes, policy)}
+    sizes: dict[str, ClassCount] = {
+        label: {"images": count, "held_out": None} for label, count in found.classes.items()
+    }
+    return {
+        "classes": classes,
+        "data": balance(sizes),
+        **first_report(found.ignored, found.ignored_files, found.notes, policy),
+    }
 
 
 def warnings(found: Directory, compared: Compared) -> list[str]:

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log
-from core.db.jobs import is_unfinished, made, move
+from core.db.jobs import held_for_data, is_unfinished, made, move
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State, after
@@ -42,14 +42,15 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, or one whose version was held by its gate. Or bring
+    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its gate held. Or bring
     weights again.
 
     It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
     version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
 
     Args:
-        override: recipe override in place of the one that the batch was submitted with; None keeps it.
+        override: recipe override in place of the one that the batch was submitted with; None keeps it, but for
+            `data_report` of a job that its recipe held: that is "warn" then.
         max_open_jobs: that the owner may have; 0: no limit.
 
     Returns:
@@ -124,10 +125,17 @@ def _retried(
                 extra={"state": str(job.state)},
             )
         return learn_again(session, actor, catalogue, model, task, job, override, now, admission)
+    if job.state == State.REJECTED and not held_for_data(job):
+        raise WrongState(
+            "The batch was rejected, and would be again: correct it and send it as a new task.",
+            extra={"state": str(job.state)},
+        )
     after(job.state, Action.RETRY)
     before = job.state
     _usable(task, job)
     patch = job.recipe_override if override is None else override
+    if override is None and held_for_data(job):  # whoever asks again has seen what was found
+        patch = {**patch, "data_report": "warn"}
     resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
     check_next_task(session, catalogue, model, resolved.recipe)
     _admitted(session, catalogue, model, task, resolved.recipe, admission)

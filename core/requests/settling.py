@@ -7,6 +7,7 @@ have changed.
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.db.jobs import held_for_data
 from core.db.session import Database
 from core.db.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -123,7 +124,7 @@ def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
         return "Its job is under way"
-    if where is Standing.REJECTED:
+    if where is Standing.REJECTED and not held_for_data(retries.newest(session, task)):
         return "Its archive cannot be used: upload the batch again"
     return f"Retry its job: POST /v1/jobs/{retries.newest(session, task).id}/retry"
 

@@ -113,6 +113,7 @@ def _named_blobs(session: Session) -> Iterator[Named]:
     for column, deleted, what in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
+        (Task.traces_sha256, Task.held_out_deleted_at, "hashes"),
     ):
         tasks = select(column, Task.number, Task.model_id).where(column.is_not(None), deleted.is_(None))
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):

@@ -17,7 +17,8 @@ from core.catalogue import load_catalogue
 from core.damage import Marks
 from core.db.session import Database
 from core.db.tables import Model, Part, Task, Version
-from core.errors import Invalid
+from core.errors import Invalid, StoreCorrupt
+from core.ingest.traces import read_traces
 from core.line import line
 from core.line.coverage import taught
 from core.protocol.architecture import Architecture, Image
@@ -58,6 +59,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         asked = job.recipe
         erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
         erased_tasks = sorted(session.execute(erased).scalars())
+        report = task.report
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
@@ -77,6 +79,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
                 number=task.number,
                 classes=sorted(task.classes),
                 train=blobs.fetch(task.train_sha256),
+                paths=_paths(blobs, task, folder),
                 held_out=_held_out(blobs, task),
             ),
             history=[
@@ -89,6 +92,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             parent=_local(blobs, parent, parts[parent.id]),
             base=_local(blobs, base, parts[base.id]),
             snapshot=snapshot,
+            data=report.get("data"),
             out=folder / "out",
             threads=settings.threads,
             device=settings.device,
@@ -142,3 +146,16 @@ def _held_out(blobs: Blobs, task: Task) -> Path | None:
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
     return blobs.fetch(task.held_out_sha256)
+
+
+def _paths(blobs: Blobs, task: Task, folder: Path) -> Path | None:
+    """A file with the paths of the training images; None where the task keeps none, or they are damaged."""
+    if task.traces_sha256 is None or task.held_out_deleted_at is not None:
+        return None
+    try:
+        traces = read_traces(blobs.fetch(task.traces_sha256))
+    except (StoreCorrupt, ValueError):
+        return None
+    path = folder / "paths.json"
+    path.write_text(json.dumps(traces.names[: len(traces.train)]))
+    return path

@@ -6,13 +6,16 @@ one short transaction a second. The newest progress also stands in the job's row
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from pydantic import JsonValue
+from sqlalchemy.orm import Session
 
 from core.db import job_log
 from core.db.session import Database
-from core.db.tables import Event
-from core.protocol.job_event import JobEvent, PhaseEvent, ProgressEvent, RecordedEvent
+from core.db.tables import Event, Task
+from core.protocol.data_report import DataReport
+from core.protocol.job_event import DataEvent, JobEvent, PhaseEvent, ProgressEvent, RecordedEvent
 from core.protocol.progress import Progress
 from core.work.fence import Claim, hold
 
@@ -41,6 +44,9 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
         before = newest = Progress.from_json(job.progress)
         rows: list[Event | ProgressEvent] = []
         for event in known:
+            if isinstance(event, DataEvent):
+                _keep_report(session, claim, event)
+                continue
             content = finite(event.content())
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _after(newest, type(event).from_json(content))
@@ -61,6 +67,12 @@ def record(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
                 job_log.add(session, job.id, _epoch_line(row, speed), now)
             else:
                 session.add(row)
+
+
+def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
+    """What a job process has found in the images of its batch becomes part of the task's report."""
+    task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
+    task.report = {**task.report, "data": cast(DataReport, finite(event.content()["report"]))}
 
 
 def _is_told(event: ProgressEvent) -> bool:

@@ -7,6 +7,7 @@ other row names the same bytes. A crash in between leaves an unused blob, which 
 from dataclasses import dataclass
 
 from core.db import references
+from core.db.jobs import held_for_data
 from core.db.session import Database
 from core.db.states import UNFINISHED, State
 from core.db.tables import Job, Model, Task
@@ -54,7 +55,9 @@ def due(model: Model, task: Task, jobs: list[Job], published: bool, now: float, 
         train = over and not model.keep_training_data
         # What was held is measured again when it is learned again.
         return Due(archive=True, train=train, held_out=counts and (published or over))
-    if states & {State.FAILED, State.CANCELLED}:
+    # What a person's recipe held is waited for like a failed one: he may retry it.
+    held_back = any(map(held_for_data, jobs))
+    if held_back or states & {State.FAILED, State.CANCELLED}:
         gone = old and not model.keep_training_data
         return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
     rejected = not model.keep_training_data
@@ -81,6 +84,8 @@ def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
             digests.append(task.train_sha256)
         if task.held_out_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.held_out_sha256)
+        if task.traces_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.traces_sha256)
     drop(db, blobs, digests)
 
 

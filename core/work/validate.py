@@ -19,7 +19,7 @@ from core.db import job_log, references, stored_bytes
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import Action
-from core.db.tables import Model, Task
+from core.db.tables import Job, Model, Task
 from core.errors import (
     ArchiveHostile,
     ArchiveInvalid,
@@ -38,6 +38,7 @@ from core.store import Blobs, Store
 from core.store.blobs import Damaged, require_digest, verified
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
+from core.work.batch_traces import compared
 from core.work.fence import Claim, hold
 
 Progress = Callable[[int, int], None]
@@ -68,31 +69,34 @@ def validate(
     with db.read() as session:
         task = session.get_one(Task, claim.task_id)
         model = session.get_one(Model, claim.model_id)
+        policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
     archive = Archive(task.archive_key, task.sha256, task.media_type, task.report)
     begin = time.monotonic()
     made = decode(db, store, settings, model, archive, folder, progress, stop)
     blobs = Blobs(store, settings.folder("cache"), marks=Marks(db))
-    train, _ = blobs.put_file(made.train)
-    held_out, _ = blobs.put_file(made.held_out)
+    if policy != "off":
+        made = compared(db, blobs, claim.model_id, task.number, made)
+    files = [made.train, made.held_out, made.traces]
+    digests = [blobs.put_file(path)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     hit("ingest-stored")
     with db.write() as session:
         job = hold(session, claim)
         references.share(session)
-        for sha256, path in ((train, made.train), (held_out, made.held_out)):
+        for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # deleted as unused since we stored it
                 blobs.put_file(path)
-        task = _fill(session, claim, made, train, held_out)
+        task = _fill(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
         for line in batch_lines.decoded(made):
             job_log.add(session, job.id, line, now)
         move(session, job, Action.START, now)
         session.flush()
-        size = made.train.stat().st_size + made.held_out.stat().st_size
+        size = sum(path.stat().st_size for path in files)
         stored_bytes.add(session, job.owner_id, size)
     hit("ingest-committed")
     forget_archive(db, store, task.id, archive_key)
@@ -168,7 +172,8 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
             task.archive_key = None
 
 
-def _fill(session: Session, claim: Claim, made: Ingested, train: str, held_out: str) -> Task:
+def _fill(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
+    """Write what decoding made; digests: of the training part, the held-out part and the traces."""
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     if model.scenario == "data":
@@ -184,7 +189,8 @@ def _fill(session: Session, claim: Claim, made: Ingested, train: str, held_out: 
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
     task.report = made.report
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
-    task.train_sha256, task.held_out_sha256 = train, held_out
+    task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
+    task.traces_bytes = made.traces.stat().st_size
     task.train_deleted_at = task.held_out_deleted_at = None
     return task
 

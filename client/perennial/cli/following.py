@@ -9,7 +9,7 @@ from perennial.bars import share, state
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
-from perennial.words import by_commands
+from perennial.words import by_commands, found_in
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -73,6 +73,9 @@ def told(client: Perennial, job: Job) -> None:
     cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
     if cells:
         say(f"  accuracy: {', '.join(cells)}")
+    if job.task is not None:
+        for text in found_in(client.tasks.retrieve(job.model, job.task)):
+            say(f"  data: {by_commands(text)}")
 
 
 class _Lines:

@@ -115,6 +115,11 @@ def _report(report: Report) -> None:
         ("images", f"{report.n_train} to learn, {report.n_test} held out by the archive"),
         ("ignored files", report.ignored),
     ]
+    data = report.report.data
+    if data is not None and data.imbalance_ratio is not None:
+        rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))
+    if data is not None and data.few:
+        rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
     fields(rows)
     for text in (*report.notes, *(f"warning: {one}" for one in report.warnings)):
         say(text)

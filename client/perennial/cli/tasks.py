@@ -10,7 +10,7 @@ from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import Cell, fields, say, table, when
 from perennial.types import Task
-from perennial.words import by_commands
+from perennial.words import by_commands, found_in
 
 
 @click.group("tasks")
@@ -62,6 +62,8 @@ def _show(task: Task) -> None:
         say(note)
     for warning in task.warnings:
         say(f"warning: {by_commands(warning)}")
+    for text in found_in(task):
+        say(f"data: {by_commands(text)}")
 
 
 @command("continue", tasks)

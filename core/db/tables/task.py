@@ -27,6 +27,10 @@ class Task(Table):
     report: Mapped[BatchReport] = mapped_column(JSON_COLUMN)
     train_sha256: Mapped[str | None] = mapped_column(String(64))  # dataset blobs, see core.ingest
     held_out_sha256: Mapped[str | None] = mapped_column(String(64))
+    traces_sha256: Mapped[str | None] = mapped_column(
+        String(64)
+    )  # blob of hashes and paths, see core.ingest.traces; it goes with the held-out part
+    traces_bytes: Mapped[int | None]
     train_until: Mapped[
         float | None
     ]  # when the training part may go; null: not settled, see core.work.retention
@@ -69,6 +73,11 @@ class Task(Table):
             "held_out_sha256",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        partial_index(
+            "ix_tasks_traces_sha256",
+            "traces_sha256",
+            where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
         partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
         # What a model has in the store is summed up over these.
         partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
@@ -83,5 +92,11 @@ class Task(Table):
             "model_id",
             "n_held_out",
             where="held_out_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
+        partial_index(
+            "ix_tasks_traces",
+            "model_id",
+            "traces_bytes",
+            where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
     )

@@ -45,7 +45,7 @@ def shrunk(sigma: Tensor, share: float) -> Tensor:
     return (1 - share) * sigma + share * scale * torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
 
 
-def _factor(sigma: Tensor, size: float) -> Tensor:
+def factor(sigma: Tensor, size: float) -> Tensor:
     """The Cholesky factor of Σ, plus the least multiple of I, in powers of ten of rounding, with which there is one.
 
     Features that do not vary within classes leave of Σ only what rounding made of it, which may be negative.
@@ -54,12 +54,12 @@ def _factor(sigma: Tensor, size: float) -> Tensor:
         size: mean of the second moments that Σ was taken from.
     """
     identity = torch.eye(len(sigma), dtype=sigma.dtype, device=sigma.device)
-    factor: Tensor
+    lower: Tensor
     added = 0.0
     while True:
-        factor, wrong = torch.linalg.cholesky_ex(sigma + added * identity)
+        lower, wrong = torch.linalg.cholesky_ex(sigma + added * identity)
         if not int(wrong):
-            return factor
+            return lower
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
@@ -74,8 +74,8 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
     """
     sigma, mu = covariance(sums), means(sums)
     share = oas(sigma, sums.examples) if share is None else share
-    factor = _factor(shrunk(sigma, share), float(sums.gram.diagonal().mean()))
-    weight = torch.cholesky_solve(mu.T, factor).T
+    lower = factor(shrunk(sigma, share), float(sums.gram.diagonal().mean()))
+    weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
     known = sums.counts > 0
     if prior == "empirical":

@@ -88,4 +88,5 @@ class RecipeOut(TypedDict, total=False):
     features: str
     merge: MergeOut | None
     rebalance: RebalanceOut | None
+    data_report: str
     seed: int

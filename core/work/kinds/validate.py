@@ -3,13 +3,16 @@
 import time
 from typing import cast
 
+from core.damage import Marks
 from core.db.job_log import Line
 from core.db.kinds import Kind as Name
 from core.db.tables import Job, Model
 from core.errors import Rejected
 from core.protocol.report import BatchCheck
+from core.store import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.work import batch_lines
+from core.work.batch_traces import compared
 from core.work.kinds.kind import Done, Kind, Work
 from core.work.validate import Archive, decode
 
@@ -35,6 +38,9 @@ def _run(work: Work) -> Done:
     made = decode(
         work.db, work.store, work.settings, model, archive, work.folder, report_progress, work.must_stop
     )
+    if job.recipe.get("data_report", "warn") != "off":
+        blobs = Blobs(work.store, work.settings.folder("cache"), marks=Marks(work.db))
+        made = compared(work.db, blobs, model.id, None, made)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]

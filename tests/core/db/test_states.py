@@ -12,7 +12,12 @@ A = Action
 EXPECTED: dict[Action, dict[str, str]] = {
     A.VALIDATE: {"queued": "validating"},
     A.START: {"queued": "running", "validating": "running"},
-    A.REJECT: {"validating": "rejected", "cancelling": "cancelled", "pausing": "rejected"},
+    A.REJECT: {
+        "validating": "rejected",
+        "running": "rejected",
+        "cancelling": "cancelled",
+        "pausing": "rejected",
+    },
     A.PUBLISH: {"running": "succeeded"},
     A.FINISH: {"validating": "succeeded", "running": "succeeded"},
     A.FAIL: {"validating": "failed", "running": "failed", "cancelling": "cancelled", "pausing": "failed"},
@@ -36,7 +41,14 @@ EXPECTED: dict[Action, dict[str, str]] = {
         "paused": "=",
     },
     A.RESUME: {"paused": "queued", "queued": "=", "validating": "=", "running": "="},
-    A.RETRY: {"failed": "queued", "cancelled": "queued", "queued": "=", "validating": "=", "running": "="},
+    A.RETRY: {
+        "failed": "queued",
+        "cancelled": "queued",
+        "rejected": "queued",
+        "queued": "=",
+        "validating": "=",
+        "running": "=",
+    },
 }
 
 
@@ -53,12 +65,12 @@ def test_every_state_with_every_action(state: State, action: Action) -> None:
 
 
 def test_nothing_leaves_a_state_that_is_final() -> None:
-    final = TERMINAL - {State.FAILED, State.CANCELLED}
+    final = TERMINAL - {State.FAILED, State.CANCELLED, State.REJECTED}
     assert not [key for key in TRANSITIONS if key[0] in final]
 
 
-@pytest.mark.parametrize("ended", [State.FAILED, State.CANCELLED])
-def test_what_failed_or_was_cancelled_is_left_by_retry_only(ended: State) -> None:
+@pytest.mark.parametrize("ended", [State.FAILED, State.CANCELLED, State.REJECTED])
+def test_what_failed_was_rejected_or_cancelled_is_left_by_retry_only(ended: State) -> None:
     assert [action for state, action in TRANSITIONS if state is ended] == [Action.RETRY]
 
 

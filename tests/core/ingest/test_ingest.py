@@ -51,6 +51,7 @@ def test_pixels_and_labels_are_those_of_the_files(take: Take) -> None:
     assert (result.n_train, result.n_held_out) == (8, 4)
     assert sorted(p.name for p in result.train.parent.iterdir()) == [
         "held_out.safetensors",
+        "traces.safetensors",
         "train.safetensors",
     ]
 

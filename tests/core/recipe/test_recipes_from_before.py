@@ -24,7 +24,7 @@ LATER = {"analytic", "er-ace", "slca"}
 """Methods that came after that code: its messages do not name them."""
 ADDED = {"iota_total": None, "weight": "constant"}
 """Fields of methods and optimizers that came after that code, and the values that mean what it did."""
-NEW_FIELDS = {"features": "computed", "merge": None, "rebalance": None}
+NEW_FIELDS = {"features": "computed", "merge": None, "rebalance": None, "data_report": "warn"}
 """The same for a recipe's own fields."""
 with_former_defaults = importlib.import_module("migrations.versions.0014_former_defaults").kept
 CATALOGUE = catalogue()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core import damage
@@ -10,7 +11,9 @@ from core.db.jobs import locked, move
 from core.db.states import Action, State
 from core.db.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
+from core.ingest.batch_data import near_duplicates
 from core.ingest.ingest import Ingested
+from core.ingest.traces import Traces, write_traces
 from core.work import claim as claims
 from core.work import validate as validating
 
@@ -22,14 +25,18 @@ def decode(**values: Any) -> Any:
         assert archive.read_bytes() == b"zip"
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
+        nothing = np.zeros((0, 2), np.uint64)
+        traces = Traces(np.ones((1, 2), np.uint64), nothing, [archive.name])
+        write_traces(folder / "traces", traces)
+        near = near_duplicates(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
         allowed = options["allowed_classes"]
         unknown = sorted(set(classes) - set(allowed or classes))
         if unknown:
             raise LabelsInvalid(f"The model does not know {unknown}; its classes are fixed: {allowed}.")
         return Ingested(
-            folder / "train", folder / "held", classes, allowed or sorted(classes), 4, 1,
-            {"rejected": [], "ignored": 1, "duplicates": 0}, ["one warning"],
+            folder / "train", folder / "held", folder / "traces", classes, allowed or sorted(classes), 4, 1,
+            {"rejected": [], "ignored": 1, "duplicates": 0, "data": {"near_duplicates": near}}, ["one warning"],
         )  # fmt: skip
 
     return ingest
@@ -67,6 +74,7 @@ def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) ->
     assert (task.classes, task.n_train, task.n_held_out) == ({"cat": 3, "dog": 2}, 4, 1)
     assert (task.report["ignored"], task.warnings) == (1, ["one warning"])
     assert desk.blobs.has(task.train_sha256) and desk.blobs.has(task.held_out_sha256)
+    assert desk.blobs.has(task.traces_sha256) and task.traces_bytes
     assert task.archive_key is None
     assert not desk.keys("archives/")
     assert [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")] == [
@@ -96,7 +104,9 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
     monkeypatch.setattr(validating, "ingest", spy)
     run(desk.claim())
     assert asked["duplicates"] == "drop"
-    assert desk.task(job_id).report == {"rejected": [], "ignored": 1, "duplicates": 0} | GIVEN
+    report = desk.task(job_id).report
+    assert report.pop("data")["near_duplicates"]["earlier"] == []
+    assert report == {"rejected": [], "ignored": 1, "duplicates": 0} | GIVEN
 
 
 def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(

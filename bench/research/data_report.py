@@ -1,0 +1,321 @@
+"""What the data report finds of faults that are planted, how often it accuses wrongly, and what it costs.
+
+    python -m bench.research.data_report --data DIR [--cleanlab PYTHON] [--only labels,near,shift,cost]
+
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged base was trained on are
+never read. The base is the network that looks. `near`: 100 of 10,000 images saved again, smaller or larger, and how many
+of the others are flagged. `labels`: 5 % flipped in ten classes of digits and of CIFAR-100 and in larger batches; with
+--cleanlab (a Python that has cleanlab 2.9.0) its answers to the same probabilities beside them. `shift`: rejections at 5 %
+over splits of one sample, and of images 20 % brighter. `cost`: seconds of the report within a job of ten epochs.
+"""
+
+import argparse
+import io
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load, save_file
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from bench.job_run import run_job
+from core import packaged_base
+from core.ingest import near
+from core.ingest.dataset import open_dataset
+from core.ingest.images import square_array
+from core.ingest.ingest import ingest
+from core.ingest.limits import Limits
+from core.ingest.sniff import sniff
+from core.learn.catalogue import catalogue
+from core.learn.data_findings import SUSPECTS
+from core.learn.networks import HeadSpec, ImageSpec, empty_network
+from core.learn.precision import Inputs
+from core.learn.probe import features
+from core.learn.shift import Labelled, compared, light
+from core.learn.suspects import probabilities, suspects
+from core.recipe.resolve import resolve
+from core.settings import Settings
+
+SIZE, SEEDS = 32, 3
+FLIPPED, BRIGHTER = 0.05, 1.2
+ARCHIVES = ("classes_60-69", "classes_70-79", "classes_80-89", "classes_90-99")
+NULL_SPLITS, NULL_SIDE, POWER_RUNS = 1000, 100, 100
+CLEANLAB = """
+import sys, json, numpy as np
+from cleanlab.filter import find_label_issues
+data = np.load(sys.argv[1])
+print(json.dumps(np.flatnonzero(find_label_issues(data['labels'], data['p'])).tolist()))
+"""
+Images = np.ndarray
+Data = tuple[Images, np.ndarray]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cleanlab", type=Path)
+    parser.add_argument("--only", default="near,labels,shift,cost")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        cifar = _cifar(args.data / "cifar100", Path(folder))
+        parts: dict[str, Callable[[], None]] = {
+            "near": lambda: near_duplicates(cifar),
+            "labels": lambda: labels(cifar, args.cleanlab, Path(folder)),
+            "shift": lambda: shifts(cifar),
+            "cost": lambda: cost(cifar, Path(folder)),
+        }
+        for part in args.only.split(","):
+            print(f"## {part}", flush=True)
+            parts[part]()
+
+
+def near_duplicates(cifar: list[Data]) -> None:
+    """Copies that are found, and unrelated images that are flagged."""
+    generator = np.random.default_rng(0)
+    images = np.concatenate([x for x, _ in cifar])
+    images = images[generator.permutation(len(images))[:10_000]]
+    hashes = near.hashes(images)
+    for name, copy in {"saved again (JPEG 60 to 95)": _saved, "resized (0.6 to 2 times)": _resized}.items():
+        copies = np.stack([copy(image, generator) for image in images[:100]])
+        found = near.between(near.hashes(copies), hashes[:100]).near == np.arange(100)
+        print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
+    begin = time.perf_counter()
+    told = near.within(hashes)
+    pairs = _all_pairs(hashes)
+    print(
+        f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an earlier one "
+        f"({(told.near >= 0).mean():.2%}), {pairs} of {len(images) * (len(images) - 1) // 2:,} pairs "
+        f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which {_alike(images, told.near)} flagged images are "
+        f"the same picture (grey correlation ≥ 0.95); searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
+    )
+
+
+def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
+    """Flipped labels that are found, and right ones that are accused."""
+    print(
+        "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | precision |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    seen = [(_features(x), y) for x, y in cifar]
+    batches = {"digits": _digits()} | {
+        f"CIFAR-100 {name[8:]}": one for name, one in zip(ARCHIVES, seen, strict=True)
+    }
+    for name, count in (("CIFAR-100 60-79", 2), ("CIFAR-100 60-99", 4)):
+        numbers = np.concatenate([y + 10 * i for i, (_, y) in enumerate(seen[:count])])
+        batches[name] = (torch.cat([h for h, _ in seen[:count]]), numbers)
+    for name, (h, right) in batches.items():
+        rows = [_planted(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
+        mean = np.mean([row[:6] for row in rows], axis=0)
+        others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
+        clean = len(suspects(h, torch.from_numpy(right), torch.Generator()).rows) / len(right)
+        print(
+            f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | {clean:.1%} | {others} |",
+            flush=True,
+        )
+    print(f"seen: accuracy of the probabilities out of sample; a warning above {SUSPECTS:.0%} flagged")
+
+
+def shifts(cifar: list[Data]) -> None:
+    """Rejections at 5 % without a shift, and with brighter images."""
+    x, _ = cifar[0]
+    generator = torch.Generator().manual_seed(0)
+    some = np.random.default_rng(0).permutation(len(x))[:2_000]
+    h = _seen(x[some])
+    brighter = _seen(np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8))
+    for splits in (200, NULL_SPLITS):
+        below = sum(_p(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
+        print(
+            f"no shift: {below} of {splits} splits at p ≤ 0.05 ({below / splits:.1%}; goal 5 ± 2 %)",
+            flush=True,
+        )
+    for side in (100, 250, 500):
+        found = sum(_p(h, brighter, side, generator) <= 0.05 for _ in range(POWER_RUNS))
+        print(
+            f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)", flush=True
+        )
+
+
+def cost(cifar: list[Data], folder: Path) -> None:
+    """Seconds of the report within whole jobs."""
+    pixels, digits = load_digits(return_X_y=True)
+    grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    large = np.stack([square_array(image, SIZE, 3) for image in grey])
+    x, y = cifar[0]
+    some = np.random.default_rng(0).permutation(len(x))[:1_000]
+    base: dict[str, Any] = packaged_base.packaged().architecture
+    runs = [
+        ("digits, small-cnn", {"name": "small-cnn"}, large[:1_000], digits[:1_000]),
+        ("CIFAR-100, ResNet-20", base, x[some], y[some]),
+    ]
+    for name, architecture, images, numbers in runs:
+        inspected, whole = _job(folder / name.split(",")[0], architecture, images, numbers)
+        print(
+            f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {whole:.1f} s "
+            f"({inspected / whole:.1%}; goal ≤ 5 %)",
+            flush=True,
+        )
+
+
+def _job(
+    folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
+) -> tuple[float, float]:
+    """Seconds of the processor: of the phase `inspect`, and of the job."""
+    folder.mkdir()
+    names = [str(n) for n in np.unique(numbers)]
+    held = np.arange(len(images)) % 6 == 0
+    task: dict[str, Any] = {"number": 1, "classes": names}
+    earlier: dict[str, Any] = {"number": 2, "classes": names}
+    for part, rows in (("train", ~held), ("held_out", held)):
+        path = folder / f"{part}.safetensors"
+        save_file(
+            {"images": torch.from_numpy(images[rows]), "labels": torch.from_numpy(numbers[rows]).long()}, path
+        )
+        task[part] = str(path)
+    earlier["held_out"] = task["held_out"]
+    recipe = resolve(catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
+    start = {
+        "version": 0,
+        "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
+        "parts": [],
+    }
+    common = {
+        "architecture": architecture,
+        "image": {"size": SIZE, "channels": 3},
+        "scenario": "class",
+        "recipe": recipe,
+    }
+    more = {
+        "normalise": None,
+        "classes": None,
+        "task": task,
+        "history": [earlier],
+        "parent": start,
+        "base": start,
+    }
+    at: dict[str, float] = {}
+
+    def hear(event: dict[str, Any]) -> None:
+        key = event["phase"] if event["event"] == "phase" else event["event"]
+        at.setdefault(key, time.process_time())
+
+    out = folder / "out"
+    out.mkdir()
+    begin = time.process_time()
+    run_job({**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"}, hear)
+    return at["data"] - at["inspect"], time.process_time() - begin
+
+
+def _planted(
+    h: Tensor, right: np.ndarray, seed: int, cleanlab: Path | None, folder: Path
+) -> tuple[float, float, float, float, float, float]:
+    """Recall, precision, accuracy out of sample, share accused; recall and precision of cleanlab."""
+    generator = np.random.default_rng(seed)
+    classes = int(right.max()) + 1
+    flipped = generator.permutation(len(right))[: int(FLIPPED * len(right))]
+    given = right.copy()
+    given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
+    wrong = given != right
+    label = torch.from_numpy(given)
+    accused = suspects(h, label, torch.Generator()).rows.numpy()
+    p = probabilities(h, label).numpy()
+    seen = float((p.argmax(1) == right).mean())
+    others = _by_cleanlab(cleanlab, folder, p, given) if cleanlab else np.zeros(0, np.int64)
+    return (*_quality(accused, wrong), seen, len(accused) / len(right), *_quality(others, wrong))
+
+
+def _quality(accused: np.ndarray, wrong: np.ndarray) -> tuple[float, float]:
+    right = int(wrong[accused].sum())
+    return right / max(1, int(wrong.sum())), right / max(1, len(accused))
+
+
+def _by_cleanlab(python: Path, folder: Path, p: np.ndarray, given: np.ndarray) -> np.ndarray:
+    np.savez(folder / "probabilities.npz", p=p, labels=given)
+    command = [str(python), "-c", CLEANLAB, str(folder / "probabilities.npz")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return np.array(json.loads(done.stdout.strip().splitlines()[-1]), np.int64)
+
+
+def _p(one: Labelled, other: Labelled, side: int, generator: torch.Generator) -> float:
+    order = torch.randperm(len(one.features), generator=generator)
+    sides = ((one, order[:side]), (other, order[side : 2 * side]))
+    first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
+    return compared(first, second, generator).p
+
+
+def _seen(images: Images) -> Labelled:
+    return Labelled(_features(images), light(torch.from_numpy(images)), [])
+
+
+def _features(images: Images) -> Tensor:
+    known = packaged_base.packaged()
+    network = empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
+    network.backbone.load_base(load(packaged_base.weights(3)))
+    return features(
+        network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
+    ).clone()
+
+
+def _digits() -> tuple[Tensor, np.ndarray]:
+    pixels, numbers = load_digits(return_X_y=True)
+    grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    return _features(np.stack([square_array(image, SIZE, 3) for image in grey])), numbers
+
+
+def _cifar(data: Path, folder: Path) -> list[Data]:
+    """Training images of each archive as the service decodes them, and their labels from 0."""
+    limits = Limits.of(Settings(data_dir=folder))
+    found = []
+    for name in ARCHIVES:
+        path = data / f"{name}.zip"
+        with path.open("rb") as file:
+            media_type = sniff(file.read(1024), None)
+        made = ingest(path, media_type, folder / name, SIZE, 3, limits)
+        images, numbers = open_dataset(made.train)
+        found.append((np.array(images), np.array(numbers)))
+    return found
+
+
+def _saved(image: Images, generator: np.random.Generator) -> Images:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "JPEG", quality=int(generator.integers(60, 96)))
+    return np.asarray(Image.open(out))
+
+
+def _resized(image: Images, generator: np.random.Generator) -> Images:
+    side = int(SIZE * generator.uniform(0.6, 2))
+    other = Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC)
+    return np.asarray(other.resize((SIZE, SIZE), Image.Resampling.BICUBIC))
+
+
+def _all_pairs(hashes: np.ndarray) -> int:
+    """Near pairs, by comparing all."""
+    total = 0
+    for at in range(0, len(hashes), 500):
+        close = near.distances(hashes[at : at + 500, None], hashes[None]) <= near.MOST_BITS
+        total += int(np.triu(close, at + 1).sum())
+    return total
+
+
+def _alike(images: Images, found: np.ndarray) -> int:
+    rows = np.flatnonzero(found >= 0)
+    grey = images.mean(3).reshape(len(images), -1)
+    one, other = (
+        (part - part.mean(1, keepdims=True)) / (part.std(1, keepdims=True) + 1e-6)
+        for part in (grey[rows], grey[found[rows]])
+    )
+    return int(((one * other).mean(1) >= 0.95).sum())
+
+
+if __name__ == "__main__":
+    main()

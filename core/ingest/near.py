@@ -1,0 +1,140 @@
+"""Near duplicates: images that look the same though their bytes differ, such as a photo saved again or resized.
+
+Each image has a difference hash of 128 bits (dHash, Krawetz 2013): the decoded image in grey at 9 × 8 and at 8 × 9
+pixels, and of each pixel whether its right (or lower) neighbour is brighter by more than a grey level, so that noise
+in plain areas says nothing. Two images are near duplicates when their hashes differ in at most `MOST_BITS` bits; how
+many re-encoded copies that finds, and how many unrelated images, is in docs/benchmarks.md.
+
+The search is never quadratic. Two hashes of 8 bands of 16 bits that differ in at most 7 bits have a band in common
+(pigeonhole). So for each band hashes are sorted with that band first, and each is compared with those that follow it.
+How many follow is bounded by `COMPARISONS`: every pair is found as long as no more hashes than that share a band,
+and `complete` says whether that was so.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+"""[N, 2]: the bits of rows, then those of columns."""
+Rows = npt.NDArray[np.int64]
+_Images = npt.NDArray[np.uint8]
+
+MOST_BITS = 7
+"""Of 128, by which hashes of near duplicates differ at most."""
+BANDS, BAND_BITS = 8, 16
+COMPARISONS = 1 << 28
+"""Of hashes, in one search: some seconds."""
+_MARGIN = 1.0
+"""Grey levels of 256 by which a pixel is brighter than its neighbour."""
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+_CHUNK = 2048
+_SHORT, _LONG = 8, 9
+
+
+@dataclass(frozen=True)
+class Found:
+    """near: for each row the row that it nearly repeats, −1 for none, int64 [N]; complete: whether no pair was missed."""
+
+    near: Rows
+    complete: bool
+
+
+def hashes(images: _Images) -> Hashes:
+    """uint64 [N, 2] of uint8 images [N, S, S, C], C 1 or 3."""
+    parts = [_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)]
+    return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
+
+
+def distances(one: Hashes, other: Hashes) -> npt.NDArray[np.uint8]:
+    """Bits in which hashes [..., 2] differ, [...]."""
+    return np.bitwise_count(one ^ other).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
+
+
+def within(found: Hashes) -> Found:
+    """For each image an earlier near duplicate: `near` holds a row before its own."""
+    near = np.full(len(found), -1, np.int64)
+    distinct, first, group = np.unique(found, axis=0, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    equal = first[group] < np.arange(len(found))
+    near[equal] = first[group][equal]
+    every = np.ones(len(distinct), np.bool_)
+    one, other, complete = _pairs(distinct, every, every)
+    early, late = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
+    order = np.lexsort((early, late))
+    late, early = late[order], early[order]
+    _, at = np.unique(late, return_index=True)
+    near[late[at]] = early[at]
+    return Found(near, complete)
+
+
+def between(found: Hashes, earlier: Hashes) -> Found:
+    """For each image of `found` a near duplicate among `earlier`: `near` holds a row of `earlier`."""
+    near = np.full(len(found), -1, np.int64)
+    both = np.concatenate([earlier, found])
+    distinct, group = np.unique(both, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    old, new = group[: len(earlier)], group[len(earlier) :]
+    # The first row of each hash among the earlier ones, −1 where it has none.
+    row_of = np.full(len(distinct), -1, np.int64)
+    row_of[old[::-1]] = np.arange(len(earlier))[::-1]
+    is_new = np.zeros(len(distinct), np.bool_)
+    is_new[new] = True
+    nearest = row_of.copy()
+    one, other, complete = _pairs(distinct, row_of >= 0, is_new)
+    for a, b in ((one, other), (other, one)):
+        take = (nearest[a] < 0) & (row_of[b] >= 0)
+        nearest[a[take][::-1]] = row_of[b[take][::-1]]
+    near[:] = nearest[new]
+    return Found(near, complete)
+
+
+def _hashes(images: _Images) -> Hashes:
+    pixels = images.astype(np.float32)
+    grey = pixels @ _GREY if images.shape[-1] == 3 else pixels[..., 0]
+    size = images.shape[1]
+    rows = _area(size, _SHORT) @ grey @ _area(size, _LONG).T
+    columns = _area(size, _LONG) @ grey @ _area(size, _SHORT).T
+    bits = (rows[:, :, 1:] - rows[:, :, :-1] > _MARGIN, columns[:, 1:] - columns[:, :-1] > _MARGIN)
+    packed = [np.packbits(part.reshape(len(images), -1), axis=1).view(">u8") for part in bits]
+    return np.concatenate(packed, axis=1).astype(np.uint64)
+
+
+@cache
+def _area(size: int, to: int) -> npt.NDArray[np.float32]:
+    """[to, size]: each new pixel is the mean of the area that it covers."""
+    edges = np.arange(to + 1) * size / to
+    low, high = (
+        np.maximum(edges[:-1, None], np.arange(size)),
+        np.minimum(edges[1:, None], np.arange(size) + 1),
+    )
+    shares = np.maximum(high - low, 0)
+    return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
+
+
+def _pairs(
+    found: Hashes, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
+) -> tuple[Rows, Rows, bool]:
+    """Pairs of near duplicates among distinct hashes, one of `left` and one of `right`; and whether none was missed."""
+    ones, others, complete = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], True
+    window = max(1, COMPARISONS // (BANDS * max(1, len(found))))
+    for band in range(BANDS):
+        word, at = divmod(band * BAND_BITS, 64)
+        key = (found[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+        order = np.lexsort((found[:, 1 - word], key))
+        key, ordered = key[order], found[order]
+        for step in range(1, len(found)):
+            same = np.flatnonzero(key[step:] == key[:-step])
+            if not same.size:
+                break
+            if step > window:
+                complete = False
+                break
+            near = same[distances(ordered[same], ordered[same + step]) <= MOST_BITS]
+            one, other = order[near], order[near + step]
+            wanted = (left[one] & right[other]) | (right[one] & left[other])
+            ones.append(one[wanted])
+            others.append(other[wanted])
+    return np.concatenate(ones), np.concatenate(others), complete

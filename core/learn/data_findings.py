@@ -1,0 +1,129 @@
+"""What the figures of a data report mean for a person: sentences, and which of them hold a job that asks for that."""
+
+from __future__ import annotations
+
+from core.protocol.data_report import DataReport, Finding, Near, NearDuplicates
+
+CONFLICTS = 0.01
+"""Share of images whose bytes have two classes."""
+SEEN = 0.2
+"""Share of the held-out images that are in the training part too; of the training images that were held out before. Simple
+pictures, such as digits, resemble each other in up to one of eight."""
+SUSPECTS = 0.03
+"""Share of the judged training images whose label looks wrong; hard images alone are one to two in a hundred."""
+SHIFT = 0.01
+"""p of images of known classes."""
+
+
+def findings(data: DataReport, train: int, held_out: int) -> list[Finding]:
+    """The findings of a report, those that hold first.
+
+    Args:
+        train, held_out: images of the batch.
+    """
+    near = data.get("near_duplicates")
+    found = [_conflicts(data, train + held_out), _suspects(data), _shift(data), _few(data)]
+    if near is not None:
+        found += [_leak(near, held_out), _held_out_before(near, train), _within(near, train + held_out)]
+    told = [one for one in found if one is not None]
+    return sorted(told, key=lambda one: not one["holds"])
+
+
+def _conflicts(data: DataReport, images: int) -> Finding | None:
+    count = data.get("conflicts", 0)
+    if not count:
+        return None
+    text = (
+        f"{_images(count)} under two classes, byte for byte ({_share(count, images)} of the batch): one of the labels is "
+        "wrong. Keep the right one of each pair."
+    )
+    return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
+
+
+def _few(data: DataReport) -> Finding | None:
+    few = data.get("few") or []
+    if not few:
+        return None
+    named = f"{', '.join(few[:10])}{' and others' if len(few) > 10 else ''}"
+    text = f"Fewer than 5 images of {named}: what so few show is hardly learned. Send more of them."
+    return {"kind": "balance", "holds": False, "text": text}
+
+
+def _leak(near: NearDuplicates, held_out: int) -> Finding | None:
+    count = near["held_out"]["count"]
+    if not count:
+        return None
+    text = (
+        f"{_images(count)} held out ({_share(count, held_out)}) and nearly the same in the training part"
+        f"{_example(near['held_out'])}: accuracy on this task is flattered. Put images of one scene into one part."
+    )
+    return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
+
+
+def _held_out_before(near: NearDuplicates, train: int) -> Finding | None:
+    tasks = [task for task in near["earlier"] if task["held_out"]]
+    count = sum(task["held_out"] for task in tasks)
+    if not count:
+        return None
+    named = ", ".join(str(task["task"]) for task in tasks[:5])
+    which = f"task {named}" if len(tasks) == 1 else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
+    text = (
+        f"{_images(count)} learned from now ({_share(count, train)} of the training part) and nearly the same as images that "
+        f"{which} held out: accuracy there is flattered from now on. Leave them out of the batch."
+    )
+    return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
+
+
+def _within(near: NearDuplicates, images: int) -> Finding | None:
+    count = near["within"]["count"]
+    if not count:
+        return None
+    repeats = "repeats another one" if count == 1 else "repeat others"
+    text = (
+        f"{count:,} image{'' if count == 1 else 's'} ({_share(count, images)}) nearly {repeats} of the batch"
+        f"{_example(near['within'])}: they teach little more."
+    )
+    return {"kind": "near_duplicates", "holds": False, "text": text}
+
+
+def _suspects(data: DataReport) -> Finding | None:
+    count, examined = data.get("suspects_count", 0), data.get("examined", 0)
+    if not count:
+        return None
+    first = data["suspects"][0]
+    which = first["path"] or f"training image {first['index']}"
+    text = (
+        f"{count:,} of {examined:,} training images ({_share(count, examined)}) may have a wrong label; first {which}: "
+        f"{first['label']}, which looks like {first['suggested']}. Look at them: report.data.suspects of the task, and pictures on its page."
+    )
+    return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
+
+
+def _shift(data: DataReport) -> Finding | None:
+    found = data.get("shift")
+    if found is None or found["of"] != "known classes" or found["p"] >= SHIFT:
+        return None
+    worst = sorted(found["per_class"], key=lambda one: -one["outside"])[:3]
+    far = [f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1]
+    most = f", most of all {', '.join(far)}" if far else ""
+    by_light = found["p_light"] < found["p_features"]
+    why = "in brightness or contrast" if by_light else "in what they show"
+    cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
+    text = (
+        f"Images of known classes differ from earlier ones {why} (p = {found['p']:.3f}){most}: {cause}, perhaps. Look at "
+        "them; if they are right, the model needs them."
+    )
+    return {"kind": "shift", "holds": True, "text": text}
+
+
+def _example(near: Near) -> str:
+    first = near["examples"][0]
+    return f" ({first['path']} like {first['like']})" if first["path"] and first["like"] else ""
+
+
+def _images(count: int) -> str:
+    return "1 image is" if count == 1 else f"{count:,} images are"
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count / max(1, of):.1%}"
