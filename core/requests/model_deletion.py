@@ -51,7 +51,7 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
     now = db.now(session)
     row.deleted_at = now
     stopped: set[str | None] = set()
-    archives, digests = [], set()
+    archives, digests = [], set(answers.forget(session, row.id))
     for job in held:
         if move(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             stopped.add(job.task_id)
@@ -65,7 +65,6 @@ def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[l
         if task.archive_key is not None and task.id in stopped:
             archives.append(task.archive_key)
             task.archive_key = None
-    digests.update(answers.forget(session, row.id))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))

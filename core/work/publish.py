@@ -122,11 +122,7 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         number = model.next_version
         model.next_version = number + 1
         version = _version(session, model, task, job, number, found, stored, now)
-        kept = answers.without(session, model, made.answers)
-        size = version.bytes_new + answers.new_bytes(session, model, kept)
-        write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
-        answers.fill(session, model, version.parent or 0, kept, found)
-        measurements.add(session, model.id, number, beside.row())
+        size = version.bytes_new + _measured(session, model, version, made, beside)
         version.gate = judge(session, model, version)
         biased = biased_head.warning(model, number, found, {part.file.type for part in stored})
         told = [] if biased is None else [biased]
@@ -147,6 +143,17 @@ def _transaction(db: Database, blobs: Blobs, claim: Claim, made: _Made, beside: 
         stored_bytes.add(session, job.owner_id, size)
         hit("publish-uncommitted")
         return Published(number, version.status)
+
+
+def _measured(session: Session, model: Model, version: Version, made: _Made, beside: Beside) -> int:
+    """Write what was measured, answered and compared; bytes of answers that are new."""
+    found = made.folder.document
+    kept = answers.without(session, model, made.answers)
+    size = answers.new_bytes(session, model, kept)
+    write_measured(session, model, version, found.results, found, _deleted(session, model), kept)
+    answers.fill(session, model, version.parent or 0, kept, found)
+    measurements.add(session, model.id, version.number, beside.row())
+    return size
 
 
 def _end(

@@ -1,6 +1,7 @@
 """Two versions on the same images, over HTTP: against a brute-force predict, the stored changes, and the store's files."""
 
 import io
+import sqlite3
 import struct
 import zipfile
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from perennial import NotFound
+from perennial import Conflict, NotFound
 from perennial.errors import APIError
 from tests.rest import Json, Rest
 from tools import service
@@ -240,3 +241,21 @@ def test_a_gate_compares_with_production_where_that_is_not_the_parent(client: Re
     check = next(one for one in version["gate"]["checks"] if one["name"] == "max_negative_flips")
     totals = client.get("/v1/models/pinned/compare?a=1&b=3")["totals"]
     assert check["against"] == 1 and check["value"] == totals["nfr"] > 0
+
+
+def test_a_version_from_before_gets_its_answers_with_the_next_batch(
+    client: Rest, running: service.Service
+) -> None:
+    recipe = {"method": "finetune", "epochs": 2, "seed": 0}
+    made = client.models.create("older", scenario="class", recipe=recipe, **SMALL)
+    assert client.wait(client.submit("older", batch(BATCHES[0], 0))).state == "succeeded"
+    with sqlite3.connect(running.data_dir / "perennial.db", timeout=30) as db:  # as older code left it
+        db.execute("UPDATE results SET answers = NULL, answers_bytes = NULL WHERE model_id = ?", (made.id,))
+    with pytest.raises(Conflict) as refused:
+        client.versions.compare("older", 1, 1)
+    assert refused.value.code == "answers-missing" and "The next job asks it again" in str(refused.value)
+    assert client.wait(client.submit("older", batch(BATCHES[1], 1))).state == "succeeded"
+    found = client.get("/v1/models/older/compare?a=1&b=2")
+    changes = client.get("/v1/models/older/versions/2")["manifest"]["changes"]["1"]
+    assert (found["totals"]["negative"], found["totals"]["n"]) == (changes["regressed"], changes["total"])
+    assert client.get("/v1/models/older/compare?a=1&b=1")["totals"]["negative"] == 0

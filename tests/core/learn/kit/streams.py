@@ -73,8 +73,9 @@ class Learned:
 
     @property
     def digests(self) -> dict[str, str]:
-        """sha256 of every part and of result.json."""
+        """sha256 of every part, of the answers on held-out images, and of result.json."""
         files = {part["name"]: self.folder / part["file"] for part in self.result["parts"]}
+        files |= {said["file"]: self.folder / said["file"] for said in self.result["answers"]}
         files["result.json"] = self.folder / "result.json"
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
