@@ -6,7 +6,13 @@ import pytest
 from starlette.testclient import TestClient
 
 PATH = "/ui/models/new"
-GIVEN = {"name": "owls", "scenario": "class", "base": "packaged", "max_forgetting": "10", "description": "Owls."}
+GIVEN = {
+    "name": "owls",
+    "scenario": "class",
+    "base": "packaged",
+    "max_forgetting": "10",
+    "description": "Owls.",
+}
 
 
 def test_a_form_creates_a_model_and_shows_it(logged_in: TestClient) -> None:

@@ -18,7 +18,15 @@ SCHEMA = {
         "layers": {"type": "array", "items": {"type": "integer"}},
     },
 }
-OWN = {"epochs": 10, "lr": 0.03, "clip": 1.0, "anytime": False, "augment": "none", "olor": None, "layers": [4]}
+OWN = {
+    "epochs": 10,
+    "lr": 0.03,
+    "clip": 1.0,
+    "anytime": False,
+    "augment": "none",
+    "olor": None,
+    "layers": [4],
+}
 
 
 def fields() -> tuple[Field, ...]:

@@ -16,7 +16,11 @@ Text = Callable[[str], str]
 def upload(client: TestClient, content: bytes) -> str:
     """The id of a complete upload, as the page's script makes one."""
     begun = client.post("/v1/uploads", headers={"Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"})
-    headers = {"Upload-Offset": "0", "Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-stream"}
+    headers = {
+        "Upload-Offset": "0",
+        "Tus-Resumable": "1.0.0",
+        "Content-Type": "application/offset+octet-stream",
+    }
     assert client.patch(begun.headers["location"], content=content, headers=headers).status_code == 204
     return str(begun.json()["id"])
 
@@ -30,8 +34,16 @@ def recipe_of(page: str) -> object:
 def test_a_plain_form_submits_its_file_and_leads_to_the_job(
     logged_in: TestClient, model: str, archive: Archive
 ) -> None:
-    form = {"name": "week 31", "choice": "method:er", "epochs": "2", "method.replay_batch": "", "do": "submit"}
-    answer = logged_in.post(PATH, data=form, files={"file": ("a.zip", archive(cat=4, dog=4), "application/zip")})
+    form = {
+        "name": "week 31",
+        "choice": "method:er",
+        "epochs": "2",
+        "method.replay_batch": "",
+        "do": "submit",
+    }
+    answer = logged_in.post(
+        PATH, data=form, files={"file": ("a.zip", archive(cat=4, dog=4), "application/zip")}
+    )
     assert answer.status_code == 303, answer.text
     job = logged_in.get(answer.headers["location"].replace("/ui/", "/v1/")).json()
     assert job["recipe"]["method"]["name"] == "er" and job["recipe"]["epochs"] == 2
@@ -71,7 +83,9 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)], ids=["none", "text", "empty"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)], ids=["none", "text", "empty"]
+)
 def test_a_file_that_is_no_batch_is_refused_with_all_that_was_typed(
     logged_in: TestClient, model: str, content: bytes
 ) -> None:
@@ -95,7 +109,9 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     assert recipe_of(page) == {"method": "finetune", "optimizer": {"lr": 0.5}}
     said = html.unescape(text(page))
     assert "finetune is known to be weak in the class scenario" in said
-    assert "perennial submit birds 'week 31.zip' --recipe" in said and "perennial submit birds ./-x.zip" in said
+    assert (
+        "perennial submit birds 'week 31.zip' --recipe" in said and "perennial submit birds ./-x.zip" in said
+    )
     assert "'http://127.0.0.1:8000/v1/models/birds/tasks?name=week%2031'" in said
     assert recipe_of(logged_in.post(f"{PATH}/plan", data={}).text) == {}
 
@@ -105,7 +121,9 @@ def test_the_commands_say_nothing_that_a_shell_would_run(logged_in: TestClient, 
     assert """submit birds 'a'"'"'; rm -rf ~;'"'"'.zip'""" in html.unescape(page)
 
 
-def test_an_upload_is_checked_and_kept(logged_in: TestClient, model: str, archive: Archive, text: Text) -> None:
+def test_an_upload_is_checked_and_kept(
+    logged_in: TestClient, model: str, archive: Archive, text: Text
+) -> None:
     sent = upload(logged_in, archive(cat=4, dog=4))
     page = logged_in.post(f"{PATH}/check", data={"upload": sent}).text
     assert "2 classes, 8 images" in text(page)
@@ -117,7 +135,11 @@ def test_an_upload_is_checked_and_kept(logged_in: TestClient, model: str, archiv
 def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, archive: Archive) -> None:
     files = {"file": ("a.zip", archive(cat=4, dog=4))}
     for changed in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
-        for path, body in ((PATH, {"files": files}), (f"{PATH}/plan", {"data": {}}), ("/ui/models/new", {"data": {}})):
+        for path, body in (
+            (PATH, {"files": files}),
+            (f"{PATH}/plan", {"data": {}}),
+            ("/ui/models/new", {"data": {}}),
+        ):
             answer = logged_in.post(path, headers=changed, **body)  # type: ignore[arg-type]
             assert answer.status_code == 403 and "data-recipe" not in answer.text, (changed, path)
     key = logged_in.browser_key  # type: ignore[attr-defined]
