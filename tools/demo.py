@@ -71,8 +71,9 @@ def run(recipe: Json) -> int:
             check_download(client, name, Path(folder) / "model.zip")
         console.print(
             f"\nThe versions of [b]{name}[/b] are kept. To go on with them:\n"
-            f"  make serve                                    # http://127.0.0.1:8000/ui/models/{name}\n"
-            f"  .venv/bin/perennial versions list {name}"
+            f"  .venv/bin/perennial versions list {name}\n"
+            f"  make serve, and then in a browser its page:\n\n"
+            f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}/ui/models/{name}"
         )
     return 0
 

@@ -1,9 +1,10 @@
 """`/ui/admin/…`: keys, the audit trail and what is used, for administrators."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
@@ -16,6 +17,7 @@ from core import characters
 from core.db.session import Database
 from core.errors import Invalid, PerennialError
 from core.protocol.answers.key import NewKey
+from core.protocol.usage import ModelBytes
 from core.requests import audit, keys, usage
 from core.requests.actor import Actor
 from core.requests.audit import Wanted
@@ -107,7 +109,7 @@ def show_usage(
     """Counts and bytes, per owner or model."""
     read = usage.by_model if by == "model" else usage.by_owner
     found = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, dict(one["bytes"]), sum(dict(one["bytes"]).values())) for one in found["items"]]
+    rows = [(one, one["bytes"], _total(one["bytes"])) for one in found["items"]]
     most = max((total for _, _, total in rows), default=0)
     told = {"by": by, "rows": rows, "most": most, "kinds": KINDS, "cursor": cursor}
     return page(request, "usage.html", {**told, "next_cursor": found["next_cursor"]})
@@ -154,6 +156,10 @@ def _expiry(days: str) -> str | None:
 def _day(text: str) -> float | None:
     """Its beginning, in seconds since 1970; a time is that time."""
     return None if not text else seconds(f"{text}T00:00:00Z" if len(text) == 10 else text)
+
+
+def _total(of: ModelBytes) -> int:
+    return sum(cast(Mapping[str, int], of).values())
 
 
 def _said(data: dict[str, object]) -> list[tuple[str, str]]:

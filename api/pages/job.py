@@ -77,7 +77,7 @@ def _possible(job: JobOut) -> list[str]:
 
 def _file(job: JobOut) -> str | None:
     """The query of the download that a finished export has made: version and format; None: it made none."""
-    report = job["report"]
-    if job["kind"] != "export" or job["state"] != State.SUCCEEDED or report is None or "format" not in report:
+    report = dict(job["report"] or {})
+    if job["kind"] != "export" or job["state"] != State.SUCCEEDED or "format" not in report:
         return None
     return f"versions/{report['version']}/download?format={report['format']}"

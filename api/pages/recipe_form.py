@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from api.pages.schema_form import Field, Unfit, fields_of, patch_of, paths_in
 from core.db.session import Database
@@ -11,6 +11,7 @@ from core.errors import InvalidRecipe
 from core.protocol.answers.model import ModelOut
 from core.protocol.catalogue import Catalogue
 from core.protocol.document import JsonObject
+from core.protocol.patch import RecipePatch
 from core.recipe.merge import merge_recipe
 from core.requests import recipes
 from core.requests.actor import Actor
@@ -47,7 +48,7 @@ class RecipeForm:
     method_fields: tuple[Field, ...]
     fields: tuple[Field, ...]
     given: dict[str, str]
-    patch: JsonObject = field(default_factory=dict)
+    patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -79,9 +80,10 @@ def recipe_form(
         own = recipes.planned(db, catalogue, actor, model["id"], base or {}).recipe
     except InvalidRecipe:
         own = merge_recipe(own, base or {})
-    name = str(own["method"]["name"])
+    method = cast(Mapping[str, Any], own["method"])
+    name = str(method["name"])
     entry = catalogue["methods"].get(name)
-    hyper = {} if entry is None else {**entry["defaults"], **own["method"]}
+    hyper = {} if entry is None else {**entry["defaults"], **method}
     methods = [
         Option(f"method:{each}", each, of["description"], _why_not(of["scenarios"], model["scenario"]))
         for each, of in sorted(catalogue["methods"].items())
@@ -127,7 +129,7 @@ def _plan(
         return
     if hyper:
         patch["method"] = hyper
-    form.patch = _short(merge_recipe(base, patch))
+    form.patch = dict[str, object](_short(merge_recipe(base, patch)))
     form.warnings = recipes.planned(db, catalogue, actor, model, form.patch).warnings
 
 

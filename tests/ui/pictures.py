@@ -9,8 +9,9 @@ import argparse
 import io
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,12 +45,8 @@ def taught(client: Perennial) -> dict[str, str]:
     client.aliases.rollback("digits", reason="worse on 4")
     client.aliases.follow("digits")
     held = client.submit("digits", batches[3][1], name=batches[3][0], recipe={"method": "der++", "epochs": 1})
-    with_error = [held]
-    for one in with_error:
-        try:
-            one.wait(600)
-        except JobEnded:
-            pass
+    with suppress(JobEnded):
+        held.wait(600)
     home = f"/ui/models/{model.id}"
     return {
         "models": "/ui",
@@ -96,8 +93,6 @@ def fill(page: "Page", name: str) -> None:
         page.get_by_text("--recipe").wait_for()
     if name == "predict":
         _, batch = digits.archives()[1]
-        import zipfile
-
         with zipfile.ZipFile(io.BytesIO(batch)) as archive:
             names = archive.namelist()
             photos = [

@@ -1,6 +1,8 @@
 """The page that submits, as people meet it: by keyboard, through a cut, after a reload, without JavaScript."""
 
 import hashlib
+import io
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,10 +59,10 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Change its settings").click()
-    page.get_by_label("epochs", exact=True).fill("none at all")
+    page.locator("[name=epochs]").fill("none at all")
     expect(page.locator("#wrong-epochs")).to_contain_text("write a whole number")
-    expect(page.get_by_label("epochs", exact=True)).to_have_attribute("aria-invalid", "")
-    page.get_by_label("epochs", exact=True).fill("2")
+    expect(page.locator("[name=epochs]")).to_have_attribute("aria-invalid", "")
+    page.locator("[name=epochs]").fill("2")
     page.get_by_text("The same from a terminal").click()
     command = 'week.zip --recipe \'{"method": "finetune", "epochs": 2}\''
     expect(page.locator("#plan pre").first).to_contain_text(command)
@@ -134,14 +136,14 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
 ) -> None:
     page = open_page(f"{bare}/submit").page
     page.get_by_text("Change its settings").click()
-    page.get_by_label("epochs", exact=True).fill("3")
+    page.locator("[name=epochs]").fill("3")
     page.locator("#file").set_input_files([payload(f"{HOSTILE}.zip", b"no archive at all")])
     row = page.locator("#files > li")
     expect(row).to_contain_text("The first bytes of the body are of no known archive")
     expect(row).to_contain_text(HOSTILE)
     expect(page.locator("img[src=x]")).to_have_count(0)
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
-    expect(page.get_by_label("epochs", exact=True)).to_have_value("3")
+    expect(page.locator("[name=epochs]")).to_have_value("3")
     page.get_by_role("button", name="Remove").click()
     expect(row).to_have_count(0)
 
@@ -169,9 +171,6 @@ def test_without_javascript_a_plain_form_checks_and_submits(
 
 
 def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage) -> None:
-    import io
-    import zipfile
-
     with zipfile.ZipFile(io.BytesIO(digits.archives()[0][1])) as archive:
         photo = archive.read(archive.namelist()[0])
     page = open_page(site.paths["model"], java_script_enabled=False).page

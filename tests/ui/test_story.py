@@ -1,0 +1,143 @@
+"""The whole story in a browser, by clicks and keys alone: from the login to a version that somebody can answer for."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import FilePayload, Page, expect
+
+from perennial import Perennial
+from tests.ui.conftest import Watched, watch
+from tools import digits, service
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+LEARNS_MS = 180_000
+BATCHES: list[FilePayload] = [
+    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content}
+    for name, content in digits.archives()[:4]
+]
+
+
+@pytest.fixture
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    """A service of its own, with nothing in it."""
+    with service.running(tmp_path_factory.mktemp("story"), {"PERENNIAL_THREADS": "1"}) as found:
+        yield found
+
+
+def photo_of_a_two() -> FilePayload:
+    with zipfile.ZipFile(io.BytesIO(digits.archives()[1][1])) as archive:
+        name = next(one for one in archive.namelist() if one.startswith("2/"))
+        return {"name": "two.png", "mimeType": "image/png", "buffer": archive.read(name)}
+
+
+@pytest.mark.slow
+def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
+    running: service.Service, browser: "Browser"
+) -> None:
+    context = browser.new_context(base_url=running.url, viewport={"width": 1280, "height": 900})
+    watched = Watched(context.new_page())
+    watch(watched, running.url)
+    page = watched.page
+    page.set_default_timeout(30_000)
+    log_in(page, running.key)
+    home = create(page)
+    send_three(page, home)
+    expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible(timeout=LEARNS_MS)
+    send_what_forgets(page)
+    page.get_by_text("Decide what becomes of it").wait_for(timeout=LEARNS_MS)
+    retry_with_a_suggestion(page)
+    page.get_by_text("It made version 5").wait_for(timeout=LEARNS_MS)
+    page.get_by_role("link", name="digits", exact=True).click()
+    roll_back(page)
+    promote(page)
+    predict(page, home)
+    delete_data(page, home)
+    assert watched.wrong == []
+    context.close()
+    with Perennial(running.key, base_url=running.url) as client:
+        moves = [(one.cause, one.reason) for one in client.aliases.history("digits") if one.reason]
+    assert moves == [("rollback", "6 looks like 0"), ("set", "it does not, I looked")]
+
+
+def log_in(page: Page, key: str) -> None:
+    page.goto("/ui")
+    page.get_by_label("Key").fill(key)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="No model yet")).to_be_visible()
+
+
+def create(page: Page) -> str:
+    """Create a model whose gate is strict; its address."""
+    page.get_by_role("link", name="Create a model").click()
+    page.get_by_label("Name", exact=True).fill("digits")
+    page.get_by_label("the base of the package").check()
+    page.get_by_label("Forgetting, at most (percent)").fill("10")
+    page.get_by_role("button", name="Create the model").click()
+    expect(page.get_by_role("heading", name="Nothing learned yet")).to_be_visible()
+    return page.url
+
+
+def send_three(page: Page, home: str) -> None:
+    """Drop three batches, which are learned in this order, and watch the model's page."""
+    page.get_by_role("link", name="Submit a batch").first.click()
+    page.locator("#file").set_input_files(BATCHES[:3])
+    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(3)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(f"{home}#jobs-title")
+
+
+def send_what_forgets(page: Page) -> None:
+    """Fine-tuning forgets what was learned before: its version will be held."""
+    page.get_by_role("link", name="Submit a batch").click()
+    page.locator("#file").set_input_files(BATCHES[3:])
+    page.get_by_label("Method or preset").select_option("method:finetune")
+    expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
+    page.get_by_text("Uploaded and looked at.").wait_for()
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/ui/jobs/*")
+
+
+def retry_with_a_suggestion(page: Page) -> None:
+    page.get_by_role("link", name="Decide what becomes of it").click()
+    expect(page.get_by_role("heading", name="Version 4 is held")).to_be_visible()
+    page.get_by_text("Learn task 4 again, perhaps with another recipe…").click()
+    page.get_by_label("Recipe").locator("visible=true").select_option("the model's own recipe")
+    page.get_by_role("button", name="Learn it again").locator("visible=true").click()
+    page.get_by_role("table").filter(has_text="Work").get_by_role("link").first.click()
+
+
+def roll_back(page: Page) -> None:
+    expect(page.get_by_role("heading", name="Production is version 5")).to_be_visible()
+    page.get_by_text("Roll back…").click()
+    page.get_by_label("Reason").locator("visible=true").fill("6 looks like 0")
+    page.get_by_role("button", name="Roll back to the version before").click()
+    expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible()
+
+
+def promote(page: Page) -> None:
+    page.get_by_role("row", name="5 task 4").get_by_text("Promote…").click()
+    page.get_by_label("Reason").locator("visible=true").fill("it does not, I looked")
+    page.get_by_role("button", name="Put version 5 in production").locator("visible=true").click()
+    expect(page.get_by_role("heading", name="Production is version 5")).to_be_visible()
+
+
+def predict(page: Page, home: str) -> None:
+    page.goto(home)
+    page.get_by_role("link", name="Predict photos").click()
+    page.locator("input[type=file]").set_input_files([photo_of_a_two()])
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator(".answers li")).to_contain_text("two.png: 2")
+
+
+def delete_data(page: Page, home: str) -> None:
+    page.goto(home)
+    page.get_by_role("link", name="task 1", exact=True).first.click()
+    page.get_by_text("Delete its images…").click()
+    page.get_by_label("Delete all images of task 1").check()
+    page.get_by_role("button", name="Delete the images").click()
+    expect(page.get_by_text("They were deleted")).to_be_visible()
