@@ -67,6 +67,7 @@ def test_what_is_asked_for_after_training_is_shown_with_what_was_left_open(clien
         ({"gate": {"min_acc": 1.5}}, "gate.min_acc"),
         ({"gate": {"max_predicted_loss_rise": -0.1}}, "gate.max_predicted_loss_rise"),
         ({"gate": {"max_predicted_loss_rise": "low"}}, "gate.max_predicted_loss_rise"),
+        ({"gate": {"max_negative_flips": 1.5}}, "gate.max_negative_flips"),
         ({"classes": ["a"]}, "classes"),
         ({"base": "bas_00000000000000000000000000"}, "base"),
         ({"scenario": "data", "classes": ["a", "a "]}, "classes"),
@@ -107,6 +108,7 @@ def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
         "min_new_task": None,
         "min_acc": 0.5,
         "max_predicted_loss_rise": None,
+        "max_negative_flips": None,
     }
     assert again["recipe"]["method"]["name"] == "analytic"
 
