@@ -53,5 +53,6 @@ def test_every_module_that_a_command_runs_exists() -> None:
         "tools.house",
         "tools.timm_weights",
         "tools.vendor",
+        "tests.ui.pictures",
     }
     assert all((ROOT / command.replace(".", "/")).with_suffix(".py").exists() for command in commands)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
 """Name → width and height in CSS pixels, device pixels of each."""
-SHOWN = ("models", "model", "job", "submit")
-"""Pages that documents show."""
+SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180}
+"""Pages that documents show, and how high each picture is, in pixels."""
 MOST_BYTES = 150_000
 COLOURS = 128
 
@@ -127,13 +127,15 @@ def take(browser: "Browser", running: service.Service, paths: dict[str, str], ou
 
 def for_documents(browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path) -> None:
     """The pages that documents show, small enough for a repository."""
-    options = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1, "color_scheme": "light"}
+    options = {"viewport": {"width": 1280, "height": 900}, "device_scale_factor": 1, "color_scheme": "light"}
     folder.mkdir(parents=True, exist_ok=True)
     with logged_in(browser, running, **options) as context:
-        for name in SHOWN:
+        for name, height in SHOWN.items():
             page = context.new_page()
+            page.set_viewport_size({"width": 1280, "height": height})
             page.goto(paths[name])
             fill(page, name)
+            page.evaluate("scrollTo(0, 0)")
             page.wait_for_timeout(300)
             save(page.screenshot(), folder / f"{name}.png")
             page.close()

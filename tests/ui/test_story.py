@@ -106,7 +106,7 @@ def retry_with_a_suggestion(page: Page) -> None:
     page.get_by_role("link", name="Decide what becomes of it").click()
     expect(page.get_by_role("heading", name="Version 4 is held")).to_be_visible()
     page.get_by_text("Learn task 4 again, perhaps with another recipe…").click()
-    page.get_by_label("Recipe").locator("visible=true").select_option("the model's own recipe")
+    page.locator("select[name=recipe]").locator("visible=true").select_option(label="the model's own recipe")
     page.get_by_role("button", name="Learn it again").locator("visible=true").click()
     page.get_by_role("table").filter(has_text="Work").get_by_role("link").first.click()
 
