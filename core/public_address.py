@@ -20,7 +20,7 @@ Resolver = Callable[[str, int], list[str]]
 
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?"
-    r"(?P<target>/[!$-;=?-Z_a-z~]*)?",
+    r"(?P<target>/[!\$-;=?-Z_a-z~]*)?",
     re.IGNORECASE | re.ASCII,
 )
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")

@@ -26,7 +26,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 _REQUESTS = re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)| with (?:POST|PUT) /v1/[^ ]*[^ .,;:]")
-_SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |$))")
+_SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |\Z))")
 """What a program would send: of a page, its form sends it."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

@@ -62,6 +62,7 @@ async def show(
     line = sparkline([accuracy for _, accuracy in history])
     told = {"model": found, "task": task, "samples": samples, "history": history, "line": line}
     told |= {"pictures": samples.split == "train" and not samples.why, "shown_suspects": SUSPECTS}
+    told["found"] = {"findings": [], "shift": None, "suspects": [], **task["report"].get("data", {})}
     return page(request, "task.html", {**told, "width": WIDTH, "height": HEIGHT})
 
 
