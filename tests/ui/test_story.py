@@ -108,7 +108,7 @@ def retry_with_a_suggestion(page: Page) -> None:
     page.get_by_text("Learn task 4 again, perhaps with another recipe…").click()
     page.locator("select[name=recipe]").locator("visible=true").select_option(label="the model's own recipe")
     page.get_by_role("button", name="Learn it again").locator("visible=true").click()
-    page.get_by_role("table").filter(has_text="Work").get_by_role("link").first.click()
+    page.wait_for_url("**/ui/jobs/*")
 
 
 def roll_back(page: Page) -> None:
