@@ -29,7 +29,7 @@ SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
 SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180}
 """Pages that documents show, and how high each picture is, in pixels."""
 MOST_BYTES = 150_000
-COLOURS = 128
+COLOURS = 256
 
 
 def taught(client: Perennial) -> dict[str, str]:
