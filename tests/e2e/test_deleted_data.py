@@ -2,7 +2,7 @@
 
 Searched are all files: database with its log, store, spool, caches, scratch folders; in the large size also the disk
 of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as they lie in memory (pixel by pixel, and
-channel by channel) and bytes from the middle of its PNG. Nothing of ours is compressed; members of a zip are read.
+channel by channel), bytes from the middle of its PNG, and the hash by which near duplicates are found. Nothing of ours is compressed; members of a zip are read.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
+from core.ingest.near import hashes
 from tests.rest import Rest
 from tools import service
 
@@ -56,12 +57,12 @@ def batch(model: str, task: int) -> bytes:
 
 
 def marks(pixels: np.ndarray) -> list[bytes]:
-    """What an image looks like in a file: its rows in both layouts, and the middle of its PNG."""
+    """What an image looks like in a file: its rows in both layouts, the middle of its PNG, and its hash."""
     encoded = png(pixels)
     rows = [row.tobytes() for row in pixels] + [
         row.tobytes() for row in pixels.transpose(2, 0, 1).reshape(-1, 8)
     ]
-    return [*rows, encoded[len(encoded) // 2 :][:32]]
+    return [*rows, encoded[len(encoded) // 2 :][:32], hashes(pixels[None])[0].tobytes()]
 
 
 def contents(path: Path) -> Iterator[bytes]:
