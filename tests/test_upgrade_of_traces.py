@@ -24,7 +24,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
     db = Database(url)
     migrate.upgrade(db)
     fill(db, SIZE, quiet=True)
-    migrate.downgrade(db, "0019")
+    migrate.downgrade(db, "0021")
     yield db
     db.close()
     if not sqlite:
@@ -40,6 +40,6 @@ def test_older_tasks_keep_what_they_had_and_have_no_hashes(before: Database) -> 
         assert session.execute(text(KEPT)).all() == rows
         found = session.execute(text("SELECT DISTINCT traces_sha256, traces_bytes FROM tasks")).all()
         assert found == [(None, None)]
-    migrate.downgrade(before, "0019")
+    migrate.downgrade(before, "0021")
     with before.read() as session:
         assert session.execute(text(KEPT)).all() == rows

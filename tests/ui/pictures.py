@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
 """Name → width and height in CSS pixels, device pixels of each."""
-SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180}
+SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180, "compare": 1100}
 """Pages that documents show, and how high each picture is, in pixels."""
 MOST_BYTES = 150_000
 COLOURS = 256
@@ -55,6 +55,8 @@ def taught(client: Perennial) -> dict[str, str]:
         "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}",
         "submit": f"{home}/submit",
         "task": f"{home}/tasks/2",
+        "compare": f"{home}/compare?a=2&b=4",
+        "webhooks": "/ui/webhooks",
         "job": f"/ui/jobs/{jobs[2].id}",
         "held job": f"/ui/jobs/{held.id}",
         "predict": f"{home}/versions/production/predict",

@@ -50,6 +50,7 @@ def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
     expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible(timeout=LEARNS_MS)
     send_what_forgets(page)
     page.get_by_text("Decide what becomes of it").wait_for(timeout=LEARNS_MS)
+    see_the_flips(page)
     retry_with_a_suggestion(page)
     page.get_by_text("It made version 5").wait_for(timeout=LEARNS_MS)
     page.get_by_role("link", name="digits", exact=True).click()
@@ -102,8 +103,16 @@ def send_what_forgets(page: Page) -> None:
     page.wait_for_url("**/ui/jobs/*")
 
 
-def retry_with_a_suggestion(page: Page) -> None:
+def see_the_flips(page: Page) -> None:
+    """What the held version would take from production, image by image, and back to its model."""
     page.get_by_role("link", name="Decide what becomes of it").click()
+    page.get_by_role("link", name="See what it flips").click()
+    expect(page.get_by_role("heading", name="Version 4 beside version 3")).to_be_visible()
+    expect(page.locator(".flipped img").first).to_be_visible()
+    page.get_by_role("link", name="digits", exact=True).click()
+
+
+def retry_with_a_suggestion(page: Page) -> None:
     expect(page.get_by_role("heading", name="Version 4 is held")).to_be_visible()
     page.get_by_text("Learn task 4 again, perhaps with another recipe…").click()
     page.locator("select[name=recipe]").locator("visible=true").select_option(label="the model's own recipe")
