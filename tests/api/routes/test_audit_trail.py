@@ -30,12 +30,20 @@ OF_PAGES = {
     "POST /ui/models/{model}/tasks/{n}/{verb}": "task.continue, task.discard, task.relearn",
     "POST /ui/models/{model}/tasks/{n}/data": "task.delete-data",
     "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
+    "POST /ui/models/new": "model.create",
+    "POST /ui/models/{model}/submit": "task.submit",
+    "POST /ui/models/{model}/submit/plan": "nothing: says what a recipe would mean",
+    "POST /ui/models/{model}/submit/check": "nothing: says what a batch would meet",
+    "POST /ui/models/{model}/versions/{version}/predict": "nothing: answers",
+    "POST /ui/models/{model}/versions/{version}/export/{format}": "what GET …/download?format= leaves",
+    "POST /ui/admin/keys": "key.create",
+    "POST /ui/admin/keys/{key}/revoke": "key.revoke",
     "POST /ui/webhooks": "webhook.create",
     "POST /ui/webhooks/{webhook}/{verb}": "webhook.test, webhook.rotate, webhook.change, webhook.delete",
     "POST /ui/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
-"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/test_forms.py,
-test_webhooks.py."""
+"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/.
+"""
 
 ACTIONS = {
     "POST /v1/bases": "base.create",
