@@ -133,7 +133,7 @@ def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_
     page.get_by_role("link", name="/told").click()
     page.get_by_role("button", name="Send a test").click()
     expect(page.locator("#deliveries tbody tr")).to_have_count(2)
-    expect(page.locator("#deliveries .state.delivered")).to_have_count(2, timeout=20_000)
+    expect(page.locator("#deliveries .state.delivered")).to_have_count(2, timeout=60_000)
     assert watched.wrong == []
 
 

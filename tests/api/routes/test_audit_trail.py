@@ -42,8 +42,7 @@ OF_PAGES = {
     "POST /ui/webhooks/{webhook}/{verb}": "webhook.test, webhook.rotate, webhook.change, webhook.delete",
     "POST /ui/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
-"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/.
-"""
+"""Forms of the pages, and what they leave by the functions that the calls below have: tests/api/pages/."""
 
 ACTIONS = {
     "POST /v1/bases": "base.create",
