@@ -131,9 +131,12 @@ def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_
     watched = open_page("/ui/webhooks")
     page = watched.page
     page.get_by_role("link", name="/told").click()
+    page.get_by_role("button", name="Send a test").wait_for()
+    rows = page.locator("#deliveries tbody tr")
+    before = rows.count()  # other tests move aliases, which it is told too
     page.get_by_role("button", name="Send a test").click()
-    expect(page.locator("#deliveries tbody tr")).to_have_count(2)
-    expect(page.locator("#deliveries .state.delivered")).to_have_count(2, timeout=60_000)
+    expect(rows).to_have_count(before + 1)
+    expect(page.locator("#deliveries .state.delivered")).to_have_count(before + 1, timeout=60_000)
     assert watched.wrong == []
 
 
