@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.routes import tasks as routes
+from api.uploads import order
 from api.uploads.body import FLUSH_BYTES
 from core.settings import Settings
 from tests import openapi
@@ -464,13 +464,13 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
 
     monkeypatch.setattr("core.requests.idempotency.renew", out)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
-    inspect = routes.inspect
+    inspect = order.inspect
 
     def slowly(*given: Any) -> Any:
         time.sleep(0.3)
         return inspect(*given)
 
-    monkeypatch.setattr(routes, "inspect", slowly)
+    monkeypatch.setattr(order, "inspect", slowly)
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text
     assert renewed
