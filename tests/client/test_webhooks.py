@@ -3,6 +3,7 @@
 import datetime
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,25 +34,25 @@ def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
     assert ours == Webhook(SECRET).sign("dlv_1", at, BODY.decode())
 
 
-CASES: list[tuple[str, dict[str, str], bytes]] = [
-    ("as it was sent", signed(SECRET, time.time()), BODY),
-    ("signed with the old secret too", signed(OTHER, time.time(), SECRET), BODY),
-    ("another secret", signed(OTHER, time.time()), BODY),
-    ("another body", signed(SECRET, time.time()), BODY.replace(b"failed", b"failes")),
-    ("an hour old", signed(SECRET, time.time() - 3600), BODY),
-    ("of the future", signed(SECRET, time.time() + 3600), BODY),
-    ("another id", {**signed(SECRET, time.time()), "Webhook-Id": "dlv_2"}, BODY),
-    ("another version", {**signed(SECRET, time.time()), "webhook-signature": "v2,abc"}, BODY),
-    ("no signature", {"webhook-id": "dlv_1", "webhook-timestamp": str(int(time.time()))}, BODY),
-    ("an empty signature", {**signed(SECRET, time.time()), "webhook-signature": ""}, BODY),
-    ("a time that is none", {**signed(SECRET, time.time()), "WEBHOOK-timestamp": "now"}, BODY),
-]
+CASES: dict[str, Callable[[float], tuple[dict[str, str], bytes]]] = {
+    "as it was sent": lambda now: (signed(SECRET, now), BODY),
+    "signed with the old secret too": lambda now: (signed(OTHER, now, SECRET), BODY),
+    "another secret": lambda now: (signed(OTHER, now), BODY),
+    "another body": lambda now: (signed(SECRET, now), BODY.replace(b"failed", b"failes")),
+    "an hour old": lambda now: (signed(SECRET, now - 3600), BODY),
+    "of the future": lambda now: (signed(SECRET, now + 3600), BODY),
+    "another id": lambda now: ({**signed(SECRET, now), "Webhook-Id": "dlv_2"}, BODY),
+    "another version": lambda now: ({**signed(SECRET, now), "webhook-signature": "v2,abc"}, BODY),
+    "no signature": lambda now: ({"webhook-id": "dlv_1", "webhook-timestamp": str(int(now))}, BODY),
+    "an empty signature": lambda now: ({**signed(SECRET, now), "webhook-signature": ""}, BODY),
+    "a time that is none": lambda now: ({**signed(SECRET, now), "WEBHOOK-timestamp": "now"}, BODY),
+}
+"""Name → headers and body at a time in seconds: a signature is good for five minutes."""
 
 
-@pytest.mark.parametrize(("name", "headers", "body"), CASES, ids=[name for name, _, _ in CASES])
-def test_a_request_is_verified_or_refused_as_by_the_reference_library(
-    name: str, headers: dict[str, str], body: bytes
-) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_request_is_verified_or_refused_as_by_the_reference_library(name: str) -> None:
+    headers, body = CASES[name](time.time())
     try:
         wanted: Any = Webhook(SECRET).verify(body, {key.lower(): value for key, value in headers.items()})
     except WebhookVerificationError:
