@@ -71,7 +71,7 @@ def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: 
     assert seen and all(clean and not training for clean, training, _ in seen)
     assert seen[-1][2] == {"prompts.shared", "head.weight", "head.bias"}
     changed = {name for name, digest in second.digests.items() if first.digests.get(name) != digest}
-    assert changed == {"prompts", "head", "result.json"}
+    assert {name for name in changed if not name.startswith("answers/")} == {"prompts", "head", "result.json"}
 
 
 def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
