@@ -205,6 +205,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         n_held_out=case((~waits, 150)), report=sql_json(REPORT),
         train_sha256=case((~waits, sql_digest("b", S.n))),
         held_out_sha256=case((~waits, sql_digest("c", S.n))),
+        traces_sha256=case((~waits, sql_digest("f", S.n))), traces_bytes=case((~waits, 24_000)),
         train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
         train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
         standing=S.standing,
@@ -301,6 +302,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
         correct=100 + (S.version + other.c.number) % 50,
         total=literal(150), per_class=sql_json({"cat": [60, 75], "dog": [55, 75]}),
         best=case((other.c.version < S.version, literal(149 / 150))),
+        answers=sql_digest("9", S.n * 1000 + other.c.number), answers_bytes=literal(1_044),
     )  # fmt: skip
     for name, value, detail in MEASURED:
         yield filled(

@@ -45,7 +45,7 @@ from core.requests.versions import find_version
 from core.settings import Settings
 from core.work import claim, sweep, uploads
 
-FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=3, keys=60)
+FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=12, keys=60)
 LARGE = (
     *("tasks", "jobs", "versions", "parts", "events", "owner_events", "audit", "alias_moves", "results"),
     "measurements",
