@@ -29,7 +29,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
 
 def test_older_rows_are_as_they_were_both_ways_and_sessions_have_room(before: Database) -> None:
     older = {table: rows(before, table) for table in OLDER}
-    migrate.upgrade(before)
+    migrate.upgrade(before, "0019")
     assert {table: rows(before, table) for table in OLDER} == older
     with before.write() as session:
         times = {"created_at": 0.5, "seen_at": 1.5, "expires_at": 2.5}

@@ -25,7 +25,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
 
 def test_older_rows_are_as_they_were_both_ways_and_uploads_have_room(before: Database) -> None:
     older = {table: rows(before, table) for table in OLDER}
-    migrate.upgrade(before)
+    migrate.upgrade(before, "0017")
     assert {table: rows(before, table) for table in OLDER} == older
     with before.write() as session:
         owner = session.scalars(select(Owner.id)).first()

@@ -26,7 +26,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
 
 def test_older_rows_are_as_they_were_both_ways_and_their_models_can_be_told_of(before: Database) -> None:
     older = {table: rows(before, table) for table in OLDER}
-    migrate.upgrade(before)
+    migrate.upgrade(before, "0020")
     assert {table: rows(before, table) for table in OLDER} == older
     with before.write() as session:
         model = session.scalars(select(Model)).first()

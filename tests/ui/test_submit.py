@@ -81,10 +81,12 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     file = tmp_path / "by hand.zip"
     file.write_bytes(digits.archives()[0][1])
     focused = "document.activeElement.id || document.activeElement.textContent.trim()"
+    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
     for _ in range(20):
         page.keyboard.press("Tab")
         if page.evaluate(focused) == "file":
             break
+    expect(page.locator("#file")).to_be_focused()
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(file)
