@@ -78,6 +78,7 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     page = open_page(f"{bare}/submit").page
+    page.on("filechooser", lambda _: None)  # from now on: else a chooser may open before it is listened to
     file = tmp_path / "by hand.zip"
     file.write_bytes(digits.archives()[0][1])
     focused = "document.activeElement.id || document.activeElement.textContent.trim()"
