@@ -39,9 +39,9 @@ from core.work import claim as claims
 from core.work import duration, progress, uploads
 from core.work.claim import Claim
 from core.work.kinds import KINDS, Done, Work
-from core.work.kinds.kind import Advice
 from core.work.publish import publish
 from core.work.put_off import PutOff
+from worker import causes
 from worker.child import Zygote, ZygoteDied
 from worker.heartbeat import Heartbeat
 from worker.memory import MemoryWatch
@@ -195,7 +195,7 @@ class Attempt:
         refused = error is not None and error.kind == "memory" and _on_cpu(settings)
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail("memory", _outgrown(bound, self._kind.advice))
+            self._fail("memory", causes.outgrown(bound, self._kind.advice))
             return None
         return self._conclude(outcome)
 
@@ -245,7 +245,7 @@ class Attempt:
             case "overtime":
                 self._fail_late()
             case _:
-                self._requeue("died", _death(outcome.status), counts=True)
+                self._requeue("died", causes.death(outcome.status), counts=True)
         return None
 
     def _conclude_error(self, error: ErrorEvent) -> None:
@@ -298,7 +298,7 @@ class Attempt:
             self._stopped()
 
     def _fail_late(self) -> None:
-        self._fail("time", _overtime(self._kind.longest_s(self._tools.settings), self._kind.advice))
+        self._fail("time", causes.overtime(self._kind.longest_s(self._tools.settings), self._kind.advice))
 
     def _finish(self, done: Done) -> None:
         self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
@@ -384,26 +384,3 @@ def _ended(outcome: str, cause: str = "") -> None:
 
 def _on_cpu(settings: Settings) -> bool:
     return settings.device == "cpu" or (settings.device == "auto" and not machine.with_cuda())
-
-
-def _outgrown(bound: int, advice: Advice) -> str:
-    return (
-        f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "
-        f"(PERENNIAL_JOB_MEMORY_BYTES). {advice.memory}"
-    )
-
-
-def _overtime(most_s: float, advice: Advice) -> str:
-    return f"The job ran longer than the {_spoken(most_s)} that one job may have here {advice.time}"
-
-
-def _spoken(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:g} seconds"
-
-
-def _death(status: int | None) -> str:
-    if status is None:
-        return "The job process ended without a word."
-    if status < 0:
-        return f"The job process was ended by signal {-status} (9 often means: out of memory)."
-    return f"The job process ended with code {status} without a word."

@@ -2,8 +2,8 @@
 
 The spec names local files only; the result is parts (safetensors) and `result.json`. The process has no clock,
 no database and no store: it reports events as JSON lines and writes snapshots when its control pipe asks.
-Phases: measure (base and parent on the new task) → inspect (the new images by the parent) → train → consolidate → evaluate (the new version on every
-task that it can answer).
+Phases: measure (base and parent on the new task) → inspect (the new images by the parent) → train → consolidate →
+evaluate (the new version on every task that it can answer).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from core.learn.context import Context
 from core.learn.control import Control, NoControl, PipeControl
 from core.learn.data_report import DataHeld, Looker, held
 from core.learn.dataset import DataError, Dataset
+from core.learn.described import described
 from core.learn.evaluator import Evaluator
 from core.learn.failures import kind_of
 from core.learn.fit import check_fit
@@ -39,13 +40,12 @@ from core.learn.methods import registry
 from core.learn.networks import Network
 from core.learn.networks.network import part_type
 from core.learn.optim import rollback
-from core.learn.output import Part, environment, read_snapshot, write_parts, write_snapshot
+from core.learn.output import Part, read_snapshot, write_parts, write_snapshot
 from core.learn.precision import Inputs, choose_device, place
 from core.learn.recipe import Recipe, StartingPoint
 from core.learn.snapshot import Snapshot
 from core.learn.state import TYPES, State
 from core.learn.validation import Best
-from core.protocol.architecture import Head, NetworkDescription
 from core.protocol.figures import Figures, UpdateNorm
 from core.protocol.job_event import (
     AliveEvent,
@@ -60,7 +60,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import STATISTICS, MadeBy, Validated
+from core.protocol.manifest import STATISTICS, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -366,22 +366,7 @@ class Job:
         self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
 
     def _described(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        """What is needed to build the network again and to know how it was made."""
-        described = network.describe()
-        return LearnedNetwork(
-            classes=network.classes,
-            heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
-            network=None if described is None else NetworkDescription.from_json(described),
-            method=MadeBy(
-                name=method.name,
-                hyper=_hyper(self._recipe),
-                state=method.state.json(),
-                predicts_with=list(method.predicts_with),
-            ),
-            normalise=self._inputs.normalise,
-            environment=environment(self._device),
-            steps=steps,
-        )
+        return described(network, method, _hyper(self._recipe), self._inputs.normalise, self._device, steps)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:  # of a run that goes on

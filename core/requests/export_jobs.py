@@ -9,10 +9,10 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from core.db import exporters, job_log
-from core.db.jobs import made, move
+from core.db.jobs import made
 from core.db.kinds import Kind
 from core.db.session import Database
-from core.db.states import TERMINAL, Action, State, after
+from core.db.states import TERMINAL, State
 from core.db.tables import ExportJob, Job, Model, Version
 from core.errors import ExportUnavailable
 from core.line import line
@@ -89,22 +89,3 @@ def _ended(job: Job, version: Version, format: str) -> str:
         f"{why} With the same packages it fails again: take the version as format=safetensors. After an upgrade of the "
         f"worker {retried}."
     )
-
-
-def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float) -> bool:
-    """Export again after a failure or a cancel; whether there is something new to do.
-
-    Raises:
-        WrongState: the download was made, or the job is paused.
-        TooManyRequests: the owner has no room for one more open job.
-    """
-    before = State(job.state)
-    if after(before, Action.RETRY) is before:
-        return False
-    job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
-    move(session, job, Action.RETRY, now)
-    data: AuditData = {"from": str(before), "to": job.state}
-    record(session, actor, "job.retry", job.id, data, now=now, model=model.id)
-    session.flush()
-    quota.take_turn(session, model.owner_id, max_open_jobs)
-    return True

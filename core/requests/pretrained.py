@@ -13,25 +13,24 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import job_log, references
-from core.db.jobs import made, move
+from core.db.jobs import made
 from core.db.kinds import Kind
 from core.db.session import Database
-from core.db.states import Action, State, after
+from core.db.states import State
 from core.db.tables import Job, Model, Weights
 from core.errors import Invalid, WrongState
 from core.line import version_zero
 from core.line.line import Mover
 from core.nearest import did_you_mean
 from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.answers.audit import AuditData
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.pretrained import Pretrained, pretrained_of
 from core.requests import quota
 from core.requests.actor import Actor
-from core.requests.audit import record
 from core.requests.jobs import beside_the_line
+from core.requests.run_again import run_again
 from core.settings import Settings
 from core.store import Blobs
 
@@ -140,16 +139,7 @@ def retry(session: Session, actor: Actor, model: Model, job: Job, max_open_jobs:
     """
     if model.base_job is None:
         raise WrongState(f"Model {model.name} has its weights already.", extra={"state": str(job.state)})
-    before = State(job.state)
-    if after(before, Action.RETRY) is before:
-        return False
-    job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
-    move(session, job, Action.RETRY, now)
-    data: AuditData = {"from": str(before), "to": job.state}
-    record(session, actor, "job.retry", job.id, data, now=now, model=job.model_id)
-    session.flush()
-    quota.take_turn(session, model.owner_id, max_open_jobs)
-    return True
+    return run_again(session, actor, model, job, max_open_jobs, now)
 
 
 def failed(session: Session, models: Sequence[Model]) -> dict[str, Job]:

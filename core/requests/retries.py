@@ -22,13 +22,14 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.patch import RecipePatch
 from core.recipe.resolve import resolve
 from core.recipe.stored import stored_override
-from core.requests import export_jobs, pretrained, quota
+from core.requests import pretrained, quota
 from core.requests.actor import Actor
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
 from core.requests.audit import record
 from core.requests.job_answer import shown
 from core.requests.jobs import mine, missing, new_job
+from core.requests.run_again import run_again
 from core.requests.times import rfc3339
 
 
@@ -74,7 +75,7 @@ def retry(
             fresh_fetch = pretrained.retry(session, actor, model, job, max_open_jobs, now)
             return shown(session, job), fresh_fetch
         if job.kind == Kind.EXPORT:
-            fresh_export = export_jobs.retry(session, actor, model, job, max_open_jobs, db.now(session))
+            fresh_export = run_again(session, actor, model, job, max_open_jobs, db.now(session))
             return shown(session, job), fresh_export
         if job.task_id is None:
             raise WrongState(

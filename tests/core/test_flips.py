@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from core import flips
 from core.flips import Flips
@@ -43,7 +44,6 @@ def test_mcnemar_is_the_sum_of_the_binomial_in_whole_numbers(b: int, c: int) -> 
 
 
 def test_mcnemar_of_many_flips_is_that_of_scipy() -> None:
-    stats = pytest.importorskip("scipy.stats")
     for b, c in ((100_000, 101_000), (3, 40_000), (500_000, 500_000)):
         assert flips.mcnemar(b, c) == pytest.approx(stats.binomtest(b, b + c).pvalue, rel=1e-6, abs=1e-300)
 
@@ -51,7 +51,6 @@ def test_mcnemar_of_many_flips_is_that_of_scipy() -> None:
 @given(st.integers(1, 2000), st.data())
 def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, n))
-    stats = pytest.importorskip("scipy.stats")
     wanted = stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
     assert flips.wilson(k, n) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
 

@@ -15,7 +15,7 @@ from core.work.exporting import wanted
 from core.work.kinds import KINDS
 from core.work.kinds.export import EXPORT
 from core.work.put_off import PutOff
-from worker.attempt import _outgrown, _overtime
+from worker import causes
 
 
 def asked(desk: Any, model: str, format: str = "onnx") -> str:
@@ -99,9 +99,9 @@ def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
 
 
 def test_what_a_bound_says_is_about_exports() -> None:
-    assert "PERENNIAL_MAX_EXPORT_S" in _overtime(600.0, EXPORT.advice) and "epochs" not in _overtime(
-        1, EXPORT.advice
-    )
-    assert "format=safetensors" in _outgrown(10**9, EXPORT.advice)
-    assert "fewer epochs" in _overtime(600.0, KINDS["learn"].advice)
+    assert "PERENNIAL_MAX_EXPORT_S" in causes.overtime(
+        600.0, EXPORT.advice
+    ) and "epochs" not in causes.overtime(1, EXPORT.advice)
+    assert "format=safetensors" in causes.outgrown(10**9, EXPORT.advice)
+    assert "fewer epochs" in causes.overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]
