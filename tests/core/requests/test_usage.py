@@ -11,7 +11,7 @@ from bench.service.fill import fill
 from bench.service.series import Size, id_of
 from core.db import usage
 from core.db.session import Database
-from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
+from core.db.tables import Base, Export, Job, Model, Owner, Part, Result, Task, Version
 from core.requests.actor import Actor
 from core.requests.usage import by_model, by_owner
 
@@ -27,6 +27,9 @@ def filled(database: Database) -> Database:
         parts[0].sha256 = parts[2].sha256 = "a" * 64
         parts[4].deleted_at = 1.0
         tasks = list(session.execute(select(Task).order_by(Task.id)).scalars())
+        results = list(session.scalars(select(Result).order_by(Result.model_id, Result.version, Result.task)))
+        results[0].answers = results[1].answers = "f" * 64
+        results[2].answers = results[2].answers_bytes = None
         tasks[0].archive_key = "archives/x"
         tasks[1].train_sha256, tasks[1].n_train, tasks[1].train_deleted_at = "b" * 64, 7, None
         tasks[2].held_out_sha256, tasks[2].n_held_out, tasks[2].held_out_deleted_at = "c" * 64, 3, 2.0
@@ -53,12 +56,16 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
         parts = list(session.execute(select(Part).where(Part.version_id.in_(ids))).scalars())
         exports = list(session.execute(select(Export).where(Export.version_id.in_(ids))).scalars())
         jobs = list(session.execute(select(Job.state).where(Job.model_id == model.id)).scalars())
-    images = 0
+        results = list(session.execute(select(Result).where(Result.model_id == model.id)).scalars())
+    images = beside = 0
     for task in tasks:
+        if task.traces_sha256 and task.held_out_deleted_at is None:
+            beside += task.traces_bytes or 0
         if task.train_sha256 and task.train_deleted_at is None:
             images += task.n_train or 0
         if task.held_out_sha256 and task.held_out_deleted_at is None:
             images += task.n_held_out or 0
+    beside += sum({one.answers: one.answers_bytes or 0 for one in results if one.answers}.values())
     return {
         "tasks": len(tasks),
         "versions": len(versions),
@@ -66,7 +73,7 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
         "bytes": {
             "versions": sum({part.sha256: part.bytes for part in parts if part.deleted_at is None}.values()),
             "archives": sum(task.bytes for task in tasks if task.archive_key is not None),
-            "datasets": images * model.image["size"] ** 2 * model.image["channels"],
+            "datasets": images * model.image["size"] ** 2 * model.image["channels"] + beside,
             "exports": sum(export.bytes for export in exports),
         },
     }
