@@ -55,6 +55,7 @@ from processes import ServiceMissing  # noqa: E402
 from core.db.session import Database  # noqa: E402
 from core.db.tables import Table  # noqa: E402
 from core.store import open_store  # noqa: E402
+from tools.service import Service  # noqa: E402
 
 T = TypeVar("T")
 TESTS = Path(__file__).parent
@@ -101,6 +102,7 @@ LONGEST_FIRST = (
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _MISSING = pytest.StashKey[dict[str, str]]()
 _TO_OTHER_RUNS = pytest.StashKey[int]()
+LOG_SHOWN_BYTES = 6000
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
@@ -202,6 +204,22 @@ def pytest_collection_finish() -> None:
     """What was collected stays for the whole run: Python need not look through it for garbage again and again."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure shows the end of the log of the service that the test spoke to."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        found = {
+            id(value): value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Service)
+        }
+        for each in found.values():
+            with each.log.open("rb") as log:
+                log.seek(max(0, each.log.stat().st_size - LOG_SHOWN_BYTES))
+                shown = log.read().decode(errors="replace")
+            report.sections.append((f"the end of {each.log.name}", shown))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -42,7 +42,7 @@ class Rest(Perennial):
         """The JSON of all items of a list, as it came."""
         return list(self._http.pages(dict[str, Any], path))
 
-    def wait(self, job: str | JobHandle, timeout: float = 600.0) -> types.Job:
+    def wait(self, job: str | JobHandle, timeout: float = 240.0) -> types.Job:
         """The job as it ended, in whatever way.
 
         Raises:
