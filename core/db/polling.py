@@ -1,23 +1,16 @@
 """The reads that clients poll, without an ORM and without a thread: a job, its events, a key, a session.
 
-SQLite: one read-only connection used on the event loop itself; such a read takes some ten microseconds.
-PostgreSQL: a few asynchronous connections with prepared statements, opened again after an outage. A
-read that gets no answer in time raises `Unavailable`.
+How a database is asked stands in `core.db.polling_sqlite` and `core.db.polling_postgresql`. A read that gets no
+answer in time raises `Unavailable`.
 """
 
-import asyncio
-import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import psycopg
 from sqlalchemy.engine import make_url
 
-from core.db.patience import PatientAsyncConnection
 from core.db.states import UNFINISHED
-from core.errors import Unavailable
 from core.protocol.answers.event import EventData, EventType
 from core.protocol.answers.job import Progress
 from core.protocol.answers.owner_event import OwnerEventData, OwnerEventType
@@ -27,7 +20,6 @@ from core.protocol.report import BatchCheck, ExportReport
 
 TIMEOUT_S = 5.0
 CONNECTIONS = 4
-_BUSY_MS = 250  # WAL readers do not wait for writers; only a checkpoint's last step can be in the way
 
 _JOB = (
     "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, j.attempt, j.progress,"
@@ -161,6 +153,22 @@ class SessionRow:
     owner_name: str
 
 
+class Reader(Protocol):
+    """Asks one database; `mark` stands for a value in its statements, `stops` is its condition on a task `t`."""
+
+    mark: str
+    stops: str
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """All rows of a statement. Raises: Unavailable."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+    def loads(self, value: Any) -> Any:
+        """The content of a JSON column."""
+
+
 class PollingReads:
     """Reads for one event loop.
 
@@ -172,12 +180,16 @@ class PollingReads:
 
     def __init__(self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S) -> None:
         parsed = make_url(url)
-        self._reader: _Sqlite | _Postgresql
+        self._reader: Reader
         if parsed.get_backend_name() == "sqlite":
-            self._reader = _Sqlite(str(parsed.database))
+            from core.db.polling_sqlite import SqliteReader
+
+            self._reader = SqliteReader(str(parsed.database))
         else:
+            from core.db.polling_postgresql import PostgresqlReader  # psycopg: not for SQLite
+
             dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
-            self._reader = _Postgresql(dsn, connections, timeout_s)
+            self._reader = PostgresqlReader(dsn, connections, timeout_s)
         self._mark = self._reader.mark
 
     async def start(self) -> None:
@@ -255,91 +267,3 @@ class PollingReads:
         """The session whose token has that sha256. Raises: Unavailable."""
         rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
         return SessionRow(*rows[0]) if rows else None
-
-
-class _Sqlite:
-    """One read-only connection; its statement cache keeps the statements prepared."""
-
-    mark = "?"
-    stops = "t.stops = 1"  # as its partial index says it
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-
-    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        try:
-            if self._connection is None:
-                self._connection = self._open()
-            return self._connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            await self.close()
-            raise Unavailable("The database does not answer.", retry_after_s=1) from error
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA query_only=ON")
-        return connection
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @staticmethod
-    def loads(value: str | None) -> Any:
-        return None if value is None else json.loads(value)
-
-
-class _Postgresql:
-    """A few connections, each used by one read at a time; a broken one is replaced."""
-
-    mark = "%s"
-    stops = "t.stops"
-
-    def __init__(self, dsn: str, connections: int, timeout_s: float) -> None:
-        self._dsn = dsn
-        self._timeout_s = timeout_s
-        self._slots = asyncio.Semaphore(connections)
-        self._idle: list[psycopg.AsyncConnection[Any]] = []
-
-    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        try:
-            async with asyncio.timeout(self._timeout_s), self._slots:
-                try:
-                    return await self._once(query, values)
-                except psycopg.OperationalError:
-                    # The server restarted: what was idle is broken too.
-                    await self.close()
-                    return await self._once(query, values)
-        except (psycopg.Error, OSError, TimeoutError) as error:
-            raise Unavailable("The database does not answer.", retry_after_s=1) from error
-
-    async def _once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        connection = self._idle.pop() if self._idle else await self._open()
-        try:
-            cursor = await connection.execute(query.encode(), values, prepare=True)
-            rows = await cursor.fetchall()
-        except BaseException:  # also a cancelled request: its answer may still be on the wire
-            await connection.close()
-            raise
-        self._idle.append(connection)
-        return rows
-
-    async def _open(self) -> psycopg.AsyncConnection[Any]:
-        # One that falls silent is given up a little before the read itself: only then is it known to be broken.
-        connection = await PatientAsyncConnection.connect(
-            self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout_s)), prepare_threshold=0
-        )
-        connection.patience_s = 0.8 * self._timeout_s
-        return connection
-
-    async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().close()
-
-    @staticmethod
-    def loads(value: Any) -> Any:
-        return value  # psycopg has read the JSON

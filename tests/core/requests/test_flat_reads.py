@@ -17,6 +17,8 @@ from bench.service.fill import fill
 from bench.service.series import PINNED, STOPPED, Size, id_of
 from core.db import archives, polling, references
 from core.db.kinds import Kind
+from core.db.polling_postgresql import PostgresqlReader
+from core.db.polling_sqlite import SqliteReader
 from core.db.session import Database
 from core.db.usage import measure_old
 from core.line.coverage import taught
@@ -308,7 +310,7 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
 @pytest.mark.parametrize("name", HOT)
 def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
     _, many = filled
-    reader: Any = polling._Sqlite if many.dialect == "sqlite" else polling._Postgresql
+    reader: Any = SqliteReader if many.dialect == "sqlite" else PostgresqlReader
     statement, values = HOT[name]
     filled_in = statement.format(
         reader.mark, reader.mark, "", reader.mark, mark=reader.mark, stops=reader.stops
