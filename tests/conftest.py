@@ -7,7 +7,8 @@ Fixtures
     s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
                    `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
     browser        a Chromium of one file of tests, driven by playwright
-    database       `core.db.session.Database` with all tables, once on SQLite and once on PostgreSQL
+    database       `core.db.session.Database` with all tables and no rows, once on SQLite and once on PostgreSQL;
+                   a test that changes tables takes `postgres_url`
 
 The marker `services`
     Every test that uses one of these fixtures (or `database` on PostgreSQL) is marked by itself; a test
@@ -317,6 +318,13 @@ def _postgres_template() -> Iterator[str]:
     postgresql.drop(url)
 
 
+@pytest.fixture(scope="session")
+def _postgres_of_tests(_postgres_template: str) -> Iterator[str]:
+    url = postgresql.create(postgresql.name_of(_postgres_template))
+    yield url
+    postgresql.drop(url)
+
+
 def _with_tables(url: str) -> None:
     db = Database(url)
     Table.metadata.create_all(db.engine)
@@ -334,12 +342,11 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         yield db
         db.close()
         return
-    template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
-    url = postgresql.create(template)
+    url = request.getfixturevalue("_postgres_of_tests")
     db = Database(url)
     yield db
     db.close()
-    postgresql.drop(url)
+    postgresql.empty(url)
 
 
 def _or_fail(start: Callable[[], T]) -> T:
