@@ -1,4 +1,5 @@
-"""Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup, restore, doctor.
+"""Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup,
+restore, doctor.
 
 Each says with the settings of the service (PERENNIAL_…) what a module does that nobody wants to type. Named in
 pyproject.toml under `perennial.commands`; modules are loaded when their command is used.

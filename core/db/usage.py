@@ -25,9 +25,9 @@ _NO_BYTES: ModelBytes = {"versions": 0, "archives": 0, "datasets": 0, "exports":
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
-    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded or checked,
-    `datasets` the decoded pixels that are kept and what versions answered on them, and `exports` the downloads that were
-    made.
+    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be
+    decoded or checked, `datasets` the decoded pixels that are kept and what versions answered on them, and
+    `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
     answer: dict[str, ModelCounts] = {}

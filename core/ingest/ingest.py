@@ -42,7 +42,8 @@ TRACES = "traces.safetensors"
 @dataclass(frozen=True)
 class Ingested:
     """train, held_out: dataset files (the held-out one may have no images); traces: file of `core.ingest.traces`;
-    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings: sentences for a person."""
+    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings:
+    sentences for a person."""
 
     train: Path
     held_out: Path
@@ -75,15 +76,15 @@ def ingest(
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
     media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; resizing: of images of
-    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else the batch's sorted labels);
-    held_out_share: of each class, when the archive has no test part; duplicates: what becomes of equal images, before
-    any are held out; processes: decoders, default cores − 1; progress(done, total) in images; stop(): True ends the
-    ingest with Stopped.
+    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else
+    the batch's sorted labels); held_out_share: of each class, when the archive has no test part; duplicates:
+    what becomes of equal images, before any are held out; processes: decoders, default cores − 1;
+    progress(done, total) in images; stop(): True ends the ingest with Stopped.
 
     The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
     "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
-    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts are whole.
-    Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
+    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts
+    are whole. Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
     LabelsInvalid; nothing is left in `out_dir` then.
     """
     out_dir.mkdir(parents=True, exist_ok=True)

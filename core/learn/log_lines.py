@@ -15,7 +15,10 @@ MAX_TASKS = 12
 """Tasks whose accuracy is told one by one."""
 
 
-INSPECTING = "Looking through the images before they are learned: labels that look wrong, and how they differ from earlier ones."
+INSPECTING = (
+    "Looking through the images before they are learned: labels that look wrong, and how they differ from "
+    "earlier ones."
+)
 
 
 def measuring(version: int) -> str:
@@ -27,16 +30,20 @@ def training(ctx: Context, loop: Loop) -> str:
     """What is trained, how, and for how long; or from where on, after a snapshot."""
     recipe, done = ctx.recipe, loop.position.step
     if done:
-        return f"Going on from a snapshot: epoch {loop.epoch:,} of {loop.epochs:,}, step {done:,} of {loop.total_steps:,}."
+        return (
+            f"Going on from a snapshot: epoch {loop.epoch:,} of {loop.epochs:,}, "
+            f"step {done:,} of {loop.total_steps:,}."
+        )
     if not loop.total_steps:
         return (
-            f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of {len(ctx.classes)} classes; the "
-            "network stays as it is, and what reads it is solved for."
+            f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
+            f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved for."
         )
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
-        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: {loop.epochs:,} epochs,"
-        f" {loop.total_steps:,} steps, on {ctx.num_images:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
+        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: "
+        f"{loop.epochs:,} epochs, {loop.total_steps:,} steps, on {ctx.num_images:,} images of "
+        f"{len(ctx.classes)} classes; {moving:,} parameters move."
     )
 
 
@@ -70,7 +77,10 @@ def measured(rows: Sequence[MeasuredCell], task: int) -> str:
     worst = min(shares, key=lambda number: shares[number])
     own = f"task {task} {_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
-    return f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, least of task {worst}: {_share(new[worst])}."
+    return (
+        f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, "
+        f"least of task {worst}: {_share(new[worst])}."
+    )
 
 
 def _share(row: MeasuredCell) -> str:

@@ -33,9 +33,10 @@ class GateCheck(TypedDict):
 
     `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
     asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
-    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit the version
-    that the line goes on from. Of `max_negative_flips` the version was compared with the version `against`, in production
-    then, on so many `images`; `negative` of them that one answers right and this one wrong.
+    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit
+    the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
+    `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
+    wrong.
     """
 
     name: str

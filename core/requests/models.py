@@ -327,8 +327,9 @@ def _kept_data(given: Mapping[str, object]) -> list[str]:
     if given.get("training_data_days") is not None or given.get("keep_training_data"):
         return []
     return [
-        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version is published, "
-        "so that it can be learned again after a rollback; training_data_days says how long (0: not at all)."
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version "
+        "is published, so that it can be learned again after a rollback; training_data_days says how long "
+        "(0: not at all)."
     ]
 
 

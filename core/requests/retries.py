@@ -43,11 +43,12 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its gate held. Or bring
-    weights again.
+    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its
+    gate held. Or bring weights again.
 
-    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
-    version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
+    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued
+    again. A held version keeps its job; a new job of the same task is made, once: a second request returns
+    the job that is open.
 
     Args:
         override: recipe override in place of the one that the batch was submitted with; None keeps it, but for
@@ -163,7 +164,8 @@ def learn_again(
     admission: Admission,
     action: str = "job.retry",
 ) -> Job:
-    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the audit trail.
+    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the
+    audit trail.
 
     Raises:
         WrongState: its training data is gone.

@@ -177,8 +177,8 @@ def require_room(session: Session, row: Webhook) -> None:
     """Refuse a delivery more where too many of the owner wait. Raises TooManyRequests."""
     if deliveries.pending(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
-            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the receivers that"
-            " do not answer. GET /v1/webhooks shows how many wait at each."
+            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the "
+            "receivers that do not answer. GET /v1/webhooks shows how many wait at each."
         )
 
 

@@ -1,4 +1,5 @@
-"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears whole or not."""
+"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears
+whole or not."""
 
 from __future__ import annotations
 
