@@ -28,13 +28,13 @@ def measuring(version: int) -> str:
 
 def training(ctx: Context, loop: Loop) -> str:
     """What is trained, how, and for how long; or from where on, after a snapshot."""
-    recipe, done = ctx.recipe, loop.position.step
+    recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
         return (
-            f"Going on from a snapshot: epoch {loop.epoch:,} of {loop.epochs:,}, "
-            f"step {done:,} of {loop.total_steps:,}."
+            f"Going on from a snapshot: epoch {loop.epoch:,} of {schedule.total_epochs:,}, "
+            f"step {done:,} of {schedule.total_steps:,}."
         )
-    if not loop.total_steps:
+    if not schedule.total_steps:
         return (
             f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
             f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved for."
@@ -42,7 +42,7 @@ def training(ctx: Context, loop: Loop) -> str:
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
         f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: "
-        f"{loop.epochs:,} epochs, {loop.total_steps:,} steps, on {ctx.num_images:,} images of "
+        f"{schedule.total_epochs:,} epochs, {schedule.total_steps:,} steps, on {ctx.num_images:,} images of "
         f"{len(ctx.classes)} classes; {moving:,} parameters move."
     )
 
@@ -57,9 +57,8 @@ def unfit_snapshot(error: Exception) -> str:
 
 def consolidating(loop: Loop) -> str:
     """After training: what the method does before the version is measured."""
-    return (
-        f"{'Trained. ' if loop.total_steps else ''}The method takes from this task what it needs to keep it."
-    )
+    trained = "Trained. " if loop.schedule.total_steps else ""
+    return f"{trained}The method takes from this task what it needs to keep it."
 
 
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
