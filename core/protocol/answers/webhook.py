@@ -45,6 +45,15 @@ class WebhookOut(TypedDict):
     created_at: str
 
 
+class WebhookChange(TypedDict, total=False):
+    """Fields of a webhook that a request sets. `model`: null: all models; null elsewhere: as it is."""
+
+    url: str | None
+    events: list[WebhookEvent] | None
+    model: str | None
+    enabled: bool | None
+
+
 class NewWebhook(WebhookOut):
     """A webhook with its secret, shown this once."""
 
