@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, Side, reads, serving, side_of
+from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, reads
 from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
+from bench.service.side import Side, serving, side_of
 from core.db.session import Database
 from core.db.tables import Task
 from core.ingest.dataset import write_dataset
