@@ -4,8 +4,6 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-DataPolicy = Literal["off", "warn", "hold"]
-"""off: images are not looked at. warn: what is found is told. hold: a finding that `holds` rejects the job."""
 FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
 
 

@@ -1,11 +1,10 @@
 """A gate: what a version must show before `production` moves to it, and the verdict on one version."""
 
-from typing import Literal, NotRequired, get_args
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 Limit = Literal["max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise", "max_negative_flips"]
-LIMITS: tuple[Limit, ...] = get_args(Limit)
 
 
 class GateLimits(TypedDict, total=False):

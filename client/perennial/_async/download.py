@@ -18,7 +18,6 @@ from perennial.transfer import Downloaded, Progress, digest_in, hash_file
 
 NOT_READY = 202
 PARTIAL = 206
-RANGE_NOT_SATISFIABLE = 416
 
 
 async def download(
