@@ -143,11 +143,8 @@ def _written(
     conflict = conflict_warning(report)
     warnings: list[str] = [conflict] if conflict else []
     if decoded.test.any():
-        held = decoded.test
         warn_leak(decoded, good, warnings)
-    else:
-        held = np.zeros(len(labels), np.bool_)
-        held[good] = held_out_of(labels[good], decoded.digests[good], held_out_share, seed)
+    held = _held_out(decoded, good, labels, held_out_share, seed)
     train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
     for path, part in ((train, good & ~held), (held_out, good & held)):
         index = np.flatnonzero(part)
@@ -172,6 +169,17 @@ def _written(
         report,
         warnings,
     )
+
+
+def _held_out(
+    decoded: Decoded, good: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """The archive's own test part; where it has none, a share of each class."""
+    if decoded.test.any():
+        return decoded.test
+    held = np.zeros(len(labels), np.bool_)
+    held[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    return held
 
 
 def _data(
