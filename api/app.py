@@ -169,16 +169,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.export_work = HeavyWork(settings.export_builds)
     app.state.picture_work = HeavyWork(images.MOST)
     app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
-    share = FairShare(settings)
-    for router in ROUTERS:
-        for route in router.routes:
-            if not isinstance(route, APIRoute):
-                raise RuntimeError(f"{route} is not an API route.")
-            # The routers' own routes, not copies behind another layer of matching. One process may make
-            # several apps, so the guard goes around the handler of a copy.
-            own = copy.copy(route)
-            guard(own, lambda: app.state.access, lambda: app.state.rate, share)
-            app.router.routes.append(own)
+    _add_routes(app, FairShare(settings))
     add_docs(app)
     add_static_files(app)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -188,6 +179,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Latency)  # the outermost
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
+
+
+def _add_routes(app: FastAPI, share: FairShare) -> None:
+    for router in ROUTERS:
+        for route in router.routes:
+            if not isinstance(route, APIRoute):
+                raise RuntimeError(f"{route} is not an API route.")
+            # The routers' own routes, not copies behind another layer of matching. One process may make
+            # several apps, so the guard goes around the handler of a copy.
+            own = copy.copy(route)
+            guard(own, lambda: app.state.access, lambda: app.state.rate, share)
+            app.router.routes.append(own)
 
 
 @asynccontextmanager
@@ -212,10 +215,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(require_current, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
-        file = settings.data_dir.absolute() / "admin-key"
-        # A terminal forgets; what goes to a file or a journal is read by others, and for years.
-        said = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
-        print(f"First start: your admin key is {said}.", flush=True)
+        _tell_first_key(secret, settings)
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.prepare)  # a bucket is made by the migration
@@ -250,6 +250,13 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(app.state.doorbell.close)
     await to_thread.run_sync(app.state.predictor.close)
     await to_thread.run_sync(db.close)
+
+
+def _tell_first_key(secret: str, settings: Settings) -> None:
+    file = settings.data_dir.absolute() / "admin-key"
+    # A terminal forgets; what goes to a file or a journal is read by others, and for years.
+    said = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
+    print(f"First start: your admin key is {said}.", flush=True)
 
 
 def _warm(catalogue: Catalogue) -> None:

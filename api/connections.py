@@ -2,8 +2,9 @@
 
 So many of one address, or, behind a trusted proxy, so many requests under way of the client that it names; and so many
 in all. When all places are taken, whoever comes gets that of the connection that has waited longest without a request:
-many addresses that send nothing cannot keep others out. The last file descriptors are never taken by a connection, so that files can be opened for those
-that there are, and those that come can be told. One timer looks at all connections, rather than one for each request.
+many addresses that send nothing cannot keep others out. The last file descriptors are never taken by a
+connection, so that files can be opened for those that there are, and those that come can be told. One timer
+looks at all connections, rather than one for each request.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Events as they happen (server-sent events), of a job or of all models of an owner.
 
-A stream can be resumed after any event by `Last-Event-ID`; it ends by itself after the event that nothing follows, after
-ten minutes, when the server stops, or when its key is revoked or expires (which the client learns when it comes again).
+A stream can be resumed after any event by `Last-Event-ID`; it ends by itself after the event that nothing
+follows, after ten minutes, when the server stops, or when its key is revoked or expires (which the client
+learns when it comes again).
 """
 
 import json

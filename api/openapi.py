@@ -20,7 +20,7 @@ DESCRIPTION = """Keeps a deployed image classifier current: labelled batches in,
 Send `Authorization: Bearer pk_…`. Errors are `application/problem+json` (RFC 9457). Long work answers 202
 with `Location` and `Retry-After`."""
 
-NAMED: dict[str, Any] = {"Problem": Problem, "FromUpload": FromUpload}
+NAMED: dict[str, type] = {"Problem": Problem, "FromUpload": FromUpload}
 """Shapes that no route declares and descriptions name."""
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 

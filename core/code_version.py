@@ -17,7 +17,8 @@ def code_version() -> str:
 
 
 def digest_of(folder: Path) -> str:
-    """sha256 over `<path>\\0<sha256 of the content>\\n` of every Python file below a folder, in the order of their paths.
+    """sha256 over `<path>\\0<sha256 of the content>\\n` of every Python file below a folder, in the order of
+    their paths.
 
     Paths are relative to the folder, with forward slashes.
     """

@@ -144,8 +144,9 @@ def explained(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorr
     answers = session.execute(said.order_by(Result.version).limit(1)).first()
     if answers is not None:
         return StoreCorrupt(
-            f"What version {answers.version} answered on task {answers.task} is damaged: its stored bytes are not those that "
-            f"were measured. Put the object {key} back from a backup, or compare other versions.",
+            f"What version {answers.version} answered on task {answers.task} is damaged: its stored bytes "
+            f"are not those that were measured. Put the object {key} back from a backup, or compare other "
+            "versions.",
             extra={"object": key, "version": answers.version, "task": answers.task},
         )
     task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))

@@ -12,7 +12,8 @@ from core.matrix import Cells, Row, Stages, mean
 
 
 class Cell(NamedTuple):
-    """Counts of one task; `best`: best accuracy of the version's ancestors since they learned it, None where none has."""
+    """Counts of one task; `best`: best accuracy of the version's ancestors since they learned it, None where
+    none has."""
 
     correct: int
     total: int
@@ -54,7 +55,8 @@ def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) 
 
 
 class StoredStages(Stages):
-    """As `Stages`, from the last version's row, what each version before it has stored, and the first cells of each task.
+    """As `Stages`, from the last version's row, what each version before it has stored, and the first cells
+    of each task.
 
     Args:
         first: cells of versions before they were taught the task, and of those that learned it.

@@ -135,9 +135,9 @@ def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
                 left -= len(data)
 
 
-def _parse(text: bytes) -> dict[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+def _parse(text: bytes) -> dict[str, object]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
         for name, value in pairs:
             if name in found:
                 raise BaseInvalid(f"The safetensors header names {name[:MAX_NAME_CHARS]!r} twice.")
@@ -153,7 +153,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     return header
 
 
-def _tensor(name: str, entry: Any, body: int) -> Tensor:
+def _tensor(name: str, entry: object, body: int) -> Tensor:
     def refuse(reason: str) -> BaseInvalid:
         return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")
 
@@ -180,5 +180,5 @@ def _shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "of a single number"
 
 
-def _natural(value: Any) -> bool:
+def _natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

@@ -149,8 +149,9 @@ class Settings(BaseSettings):
     max_parameters: int = Field(1_000_000_000, ge=0)
     """Of a model's network, those of all its tasks together; 0: no limit."""
     job_memory_bytes: int | None = Field(None, ge=0)
-    """Memory that one learning job may take, the host's and the GPU's together; 0: no limit. None: three quarters of this
-    machine's memory. Where workers are elsewhere (a broker is set) None lets the API admit jobs of any size."""
+    """Memory that one learning job may take, the host's and the GPU's together; 0: no limit. None: three
+    quarters of this machine's memory. Where workers are elsewhere (a broker is set) None lets the API admit
+    jobs of any size."""
     max_job_s: float = Field(7 * 86_400.0, ge=0)
     """How long a job may run, over all its attempts since it was last retried, without pauses; 0: no limit."""
     shape_helpers: int = Field(2, ge=1)
@@ -172,8 +173,8 @@ class Settings(BaseSettings):
     """Downloads of pretrained weights at once, of all workers together."""
 
     webhook_key_file: Path | None = None
-    """Of which the secrets of webhooks are made, the same file for the API and all workers. None: `webhook-key` in the data
-    directory, made at first use; only without a broker."""
+    """Of which the secrets of webhooks are made, the same file for the API and all workers. None:
+    `webhook-key` in the data directory, made at first use; only without a broker."""
     webhook_allow: str = ""
     """Networks, separated by commas, that webhooks may reach beside the public Internet, also by http://."""
     max_webhooks: int = Field(20, ge=1)

@@ -99,7 +99,8 @@ LONGEST_FIRST = (
     "ui/test_pages.py",
     "before_after/test_upgrade.py",
 )
-"""Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others are done."""
+"""Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others
+are done."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _MISSING = pytest.StashKey[dict[str, str]]()
 _TO_OTHER_RUNS = pytest.StashKey[int]()

@@ -1,4 +1,5 @@
-"""A pattern ends where the text ends: Python's `$` also matches before a last line break, so that `prod\\n` would pass."""
+"""A pattern ends where the text ends: Python's `$` also matches before a last line break, so that `prod\\n`
+would pass."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Migration 0013 on rows from before it: every job is of the kind `learn`, as it was; other kinds find room beside them."""
+"""Migration 0013 on rows from before it: every job is of the kind `learn`, as it was; other kinds find room
+beside them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,8 +2,8 @@
 
     python -m tools.client_sync
 
-So every verb is written once. `waiting.py` alone is written by hand on both sides. A test fails while `_sync` is not what
-this writes.
+So every verb is written once. `waiting.py` alone is written by hand on both sides. A test fails while `_sync`
+is not what this writes.
 """
 
 import re

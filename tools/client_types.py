@@ -22,7 +22,8 @@ SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 JSON_TYPES = ("application/json", "application/problem+json")
 ALSO = ("EventOut",)
 """What streams send: no answer of a route names it alone."""
-HEAD = '''"""The answers of the API. Written by `python -m tools.client_types` from its OpenAPI document: change nothing here."""
+HEAD = '''"""The answers of the API. \
+Written by `python -m tools.client_types` from its OpenAPI document: change nothing here."""
 
 from __future__ import annotations
 

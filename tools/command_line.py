@@ -20,9 +20,11 @@ HEAD = """# The command line
 
 Written by `python -m tools.command_line` from the code. `perennial COMMAND --help` says the same.
 
-- Every command that asks a service takes `--json` (one document; a line for each event, image or change), `--profile NAME`
+- Every command that asks a service takes `--json` (one document; a line for each event, image or change), \
+`--profile NAME`
   (of `perennial login`) and `--url URL`.
-- Results go to standard output: tables on a terminal, tab-separated lines without headings elsewhere. Progress, warnings and
+- Results go to standard output: tables on a terminal, tab-separated lines without headings elsewhere. Progress, \
+warnings and
   errors go to standard error. `NO_COLOR` is kept to.
 - Address and key: an option, then `PERENNIAL_URL` and `PERENNIAL_API_KEY`, then the profile (`--profile`,
   `PERENNIAL_PROFILE`), then `perennial-data/admin-key` in the working directory for a service on the same machine.

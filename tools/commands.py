@@ -1,4 +1,5 @@
-"""Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup, restore, doctor.
+"""Commands that the service's own package adds to `perennial`: serve, worker, migrate, sweep, check, backup,
+restore, doctor.
 
 Each says with the settings of the service (PERENNIAL_…) what a module does that nobody wants to type. Named in
 pyproject.toml under `perennial.commands`; modules are loaded when their command is used.
@@ -6,16 +7,11 @@ pyproject.toml under `perennial.commands`; modules are loaded when their command
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from core.db.session import Database
-    from core.settings import Settings
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 JSON = click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
@@ -52,13 +48,14 @@ def worker() -> int:
 def migrate() -> int:
     """Bring the tables up to date and make the store's folder or bucket; `serve` does so by itself."""
     from core.db.migrate import current, upgrade
+    from core.db.session import Database
     from core.private import UMASK
     from core.settings import Settings
     from core.store import open_store
 
     settings = Settings()
     os.umask(UMASK)
-    with _told(), _database(settings) as db:
+    with _told(), closing(Database(settings.resolved_database_url)) as db:
         upgrade(db)
         open_store(settings).prepare()
         click.echo(f"The tables are at revision {current(db)}.")
@@ -102,77 +99,9 @@ def restore(folder: Path) -> int:
 @click.command()
 def doctor() -> int:
     """Whether torch, database, tables, store and disk are as the service needs them; ends with 1 where one is not."""
-    from sqlalchemy.exc import SQLAlchemyError
+    from tools.doctor import examine
 
-    from core.errors import PerennialError
-    from core.settings import Settings
-
-    settings, bad = Settings(), 0
-    for name, look in LOOKS.items():
-        try:
-            click.echo(f"ok       {name}: {look(settings)}")
-        except (PerennialError, SQLAlchemyError, OSError) as error:
-            bad += 1
-            detail = error.detail if isinstance(error, PerennialError) else str(error).partition("\n")[0]
-            click.echo(f"problem  {name}: {detail}")
-    return 1 if bad else 0
-
-
-def _torch(settings: "Settings") -> str:
-    from importlib.metadata import version
-
-    from worker.torch_check import torch_checked
-
-    with torch_checked(settings):
-        return f"{version('torch')} with torchvision {version('torchvision')}"
-
-
-def _tables(settings: "Settings") -> str:
-    from core.db.migrate import current, require_current
-
-    with _database(settings) as db:
-        require_current(db)
-        return f"revision {current(db)}"
-
-
-def _store(settings: "Settings") -> str:
-    from core.store import open_store
-
-    held = next(iter(open_store(settings).list("")), None)
-    return f"{settings.resolved_store_url.partition('?')[0]} answers" + ("" if held else "; it is empty")
-
-
-def _disk(settings: "Settings") -> str:
-    import shutil
-
-    there = next(
-        folder
-        for folder in (settings.data_dir.absolute(), *settings.data_dir.absolute().parents)
-        if folder.exists()
-    )
-    free = shutil.disk_usage(there).free
-    if free < 1 << 30:
-        raise OSError(f"{free:,} bytes are free on the disk of {there}; a job needs more than 1 GiB.")
-    return f"{free / (1 << 30):.0f} GiB are free on the disk of {there}"
-
-
-LOOKS: dict[str, Callable[["Settings"], str]] = {
-    "torch": _torch,
-    "database": _tables,
-    "store": _store,
-    "disk": _disk,
-}
-
-
-@contextmanager
-def _database(settings: "Settings") -> Iterator["Database"]:
-    from core.db.session import Database
-
-    db = Database(settings.resolved_database_url)
-    try:
-        yield db
-    finally:
-        db.close()
+    return examine()
 
 
 @contextmanager

@@ -8,8 +8,9 @@
 With the settings of the service (PERENNIAL_…). `sweep` does at once what every worker does each minute and,
 for blobs that nothing names, each day; `--dry-run` only tells it, with reason and bytes, and changes nothing.
 `check` compares database and store in both directions, tells what the scrub found damaged, and ends with 1 when
-something differs; `--verify` also reads every object; `--repair` repairs what is safe (core/work/consistency.py) and tells what is left.
-`backup` and `restore` are for SQLite; PostgreSQL has pg_dump. `restore` wants a stopped service and an empty place.
+something differs; `--verify` also reads every object; `--repair` repairs what is safe
+(core/work/consistency.py) and tells what is left. `backup` and `restore` are for SQLite; PostgreSQL has
+pg_dump. `restore` wants a stopped service and an empty place.
 """
 
 import argparse

@@ -345,14 +345,15 @@ class Attempt:
         _ended("rejected", reason.code)
 
     def _hold_back(self, found: str) -> None:
-        """The recipe holds what was found: say how the batch is learned all the same, with the recipe that it came with."""
+        """The recipe holds what was found: say how the batch is learned all the same, with the recipe that it
+        came with."""
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = json.dumps({"recipe": {**override, "data_report": "warn"}}, ensure_ascii=False)
         self._reject(
             DataHeld(
-                f'{found} Nothing was learned, since the recipe says "data_report": "hold". Correct the batch and send it '
-                f"again; or learn it as it is: POST /v1/jobs/{self._claim.job_id}/retry with {body}."
+                f'{found} Nothing was learned, since the recipe says "data_report": "hold". Correct the batch '
+                f"and send it again; or learn it as it is: POST /v1/jobs/{self._claim.job_id}/retry with {body}."
             )
         )
 

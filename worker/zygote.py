@@ -3,8 +3,9 @@
 A child forked from it takes its first optimizer step in hundredths of a second instead of seconds.
 It runs no op and never opens CUDA, since neither survives a fork.
 The worker talks to it over one socket: a request is a JSON line (`{"spec", "data_bytes"}`) with two
-descriptors (the write end of the event pipe, the read end of the control pipe); answers are JSON lines `{"ready"}`, `{"pid"}` and
-`{"pid", "status"}`. When the socket closes, the worker is gone and so is the zygote.
+descriptors (the write end of the event pipe, the read end of the control pipe); answers are JSON lines
+`{"ready"}`, `{"pid"}` and `{"pid", "status"}`. When the socket closes, the worker is gone and so is the
+zygote.
 
 Run as `python -m worker.zygote FD`.
 """

@@ -1,4 +1,5 @@
-"""`/ui/models/{model}/compare`: whether a version is better than another, which classes it hurts, and on which images."""
+"""`/ui/models/{model}/compare`: whether a version is better than another, which classes it hurts, and on
+which images."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -161,7 +162,8 @@ class Row:
 
 
 def _matrix(told: CompareOut) -> list[Row] | None:
-    """How many more images of a class (row) get an answer (column) by b than by a; None: too many classes, or no change."""
+    """How many more images of a class (row) get an answer (column) by b than by a; None: too many classes, or
+    no change."""
     found = told["confusion"]
     if found is None or len(found["labels"]) > CELLS:
         return None

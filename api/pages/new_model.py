@@ -1,6 +1,6 @@
 """`/ui/models/new`: create a model: its name, how batches differ, what it begins with, and its gate."""
 
-from typing import Any, cast
+from typing import cast
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -11,8 +11,10 @@ from api.pages import forms
 from api.pages.render import page, root_of
 from core import characters
 from core.errors import Invalid, PerennialError
+from core.protocol.answers.model import Scenario
 from core.protocol.answers.model_change import NewModel
 from core.protocol.catalogue import Catalogue
+from core.protocol.gate import GateLimits
 from core.requests import models, pretrained
 from core.requests.admission import Admission
 
@@ -75,7 +77,11 @@ def _wanted(given: dict[str, str]) -> NewModel:
     scenario = given.get("scenario", "")
     if scenario not in SCENARIOS:
         raise _wrong("scenario", f"must be one of {', '.join(SCENARIOS)}")
-    wanted: dict[str, Any] = {"name": given.get("name", ""), "scenario": scenario, "gate": _gate(given)}
+    wanted: NewModel = {
+        "name": given.get("name", ""),
+        "scenario": cast(Scenario, scenario),
+        "gate": _gate(given),
+    }
     try:
         wanted["description"] = characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
     except ValueError as error:
@@ -91,10 +97,10 @@ def _wanted(given: dict[str, str]) -> NewModel:
         wanted["base"] = "random"
     elif base != "packaged":
         raise _wrong("base", "must be packaged, timm or random")
-    return cast(NewModel, wanted)
+    return wanted
 
 
-def _gate(given: dict[str, str]) -> dict[str, float]:
+def _gate(given: dict[str, str]) -> GateLimits:
     found = {}
     for name, _, _ in GATES:
         text = given.get(name, "").removesuffix("%").strip()
@@ -107,7 +113,7 @@ def _gate(given: dict[str, str]) -> dict[str, float]:
         if not 0 <= value <= 100:
             raise _wrong(f"gate.{name}", "must be a number from 0 to 100")
         found[name] = value / 100
-    return found
+    return cast(GateLimits, found)
 
 
 def _wrong(field: str, message: str) -> Invalid:

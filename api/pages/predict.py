@@ -1,4 +1,5 @@
-"""`/ui/models/{model}/versions/{version}/predict`: photos in, labels and probabilities out; and downloads of a version."""
+"""`/ui/models/{model}/versions/{version}/predict`: photos in, labels and probabilities out; and downloads of
+a version."""
 
 import base64
 import json

@@ -1,6 +1,7 @@
 """`/ui/webhooks`: who is told what happens, how the last delivery went, and its buttons."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, TypedDict
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -14,7 +15,7 @@ from api.routes.webhooks import DeliveryPath, WebhookPath
 from core.db.session import Database
 from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksUnavailable
 from core.protocol.answers.webhook import NewWebhook
-from core.protocol.webhook import EVENTS
+from core.protocol.webhook import EVENTS, WebhookEvent
 from core.requests import webhook_deliveries, webhooks
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -23,8 +24,18 @@ router = APIRouter(include_in_schema=False)
 
 HOOKS, ROWS = 200, 30
 Verb = Annotated[str, PathParameter(description="What to do", max_length=40)]
-_NEW: dict[str, Any] = {"url": "", "model": "", "events": EVENTS}
-"""What the form shows at first."""
+
+
+class Filled(TypedDict):
+    """What the form of a new webhook shows: its inputs, and the events that are ticked."""
+
+    url: str
+    model: str
+    events: Sequence[WebhookEvent]
+
+
+_NEW: Filled = {"url": "", "model": "", "events": EVENTS}
+"""At first."""
 
 
 @router.get("/ui/webhooks")
@@ -44,7 +55,7 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
         try:
             hook = webhooks.create(db, settings, actor, url=url, events=wanted, model=model or None)
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
-            filled = {"url": url, "model": model, "events": wanted}
+            filled: Filled = {"url": url, "model": model, "events": wanted}
             return _list(request, db, actor, filled=filled, wrong=error)
         return _one(request, db, actor, hook["id"], made=hook)
 
@@ -105,7 +116,7 @@ def _list(
     actor: Actor,
     *,
     cursor: str | None = None,
-    filled: dict[str, Any] = _NEW,
+    filled: Filled = _NEW,
     wrong: PerennialError | None = None,
 ) -> Response:
     found = webhooks.list_webhooks(db, actor, limit=HOOKS, cursor=cursor)

@@ -1,4 +1,5 @@
-"""Routes of the images of a task. They are read and made into pictures where heavy work is done, in turns of the owners."""
+"""Routes of the images of a task. They are read and made into pictures where heavy work is done, in turns of
+the owners."""
 
 from typing import Annotated
 

@@ -64,7 +64,8 @@ _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
 _upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
-        "description": "The archive: as the whole body, as the one `file` of a form, or by the id of a complete upload.",
+        "description": "The archive: as the whole body, as the one `file` of a form, or by the id of a "
+        "complete upload.",
         "content": {
             "application/octet-stream": _binary,
             **dict.fromkeys(UPLOAD_TYPES, _binary),

@@ -101,7 +101,8 @@ def create(
 
 @router.get("/v1/uploads", response_model=UploadPage, responses=responses(412))
 def list_uploads(actor: Read, db: Db, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Your uploads that are neither submitted nor removed, newest first: what of them is here counts among your bytes."""
+    """Your uploads that are neither submitted nor removed, newest first: what of them is here counts among
+    your bytes."""
     return json_answer(uploads.list_uploads(db, actor, limit=limit, cursor=cursor))
 
 

@@ -1,6 +1,6 @@
 """Routes of webhooks and their deliveries."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -9,7 +9,14 @@ from api.dependencies import LIMIT, Config, Cursor, Db, Limit, Read, Write
 from api.problems import responses
 from api.routes.keys import NO_STORE
 from api.schemas.webhooks import WebhookIn, WebhookPatch
-from core.protocol.answers.webhook import DeliveryDetail, DeliveryPage, NewWebhook, WebhookOut, WebhookPage
+from core.protocol.answers.webhook import (
+    DeliveryDetail,
+    DeliveryPage,
+    NewWebhook,
+    WebhookChange,
+    WebhookOut,
+    WebhookPage,
+)
 from core.requests import webhook_deliveries, webhooks
 
 router = APIRouter(tags=["webhooks"])
@@ -40,7 +47,7 @@ def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
 @router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
 def change(webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config) -> Response:
     """Change address, events or model; disable it, or enable it again."""
-    patch = body.model_dump(exclude_unset=True)
+    patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
     return json_answer(webhooks.change(db, settings, actor, webhook, patch))
 
 

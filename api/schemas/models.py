@@ -34,8 +34,8 @@ class GateIn(Body):
 
     `max_predicted_loss_rise`: of the earlier tasks' mean loss, as the method's forecast says before anything is
     measured, in units of its loss (dlcft); a version without a forecast passes. `max_negative_flips`: the share of
-    held-out images that the version in production answers right and the new one wrong, over the tasks that both answer; a
-    version with nothing to be compared with passes.
+    held-out images that the version in production answers right and the new one wrong, over the tasks that
+    both answer; a version with nothing to be compared with passes.
     """
 
     max_forgetting: Rate | None = None
@@ -124,7 +124,8 @@ class ModelIn(Body):
 
 
 class ModelPatch(Body):
-    """Changes: recipe and gate (merge patches, RFC 7396) for later tasks and retries, the rest from now on; null resets."""
+    """Changes: recipe and gate (merge patches, RFC 7396) for later tasks and retries, the rest from now on;
+    null resets."""
 
     recipe: RecipePatch | None = None
     gate: GateIn | None = None

@@ -31,8 +31,8 @@ class WebhookIn(Body):
 
 
 class WebhookPatch(Body):
-    """Changes of a webhook. `enabled`: true begins to send again, with what waits; false stops, and what happens meanwhile
-    is not told later."""
+    """Changes of a webhook. `enabled`: true begins to send again, with what waits; false stops, and what
+    happens meanwhile is not told later."""
 
     url: Url | None = None
     events: Events | None = None

@@ -6,5 +6,6 @@
 4. `body`         the bytes as they come, at no more memory than two buffers; `form` finds the file among them.
 5. `spool_file`   the file in the spool: counted, hashed, looked at early.
 
-A file that comes in pieces: `tus` reads and writes the headers, `piece` receives one, `assembled` makes the file of all.
+A file that comes in pieces: `tus` reads and writes the headers, `piece` receives one, `assembled` makes the
+file of all.
 """

@@ -123,8 +123,8 @@ async def stream(
 class Writer:
     """Two buffers: one is written to the sink, in a thread, while the next bytes fill the other.
 
-    Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their own: malloc would cut
-    them from its heap after the first, and small blocks above keep that from shrinking.
+    Fresh memory for every piece would cost more than disk and hash. The buffers are pages of their own:
+    malloc would cut them from its heap after the first, and small blocks above keep that from shrinking.
     """
 
     def __init__(self, sink: SpoolFile | FormFile) -> None:

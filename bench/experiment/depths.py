@@ -146,8 +146,10 @@ def _ranking(study: DepthStudy) -> str:
     ]
     if same == len(taus):
         verdict = "yes"
+    elif turned:
+        verdict = "no"
     else:
-        verdict = "no" if turned else "no change is shown beyond what orders and seeds do"
+        verdict = "no change is shown beyond what orders and seeds do"
     return (
         f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of mean ACC is "
         "1 for "

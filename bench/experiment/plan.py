@@ -39,10 +39,11 @@ class Normalise(Strict):
 class Images(Strict):
     """Where images come from and which of them are used.
 
-    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders; "bundled/digits" needs no files. `size`
-    and `channels` are what archives and folders are decoded to; idx files are as they are. `classes` picks by
-    number in the order of the source, "0-4,7"; `train_per_class` and `test_per_class` pick that many images
-    at random (always the same); `pad` adds rows and columns of zeros on every side.
+    `path`, below --data, is a folder of idx files as MNIST's, of zip archives, or of class folders;
+    "bundled/digits" needs no files. `size` and `channels` are what archives and folders are decoded to; idx
+    files are as they are. `classes` picks by number in the order of the source, "0-4,7"; `train_per_class`
+    and `test_per_class` pick that many images at random (always the same); `pad` adds rows and columns of
+    zeros on every side.
     """
 
     path: str
@@ -99,8 +100,8 @@ class DataSet(Images):
 class Base(Strict):
     """A backbone that methods start from when they name it.
 
-    It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs from that normalise as it
-    does, whatever the data set says.
+    It is trained on `images` first, or it is one of the package, by its name (`packaged`). Runs from that
+    normalise as it does, whatever the data set says.
     """
 
     name: Label

@@ -56,10 +56,8 @@ def read_out(
         wanted = data.targets(network.classes_of(head))
         own = wanted.unique()
         for protocol in protocols:
-            if protocol == "task" and head is None:
-                answers = own[logits[:, own].argmax(1)]
-            else:
-                answers = logits.argmax(1)
+            within = protocol == "task" and head is None
+            answers = own[logits[:, own].argmax(1)] if within else logits.argmax(1)
             rows.append({"readout": protocol, "test": test.number, **_counts(data, answers == wanted)})
     return rows
 

@@ -164,8 +164,8 @@ def learn(
 ) -> dict[str, Any]:
     """Run a job, from its last snapshot if there is one, and read its network out: what is recorded of it.
 
-    The result lies in spec["out"] afterwards. `kept_images`: that the method remembers. `new_bytes`: of parts that the parent does not have,
-    `new_state_bytes` of those among them that are not the network's.
+    The result lies in spec["out"] afterwards. `kept_images`: that the method remembers. `new_bytes`: of parts
+    that the parent does not have, `new_state_bytes` of those among them that are not the network's.
     """
     rows: list[dict[str, Any]] = []
     clock, seconds = clock_of(spec["device"]), 0.0

@@ -2,11 +2,12 @@
 
     python -m bench.research.data_report --data DIR [--cleanlab PYTHON] [--only labels,near,shift,cost]
 
-DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged base was trained on are
-never read. The base is the network that looks. `near`: 100 of 10,000 images saved again, smaller or larger, and how many
-of the others are flagged. `labels`: 5 % flipped in ten classes of digits and of CIFAR-100 and in larger batches; with
---cleanlab (a Python that has cleanlab 2.9.0) its answers to the same probabilities beside them. `shift`: rejections at 5 %
-over splits of one sample, and of images 20 % brighter. `cost`: seconds of the report within a job of ten epochs.
+DIR holds `cifar100/` (zip archives of train/<class>/ and test/<class>/); classes that the packaged base was
+trained on are never read. The base is the network that looks. `near`: 100 of 10,000 images saved again,
+smaller or larger, and how many of the others are flagged. `labels`: 5 % flipped in ten classes of digits and
+of CIFAR-100 and in larger batches; with --cleanlab (a Python that has cleanlab 2.9.0) its answers to the same
+probabilities beside them. `shift`: rejections at 5 % over splits of one sample, and of images 20 % brighter.
+`cost`: seconds of the report within a job of ten epochs.
 """
 
 import argparse
@@ -96,8 +97,9 @@ def near_duplicates(cifar: list[Data]) -> None:
     print(
         f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an earlier one "
         f"({(told.near >= 0).mean():.2%}), {pairs} of {len(images) * (len(images) - 1) // 2:,} pairs "
-        f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which {_alike(images, told.near)} flagged images are "
-        f"the same picture (grey correlation ≥ 0.95); searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
+        f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which "
+        f"{_alike(images, told.near)} flagged images are the same picture (grey correlation ≥ 0.95); "
+        f"searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
     )
 
 

@@ -2,10 +2,11 @@
 
     python -m bench.research.new_user --data DIR [--images 60] [--size 64]
 
-The same batches are learned three times: by the defaults, by the defaults of before (`small-cnn`, random weights, `der++`),
-and by fine-tuning the default base, which shows the warning that names what helps. DIR holds
-`cifar100/classes_60-69.zip` and `classes_70-79.zip`: classes that the base of the package was not trained on. Their
-pictures become photos of `--size` pixels; each class has `--images` of them to learn from and 50 held out.
+The same batches are learned three times: by the defaults, by the defaults of before (`small-cnn`, random
+weights, `der++`), and by fine-tuning the default base, which shows the warning that names what helps. DIR
+holds `cifar100/classes_60-69.zip` and `classes_70-79.zip`: classes that the base of the package was not
+trained on. Their pictures become photos of `--size` pixels; each class has `--images` of them to learn from
+and 50 held out.
 """
 
 import argparse

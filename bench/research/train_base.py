@@ -2,10 +2,11 @@
 
     python -m bench.research.train_base --data DIR --out FOLDER [--epochs 60] [--width 32] [--minutes 120]
 
-DIR holds `classes_00-09.zip` … `classes_50-59.zip`, each with `train/<class>/` and `test/<class>/`; the other 40 classes
-stay unseen, so that whatever is measured with the base is new to it. The run goes on where FOLDER says that it stopped:
-weights, momentum and epoch are written after each epoch, and each epoch draws from a generator of its own. At the end
-FOLDER holds `base.safetensors` (the backbone) and `base.json` (seed, command, curve, accuracy).
+DIR holds `classes_00-09.zip` … `classes_50-59.zip`, each with `train/<class>/` and `test/<class>/`; the other
+40 classes stay unseen, so that whatever is measured with the base is new to it. The run goes on where FOLDER
+says that it stopped: weights, momentum and epoch are written after each epoch, and each epoch draws from a
+generator of its own. At the end FOLDER holds `base.safetensors` (the backbone) and `base.json` (seed,
+command, curve, accuracy).
 
 Images are cropped by up to 4 pixels, mirrored, and changed in brightness and contrast; one in ten is made grey, so that
 the base also serves images of one channel. SGD with Nesterov momentum, a rate that rises and falls once, bfloat16.

@@ -3,7 +3,8 @@
     python -m bench.research.transcript --data DIR > docs/reference/transcript.md
 
 Nine classes of CIFAR-100 come as photos in folders, three classes a week. A service learns them, and every command is
-run on a pseudo-terminal; what stands on its screen at the end is printed as Markdown.  DIR holds `cifar100/classes_60-69.zip`.
+run on a pseudo-terminal; what stands on its screen at the end is printed as Markdown.  DIR holds
+`cifar100/classes_60-69.zip`.
 """
 
 import argparse
@@ -31,11 +32,15 @@ WEEKS, CLASSES, TO_LEARN, HELD_OUT, SIZE = 3, 3, 60, 30, 64
 COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)])'
 HEAD = """# The command line, seen
 
-What a person sees on a terminal of 80 columns: nine classes of photos in three folders, a version that its gate holds, and
+What a person sees on a terminal of 80 columns: nine classes of photos in three folders, a version that its gate \
+holds, and
 one that is taken back. Times, ids and digests are those of one run. {made}
 """
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("A model. Earlier classes may lose a tenth of their accuracy.", ("perennial models create garden --max-forgetting 0.1",)),
+    (
+        "A model. Earlier classes may lose a tenth of their accuracy.",
+        ("perennial models create garden --max-forgetting 0.1",),
+    ),
     ("A folder of folders of photos.", ("perennial submit garden week-31",)),
     (
         "A batch that is learned by fine-tuning forgets the one before: its version is held.",
@@ -50,12 +55,23 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "The lost week is learned again by the model's own recipe, and production goes on.",
-        ("perennial tasks relearn garden 2 --recipe '{}'", "perennial follow garden", "perennial submit garden week-33", "perennial metrics garden"),
+        (
+            "perennial tasks relearn garden 2 --recipe '{}'",
+            "perennial follow garden",
+            "perennial submit garden week-33",
+            "perennial metrics garden",
+        ),
     ),
-    ("Ask production about a folder, and take the version away.", ("perennial predict garden new", "perennial download garden")),
+    (
+        "Ask production about a folder, and take the version away.",
+        ("perennial predict garden new", "perennial download garden"),
+    ),
     (
         "Without colour, and for programs.",
-        ("NO_COLOR=1 perennial versions list garden", f"perennial versions list garden --json | python3 -c {shlex.quote(COUNT)}"),
+        (
+            "NO_COLOR=1 perennial versions list garden",
+            f"perennial versions list garden --json | python3 -c {shlex.quote(COUNT)}",
+        ),
     ),
 )  # fmt: skip
 

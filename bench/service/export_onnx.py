@@ -3,12 +3,13 @@
     python -m bench.service.export_onnx --out FILE [--only TEXT] [--seconds N]
     python -m bench.service.export_onnx --out FILE --table
 
-Versions are those of `bench.service.export_matrix`, and variants of small ones. Each is built, exported twice and checked; its
-line of JSON goes to FILE. A run takes no version that FILE has already, and begins none after N seconds: the command
-is repeated until it says that nothing is left. `--table` prints what is in FILE as a table, with the versions that there are not.
+Versions are those of `bench.service.export_matrix`, and variants of small ones. Each is built, exported twice
+and checked; its line of JSON goes to FILE. A run takes no version that FILE has already, and begins none
+after N seconds: the command is repeated until it says that nothing is left. `--table` prints what is in FILE
+as a table, with the versions that there are not.
 
-Seconds are those of PyTorch's exporter and of the check in ONNX Runtime, with one thread. "max Δp" is the largest difference of
-a probability between the two, over 21 images of noise in batches of 1, 3 and 17.
+Seconds are those of PyTorch's exporter and of the check in ONNX Runtime, with one thread. "max Δp" is the
+largest difference of a probability between the two, over 21 images of noise in batches of 1, 3 and 17.
 """
 
 import argparse
@@ -108,7 +109,10 @@ def _table(lines: dict[str, Line]) -> list[str]:
     ]
     for line in sorted(lines.values(), key=lambda line: order[line.version]):
         other = "" if line.is_same_twice else ", OTHER BYTES when made again"
-        numbers = f"{line.export_s} | {line.check_s} | {line.bytes:,} | {line.max_difference:.0e} | {line.tolerance:.0e}"
+        numbers = (
+            f"{line.export_s} | {line.check_s} | {line.bytes:,} | "
+            f"{line.max_difference:.0e} | {line.tolerance:.0e}"
+        )
         told.append(f"| {line.version}{other} | {line.refused or numbers} |")
     told += ["", "| architectures | ways to answer that none of their versions has |", "| --- | --- |"]
     none = {

@@ -1,4 +1,5 @@
-"""Versions to export, built and not trained, with random heads and state: builders for each way to answer, and small ones.
+"""Versions to export, built and not trained, with random heads and state: builders for each way to answer,
+and small ones.
 
 `export_matrix` has the architectures that people choose, with each way to answer.
 """
@@ -92,7 +93,8 @@ def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
 
 
 def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
-    """By a classifier in closed form: discriminants are those of images of noise, since theirs are no random numbers."""
+    """By a classifier in closed form: discriminants are those of images of noise, since theirs are no random
+    numbers."""
 
     def build() -> tuple[Network, Method]:
         built, draw = network(architecture, size), torch.Generator().manual_seed(1)

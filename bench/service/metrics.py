@@ -186,8 +186,11 @@ def _result(folder: Path, task: int, most: int) -> None:
         parts.append({"name": name, "type": name.partition(".")[0], "file": f"parts/{name}"})
     cells = [("base", task), ("parent", task), *(("new", n) for n in tasks)]
     document = {
-        **{"parts": parts, "classes": list(LABELS), "heads": [], "normalise": {"mean": [0.5], "std": [0.25]}, "steps": 3, "images": 24},
-        **{"method": {"name": "finetune", "hyper": {}, "state": {}}, "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"}, "trainable": 1, "parameters": 1},
+        "parts": parts, "classes": list(LABELS), "heads": [], "steps": 3, "images": 24,
+        "normalise": {"mean": [0.5], "std": [0.25]},
+        "method": {"name": "finetune", "hyper": {}, "state": {}},
+        "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
+        "trainable": 1, "parameters": 1,
         **_figures(tasks),
         "results": [
             {"version": v, "task": n, "correct": 100 + n % 50, "total": 150,

@@ -1,10 +1,11 @@
-"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50, p99, ratios (goal ≤ 1.2).
+"""What pages and clients read, on a database with many tasks beside a small one: requests/s, p50, p99, ratios
+(goal ≤ 1.2).
 
     python -m bench.service.reads [--tasks 1000000] [--database postgresql+psycopg://postgres@127.0.0.1:5432/postgres]
 
-Lists with summaries, results, images, events and the audit trail; the other routes are asked by `bench.service.million`,
-whose way of measuring this is. The rows are written by `bench.service.fill`, in bulk; without `--tasks` they are few, to
-see that all works.
+Lists with summaries, results, images, events and the audit trail; the other routes are asked by
+`bench.service.million`, whose way of measuring this is. The rows are written by `bench.service.fill`, in
+bulk; without `--tasks` they are few, to see that all works.
 """
 
 import argparse
@@ -17,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, Side, reads, serving, side_of
+from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, reads
 from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
+from bench.service.side import Side, serving, side_of
 from core.db.session import Database
 from core.db.tables import Task
 from core.ingest.dataset import write_dataset

@@ -150,6 +150,7 @@ def made(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def filled(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
+    """(name of the table, statement that fills it): a row for each of the source for which `where` holds."""
     query = select(*(value.label(name) for name, value in columns.items()))
     if isinstance(source, Table | Join):
         query = query.select_from(source)
@@ -159,20 +160,24 @@ def filled(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, An
 
 
 def sql_owner(model: Any, size: Size) -> Any:
+    """The number of the owner of a model."""
     return case((model < FIRST_OWNERS_MODELS, 0), else_=model % size.owners)
 
 
 def sql_text(prefix: str, value: Any) -> Any:
+    """The prefix with the value behind it."""
     return literal(prefix, String()) + cast(value, String)
 
 
 def sql_id(prefix: str, number: Any) -> Any:
+    """As `id_of`, in SQL."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
 def sql_owner_id(number: Any) -> Any:
+    """The id of an owner, by its number."""
     return sql_id("own", number)
 
 
@@ -182,4 +187,5 @@ def sql_digest(kind: str, number: Any) -> Any:
 
 
 def sql_json(value: Any) -> Any:
+    """The same JSON in every row."""
     return literal(value, JSON())

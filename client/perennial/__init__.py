@@ -6,7 +6,8 @@
     job = client.submit("birds", "photos/", progress=True).wait(progress=True)
     file = client.download("birds", job.version, "birds.zip")
 
-`AsyncPerennial` has the same verbs to await: both are made of `_async` (`python -m tools.client_sync`). Importing this module costs nothing: what is used is loaded when it is used.
+`AsyncPerennial` has the same verbs to await: both are made of `_async` (`python -m tools.client_sync`).
+Importing this module costs nothing: what is used is loaded when it is used.
 """
 
 from importlib import import_module

@@ -23,8 +23,8 @@ class Accepts(Shape):
     """What a method can be combined with.
 
     `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
-    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of architectures, values
-    that do not work on it, by hyper-parameter; none named: the method does not.
+    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of
+    architectures, values that do not work on it, by hyper-parameter; none named: the method does not.
     """
 
     optimizers: list[str]
@@ -213,8 +213,8 @@ class AuditData(Shape):
 
     `retry_of`: the job that failed or whose version was held; `published`: versions that a gate let pass because of it;
     `host`: of a webhook's address; `changed`: names of its fields;
-    `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that is too large
-    to be kept, which has so many `bytes`.
+    `judged`: "again" where a gate let a version pass later; `left_out`: names of the fields of a change that
+    is too large to be kept, which has so many `bytes`.
     """
 
     recipe: RecipePatch | None = None
@@ -318,8 +318,9 @@ class Baseline(Shape):
 class BatchCheck(Shape):
     """What `?validate=full` found.
 
-    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked` says what the
-    rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`: of the archive's own part.
+    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked`
+    says what the rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`:
+    of the archive's own part.
     """
 
     sha256: str
@@ -415,9 +416,9 @@ class ClassShift(Shape):
 class Compare(Shape):
     """Two versions, over all tasks that both answer.
 
-    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200 classes, or where
-    tasks with classes of their own are compared together. pairs: of a class and a wrong answer, at most 100, those whose
-    count differs most first. recipe, manifest: what differs alone.
+    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
+    classes, or where tasks with classes of their own are compared together. pairs: of a class and a wrong
+    answer, at most 100, those whose count differs most first. recipe, manifest: what differs alone.
     """
 
     model: str
@@ -535,8 +536,8 @@ class Datasets(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(Shape):
-    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next one, null: none
-    follows; `status`: of the last answer; `error`: why it does not count as taken.
+    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next
+    one, null: none follows; `status`: of the last answer; `error`: why it does not count as taken.
     """
 
     id: str
@@ -556,7 +557,9 @@ class Delivery(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetail(Shape):
-    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no administrator."""
+    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no
+    administrator.
+    """
 
     id: str
     webhook: str
@@ -620,10 +623,10 @@ class Event(Shape):
 class ExportReport(Shape):
     """What a job of the kind `export` was asked for, and once it has succeeded what it made.
 
-    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`: the largest
-    difference of a probability between the graph in ONNX Runtime and the version, over `images` images of noise and
-    `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what it may be; `exporter`: the
-    packages that made it, with their versions.
+    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`:
+    the largest difference of a probability between the graph in ONNX Runtime and the version, over `images`
+    images of noise and `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what
+    it may be; `exporter`: the packages that made it, with their versions.
     """
 
     version: int
@@ -671,7 +674,9 @@ class FileReason(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Shape):
-    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned because of it."""
+    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned
+    because of it.
+    """
 
     kind: Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
     holds: bool
@@ -691,8 +696,8 @@ class FittingBase(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips(Shape):
-    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images; and the p of
-    McNemar's exact test that `a` and `b` are equally good.
+    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images;
+    and the p of McNemar's exact test that `a` and `b` are equally good.
     """
 
     n: int
@@ -710,10 +715,11 @@ class Flips(Shape):
 class Footprint(Shape):
     """What a method holds at once while it learns, by which a job's memory is estimated.
 
-    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies more where
-    the gradients of single images are as large as the weights; `growing`: copies more for each earlier task; `batches`,
-    `images`: whose activations are held; `columns`: the hyper-parameter that says of how many columns the
-    method keeps second moments of each task, 0 of it for the network's features and one; "": it keeps none.
+    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies
+    more where the gradients of single images are as large as the weights; `growing`: copies more for each
+    earlier task; `batches`, `images`: whose activations are held; `columns`: the hyper-parameter that says of
+    how many columns the method keeps second moments of each task, 0 of it for the network's features and one;
+    "": it keeps none.
     """
 
     copies: float
@@ -763,9 +769,10 @@ class GateCheck(Shape):
 
     `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
     asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
-    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit the version
-    that the line goes on from. Of `max_negative_flips` the version was compared with the version `against`, in production
-    then, on so many `images`; `negative` of them that one answers right and this one wrong.
+    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit
+    the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
+    `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
+    wrong.
     """
 
     name: str
@@ -928,7 +935,9 @@ class Key(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnnProbe(Shape):
-    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on the new one."""
+    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on
+    the new one.
+    """
 
     all: list[int]
     tasks: dict[str, list[int]]
@@ -960,7 +969,9 @@ class LastJob(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Shape):
-    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its images are gone."""
+    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its
+    images are gone.
+    """
 
     task: int
     reason: Literal["not_measured", "answers_missing", "data_deleted", "counts_only"]
@@ -1069,9 +1080,9 @@ class Manifest(Shape):
     """What a version is made of, and everything that it was made from.
 
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
-    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
-    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and
-    by linear discriminants, null where held-out images are too few or do not stay.
+    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
+    of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
+    class means and by linear discriminants, null where held-out images are too few or do not stay.
     """
 
     init: RandomInit | None = None
@@ -1149,8 +1160,8 @@ class MatrixRow(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Me(Shape):
-    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that it belongs to;
-    `expires_at`: null: never.
+    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that
+    it belongs to; `expires_at`: null: never.
     """
 
     key: str | None
@@ -1170,7 +1181,8 @@ class Measured(Shape):
     images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
     `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
     lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
-    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what else was tried.
+    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what
+    else was tried.
     """
 
     version: str | None = None
@@ -1206,7 +1218,9 @@ class Memory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Shape):
-    """After training, a straight line back to the weights of the start: how far, or by which rule; the other is null."""
+    """After training, a straight line back to the weights of the start: how far, or by which rule; the other
+    is null.
+    """
 
     weight: float | None = None
     within: float | None = None
@@ -1289,8 +1303,8 @@ class MetricData(Shape):
 class Metrics(Shape):
     """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
 
-    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary is, by name. In
-    a window only its rows, columns and cells are there; `summary` is of all.
+    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
+    is, by name. In a window only its rows, columns and cells are there; `summary` is of all.
     """
 
     version: int
@@ -1308,7 +1322,8 @@ class Model(Shape):
 
     Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
     `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
-    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an upload, or a version.
+    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
+    upload, or a version.
 
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.
@@ -1461,9 +1476,9 @@ class NearPair(Shape):
 class NetworkDescription(Shape):
     """What a method made of the architecture's network; which fields are there depends on its family.
 
-    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those with a prompt
-    set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`: its heads with frozen rows;
-    `base`: digest of the weights that it is linearised around.
+    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those
+    with a prompt set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`:
+    its heads with frozen rows; `base`: digest of the weights that it is linearised around.
     """
 
     family: str | None = None
@@ -1897,8 +1912,9 @@ class Shift(Shape):
     """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
 
     `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
-    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much difference is without
-    a shift, in what images show (`p_features`) or in their brightness and contrast (`p_light`).
+    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much
+    difference is without a shift, in what images show (`p_features`) or in their brightness and contrast
+    (`p_light`).
     """
 
     of: Literal["known classes", "all images"]
@@ -1943,9 +1959,9 @@ class Start(Shape):
 class StateData(Shape):
     """A change of state, with what is known of it.
 
-    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that were lost since
-    the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it made; `retry_of`: the job that
-    it follows.
+    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that
+    were lost since the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it
+    made; `retry_of`: the job that it follows.
     """
 
     state: str | None = None
@@ -1964,8 +1980,8 @@ class StateData(Shape):
 class Summary(Shape):
     """The figures of a version; `definitions` beside it says what each of them is. Undefined is null.
 
-    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where its job did not
-    measure it.
+    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where
+    its job did not measure it.
     """
 
     acc: float | None
@@ -2007,8 +2023,8 @@ class Summary(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect(Shape):
-    """A training image whose label looks wrong: `index` in the training part, and how many times less probable the given
-    label is than the suggested one.
+    """A training image whose label looks wrong: `index` in the training part, and how many times less
+    probable the given label is than the suggested one.
     """
 
     index: int
@@ -2110,7 +2126,9 @@ class TaskImage(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImagePage(Shape):
-    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that was asked for."""
+    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that
+    was asked for.
+    """
 
     items: list[TaskImage]
     total: int
@@ -2130,7 +2148,9 @@ class TaskMemory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(Shape):
-    """How a version answers the held-out images of one task: right answers, images, and both by label [correct, total]."""
+    """How a version answers the held-out images of one task: right answers, images, and both by label
+    [correct, total].
+    """
 
     task: int
     correct: int
@@ -2195,7 +2215,8 @@ class Verdict(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version(Shape):
-    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was taught, in order.
+    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was
+    taught, in order.
 
     `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
     is settled. `note`: what a person wrote of it (`PATCH`).
@@ -2248,8 +2269,9 @@ class Webhook(Shape):
     """A webhook, without its secret.
 
     `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
-    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that found no room
-    beside so many that wait; `old_secret_until`: the secret from before the last rotation signs too until then.
+    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
+    found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
+    too until then.
     """
 
     id: str
@@ -2274,8 +2296,9 @@ class Webhook(Shape):
 class WebhookData(Shape):
     """Ids, numbers and the gate's verdict; which fields are there depends on the type.
 
-    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where the alias was,
-    null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only `passed`, without its checks.
+    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where
+    the alias was, null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only
+    `passed`, without its checks.
     """
 
     model: str | None = None

@@ -12,8 +12,8 @@ OnEvent = Literal["stop", "continue"]
 class ModelChanges(TypedDict, total=False):
     """Fields that can be changed. `recipe` and `gate` are merged, for later tasks; None resets.
 
-    `on_held`, `on_rejected`, `on_failed`: whether later batches wait for a person (stop) or go on; `training_data_days`:
-    how long images are kept after a publish.
+    `on_held`, `on_rejected`, `on_failed`: whether later batches wait for a person (stop) or go on;
+    `training_data_days`: how long images are kept after a publish.
     """
 
     recipe: Json | None
@@ -31,7 +31,8 @@ class NewModel(ModelChanges, total=False):
     """Fields of a new model; what is left out is as the service has it.
 
     `architecture`: a name, or a name with hyper-parameters; `base`: random, pretrained, the id of an upload, or
-    `{"model": …, "version": …}`; `image`: `{"size": pixels a side, "channels": 1 or 3}`; `held_out`: "counts" keeps no images.
+    `{"model": …, "version": …}`; `image`: `{"size": pixels a side, "channels": 1 or 3}`; `held_out`: "counts"
+    keeps no images.
     """
 
     architecture: str | Json

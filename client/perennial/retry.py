@@ -1,8 +1,9 @@
 """When a request is made again, and after how long.
 
-Again: after a failure to connect, 408, 429, 502, 503, 504, and 409 while the first request with the same Idempotency-Key is
-still in flight. Never after any other 4xx. A request that must not be done twice, and for which the service keeps no
-Idempotency-Key, is not made again where the first may have been done: after a broken connection, 502 and 504.
+Again: after a failure to connect, 408, 429, 502, 503, 504, and 409 while the first request with the same
+Idempotency-Key is still in flight. Never after any other 4xx. A request that must not be done twice, and for
+which the service keeps no Idempotency-Key, is not made again where the first may have been done: after a
+broken connection, 502 and 504.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Answers of the service as frozen dataclasses: how they are read, and written back as JSON.
 
-A field that this client does not know is kept in `extra`, so an answer of a newer service loses nothing. A field that an
-older service does not send is None.
+A field that this client does not know is kept in `extra`, so an answer of a newer service loses nothing. A
+field that an older service does not send is None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What versions answered on held-out images: blobs that cells of the accuracy matrix name, kept as long as the images."""
+"""What versions answered on held-out images: blobs that cells of the accuracy matrix name, kept as long as
+the images."""
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session

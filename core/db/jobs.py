@@ -32,8 +32,8 @@ def locked(session: Session, job_id: str) -> Job | None:
     """Read a job and hold its row until the transaction ends.
 
     PostgreSQL locks the row; on SQLite a writing transaction is alone anyway. Here and elsewhere jobs are held without
-    their key (`key_share`): whoever holds the model's row, and writes what refers to the job, must not wait for somebody who
-    holds the job and waits for the model.
+    their key (`key_share`): whoever holds the model's row, and writes what refers to the job, must not wait
+    for somebody who holds the job and waits for the model.
     """
     query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
     return session.execute(query.execution_options(populate_existing=True)).scalar_one_or_none()

@@ -1,7 +1,8 @@
-"""Long columns of numbers or JSON, read as one row: a row for each of ten thousand cells takes longer than all the rest.
+"""Long columns of numbers or JSON, read as one row: a row for each of ten thousand cells takes longer than
+all the rest.
 
-The database joins each column to a text, and the text is read as one JSON list. Whole numbers only: SQLite writes others
-with fifteen digits.
+The database joins each column to a text, and the text is read as one JSON list. Whole numbers only: SQLite
+writes others with fifteen digits.
 """
 
 from collections.abc import Sequence

@@ -11,29 +11,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from sqlalchemy import Connection, inspect, text
 
 from core.db.session import Database
 from core.errors import SchemaOutdated
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-
 _LOCK = 0x7065_7265_6E6E  # any constant of ours: "perenn"
 _FOLDER = Path(__file__).parents[2] / "migrations"
-
-
 _REVISION = re.compile(r'^(revision|down_revision)\b[^=\n]*=\s*(?:["\']([^"\']+)["\']|None)', re.MULTILINE)
-
-
-def _config() -> "Config":
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
-    return config
 
 
 @cache
@@ -86,22 +73,24 @@ def locked(db: Database) -> Iterator[Connection]:
 
 def upgrade(db: Database, revision: str = "head") -> None:
     """Bring the schema up to `revision`; nothing happens where it is already there."""
-    from alembic import command
-
-    with locked(db) as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+    _migrate(db, "upgrade", revision)
 
 
 def downgrade(db: Database, revision: str) -> None:
     """Bring the schema back to `revision` (`base` removes every table)."""
+    _migrate(db, "downgrade", revision)
+
+
+def _migrate(db: Database, direction: Literal["upgrade", "downgrade"], revision: str) -> None:
     from alembic import command
+    from alembic.config import Config
 
     with locked(db) as connection:
-        config = _config()
+        config = Config()
+        config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
         config.attributes["connection"] = connection
-        command.downgrade(config, revision)
+        run = command.upgrade if direction == "upgrade" else command.downgrade
+        run(config, revision)
 
 
 def require_current(db: Database) -> None:

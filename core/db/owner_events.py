@@ -1,9 +1,9 @@
 """What happened to an owner's models, told to whoever follows all of them, and to his webhooks (`core.db.deliveries`):
 changes of jobs, versions and aliases.
 
-A reader goes on after the last id that it has seen, so an id must never appear below one that was read. PostgreSQL draws
-a number when a row is written and shows the row when its transaction commits, in whatever order. Therefore the rows are
-written last in their transaction, one transaction of an owner after the other.
+A reader goes on after the last id that it has seen, so an id must never appear below one that was read.
+PostgreSQL draws a number when a row is written and shows the row when its transaction commits, in whatever
+order. Therefore the rows are written last in their transaction, one transaction of an owner after the other.
 """
 
 from sqlalchemy import func, select

@@ -35,7 +35,8 @@ _JOB = (
 _JOB_JSON = (8, 9, 11, 13, 18)  # progress, error, recipe, warnings, report
 _UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
 _STOP = (
-    "SELECT t.standing, (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"  # noqa: S608 - constants
+    "SELECT t.standing,"  # noqa: S608 - constants
+    " (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = t.number),"
     " EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = t.number AND"
     " j.state IN (" + _UNFINISHED + "))"
     " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
@@ -50,8 +51,8 @@ _KEY = (
     " WHERE prefix = {}"
 )
 _SESSION = (
-    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, k.name, o.name FROM sessions s"
-    " JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = k.owner_id WHERE s.hash = {}"
+    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, k.name, o.name"
+    " FROM sessions s JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = k.owner_id WHERE s.hash = {}"
 )
 
 

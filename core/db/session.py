@@ -144,7 +144,8 @@ def _bound_silence(engine: Engine, seconds: float) -> None:
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
-    """Turn a new file to WAL. SQLite does not wait where two connections do so at the same moment: one is told "busy"."""
+    """Turn a new file to WAL. SQLite does not wait where two connections do so at the same moment: one is
+    told "busy"."""
     give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

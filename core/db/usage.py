@@ -5,7 +5,7 @@ Each blob counts once per model. Of an owner the sums take as long as he has row
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
@@ -20,14 +20,16 @@ FRESH_S = 60.0
 BUDGET_S = 2.0
 """A round of measuring begins no other owner after so long."""
 _NO_BYTES: ModelBytes = {"versions": 0, "archives": 0, "datasets": 0, "exports": 0}
+_Rows = Callable[..., Iterator[Any]]
+"""What a query finds in groups, each a model's id and figures of it."""
 
 
 def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
     """`tasks`, `versions`, `jobs` (by state) and `bytes` of the models for which `which` holds, by model id.
 
-    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be decoded or checked,
-    `datasets` the decoded pixels that are kept and what versions answered on them, and `exports` the downloads that were
-    made.
+    Of the bytes, `versions` are what the versions' parts take in the store, `archives` what waits to be
+    decoded or checked, `datasets` the decoded pixels that are kept and what versions answered on them, and
+    `exports` the downloads that were made.
     """
     some = select(Model.id).where(which)
     answer: dict[str, ModelCounts] = {}
@@ -41,6 +43,13 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
             if row[0] in answer:  # not made since
                 yield row
 
+    _count(answer, some, rows)
+    _sum_batches(answer, some, rows, pixels)
+    _sum_versions(answer, some, rows)
+    return answer
+
+
+def _count(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(some))
     for model_id, count in rows(tasks, Task.model_id):
         answer[model_id]["tasks"] = count
@@ -51,6 +60,11 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
     for model_id, state, count in rows(jobs, Job.model_id, Job.state):
         answer[model_id]["jobs"][state] = count
 
+
+def _sum_batches(
+    answer: dict[str, ModelCounts], some: Select[str], rows: _Rows, pixels: Mapping[str, int]
+) -> None:
+    """Bytes of archives and datasets. pixels: bytes of an image of each model."""
     own = select(Job.model_id, func.sum(Job.archive_bytes)).where(
         Job.model_id.in_(some), Job.archive_key.is_not(None)
     )
@@ -72,6 +86,10 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
                 size["archives"] += int(total)
             else:
                 size["datasets"] += int(total or 0) * (1 if kind == "traces" else pixels[model_id])
+
+
+def _sum_versions(answer: dict[str, ModelCounts], some: Select[str], rows: _Rows) -> None:
+    """Bytes of parts, of downloads, and of answers on held-out images."""
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -97,7 +115,6 @@ def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCo
         answer[model_id]["bytes"]["versions"] = int(total)
     for model_id, total in rows(select(exports.c.model_id, func.sum(exports.c.bytes)), exports.c.model_id):
         answer[model_id]["bytes"]["exports"] = int(total)
-    return answer
 
 
 def of_owner(session: Session, owner_id: str) -> OwnerSums:

@@ -48,7 +48,8 @@ def card(manifest: Manifest) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any batch; values 0 to 255 |",
+        f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any batch; "
+        "values 0 to 255 |",
         f"| output | {_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
         *_origin(manifest.base),
@@ -58,8 +59,9 @@ def card(manifest: Manifest) -> str:
         "",
         "## Run it",
         "",
-        "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py photo.jpg` prints the "
-        "most probable labels. The photo is turned, resized and cropped as Perennial does it.",
+        "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python run.py "
+        "photo.jpg` prints the most probable labels. The photo is turned, resized and cropped as Perennial "
+        "does it.",
         "",
         "```python",
         code(image).rstrip(),

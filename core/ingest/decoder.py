@@ -35,8 +35,8 @@ class Plan:
 
     archive: file that holds the data; rows: number of images; columns: file of offsets, packed, sizes,
     crcs (uint64 [rows] each) and methods (uint8 [rows]), empty for an array; height, width, depth: of the
-    images of an array (0 for files), which begin at `begin`; crop, interpolation: how images are resized (`resizing`); pixels, verdicts, digests, reasons: result
-    files with one row per image.
+    images of an array (0 for files), which begin at `begin`; crop, interpolation: how images are resized
+    (`resizing`); pixels, verdicts, digests, reasons: result files with one row per image.
     """
 
     archive: str

@@ -15,7 +15,10 @@ _HEIC_BRANDS = frozenset(
     (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
 )
 _MAX_TYPE_BYTES = 256
-HEIC_REASON = "a HEIC image: save it as JPEG or PNG, or install pillow-heif with the service (pip install 'perennial-service[heif]')"
+HEIC_REASON = (
+    "a HEIC image: save it as JPEG or PNG, or install pillow-heif with the service "
+    "(pip install 'perennial-service[heif]')"
+)
 AVIF_REASON = "an AVIF image, which this worker's Pillow cannot read: save it as JPEG or PNG"
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1

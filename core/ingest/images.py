@@ -2,8 +2,8 @@
 
 Orientation from EXIF is applied; the first frame is taken; alpha is laid over white; 16-bit grey is
 scaled to 8; the shorter side is resized as `resizing` says (by default to S for S ≤ 96, else round(S·256/224),
-bilinear with antialiasing), and the centre is cropped. An image that is S×S already is not resampled. NumPy is imported where it is used:
-a decoder that only opens files starts in half the time without it.
+bilinear with antialiasing), and the centre is cropped. An image that is S×S already is not resampled. NumPy
+is imported where it is used: a decoder that only opens files starts in half the time without it.
 """
 
 import io
@@ -83,7 +83,8 @@ def open_square(
             raise ImageInvalid(f"{width}×{height} pixels, more than {max_pixels}")
         frames = frames or bool(getattr(image, "is_animated", False))
         _bound_work(image, data)
-        # A JPEG's decoder can halve the image while decoding; twice the wanted size keeps the quality. Others ignore it.
+        # A JPEG's decoder can halve the image while decoding; twice the wanted size keeps the quality. Others
+        # ignore it.
         side = 2 * resizing.side(size)
         image.draft(None, (side, side))
         image.load()

@@ -36,13 +36,15 @@ __all__ = ["Ingested", "Stopped", "ingest"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
+TRAIN, HELD_OUT = "train.safetensors", "held_out.safetensors"
 TRACES = "traces.safetensors"
 
 
 @dataclass(frozen=True)
 class Ingested:
     """train, held_out: dataset files (the held-out one may have no images); traces: file of `core.ingest.traces`;
-    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings: sentences for a person."""
+    classes: label → kept images; class_list: what the datasets' labels index; report: see `ingest`; warnings:
+    sentences for a person."""
 
     train: Path
     held_out: Path
@@ -75,20 +77,19 @@ def ingest(
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
     media_type: as `sniff` returned it; image_size: S in pixels; channels: 1 or 3; resizing: of images of
-    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else the batch's sorted labels);
-    held_out_share: of each class, when the archive has no test part; duplicates: what becomes of equal images, before
-    any are held out; processes: decoders, default cores − 1; progress(done, total) in images; stop(): True ends the
-    ingest with Stopped.
+    other sizes; allowed_classes: the only labels allowed, whose order the datasets' labels then index (else
+    the batch's sorted labels); held_out_share: of each class, when the archive has no test part; duplicates:
+    what becomes of equal images, before any are held out; processes: decoders, default cores − 1;
+    progress(done, total) in images; stop(): True ends the ingest with Stopped.
 
     The report is {"checked", "rejected": [{"path", "reason"}], "rejected_count", "ignored", "ignored_files": [{"path",
     "reason"}], "duplicates", "duplicate_paths": [{"path", "same_as"}], "duplicates_policy", "duplicates_dropped",
-    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts are whole.
-    Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
+    "conflicts": [{"paths", "labels"}], "conflicts_count", "notes", "data"}; its lists are bounded, its counts
+    are whole. Raises Rejected (with the report in `extra`), ArchiveHostile, ArchiveTooLarge, ArchiveInvalid,
     LabelsInvalid; nothing is left in `out_dir` then.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
-    train, held_out = out_dir / "train.safetensors", out_dir / "held_out.safetensors"
     pool = Pool(scratch, max(1, default_processes() if processes is None else processes))
     complete = False
     try:
@@ -102,52 +103,83 @@ def ingest(
         decoding = Decoding(scratch, image_size, channels, resizing, limits, pool, progress, stop)
         decoded = decoding.run(source, contents)
         report, good = judge(decoded, contents.layout, duplicates)
-        number_of = {label: number for number, label in enumerate(class_list)}
-        numbers = np.array([number_of[label] for label in classes], np.int64)
-        present = set(classes)
-        labels = numbers[decoded.labels]
-        conflict = conflict_warning(report)
-        warnings: list[str] = [conflict] if conflict else []
-        if decoded.test.any():
-            held = decoded.test
-            warn_leak(decoded, good, warnings)
-        else:
-            held = np.zeros(len(labels), np.bool_)
-            held[good] = held_out_of(labels[good], decoded.digests[good], held_out_share, seed)
-        shape = (image_size, image_size, channels)
-        for path, part in ((train, good & ~held), (held_out, good & held)):
-            index = np.flatnonzero(part)
-            write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
-        kept = np.bincount(labels[good], minlength=len(class_list))
-        of_held = np.bincount(labels[good & held], minlength=len(class_list))
-        measured = dict(zip(class_list, of_held.tolist(), strict=True))
-        without = [name for name in class_list if not measured[name] and name in present]
-        counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
-        report["data"] = _data(out_dir, decoded, good, held, report)
-        report["data"] |= balance(
-            {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
-        )
-        if without and (held_out_share > 0 or decoded.test.any()):
-            warnings.append(f"No held-out image of {_listed(without)}: accuracy there is not measured.")
-        complete = True
-        return Ingested(
-            train,
-            held_out,
-            out_dir / TRACES,
-            counts,
-            class_list,
-            int((good & ~held).sum()),
-            int((good & held).sum()),
+        made = _written(
+            out_dir,
+            (image_size, image_size, channels),
+            decoded,
+            good,
             report,
-            warnings,
+            classes,
+            class_list,
+            held_out_share,
+            seed,
         )
+        complete = True
+        return made
     finally:
         pool.close()
         shutil.rmtree(scratch, ignore_errors=True)
         if not complete:
-            train.unlink(missing_ok=True)
-            held_out.unlink(missing_ok=True)
-            (out_dir / TRACES).unlink(missing_ok=True)
+            for name in (TRAIN, HELD_OUT, TRACES):
+                (out_dir / name).unlink(missing_ok=True)
+
+
+def _written(
+    out_dir: Path,
+    shape: tuple[int, int, int],
+    decoded: Decoded,
+    good: npt.NDArray[np.bool_],
+    report: BatchReport,
+    classes: list[str],
+    class_list: list[str],
+    held_out_share: float,
+    seed: int,
+) -> Ingested:
+    """Write the datasets of the images that are `good`, and say what is in them. `classes`: of the batch."""
+    number_of = {label: number for number, label in enumerate(class_list)}
+    numbers = np.array([number_of[label] for label in classes], np.int64)
+    present = set(classes)
+    labels = numbers[decoded.labels]
+    conflict = conflict_warning(report)
+    warnings: list[str] = [conflict] if conflict else []
+    if decoded.test.any():
+        warn_leak(decoded, good, warnings)
+    held = _held_out(decoded, good, labels, held_out_share, seed)
+    train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
+    for path, part in ((train, good & ~held), (held_out, good & held)):
+        index = np.flatnonzero(part)
+        write_dataset(path, labels[index], shape, _blocks(decoded.pixels, shape, index))
+    kept = np.bincount(labels[good], minlength=len(class_list))
+    of_held = np.bincount(labels[good & held], minlength=len(class_list))
+    measured = dict(zip(class_list, of_held.tolist(), strict=True))
+    without = [name for name in class_list if not measured[name] and name in present]
+    counts = {name: int(n) for name, n in zip(class_list, kept, strict=True) if name in present}
+    report["data"] = _data(out_dir, decoded, good, held, report)
+    report["data"] |= balance({name: {"images": n, "held_out": measured[name]} for name, n in counts.items()})
+    if without and (held_out_share > 0 or decoded.test.any()):
+        warnings.append(f"No held-out image of {_listed(without)}: accuracy there is not measured.")
+    return Ingested(
+        train,
+        held_out,
+        out_dir / TRACES,
+        counts,
+        class_list,
+        int((good & ~held).sum()),
+        int((good & held).sum()),
+        report,
+        warnings,
+    )
+
+
+def _held_out(
+    decoded: Decoded, good: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """The archive's own test part; where it has none, a share of each class."""
+    if decoded.test.any():
+        return decoded.test
+    held = np.zeros(len(labels), np.bool_)
+    held[good] = held_out_of(labels[good], decoded.digests[good], share, seed)
+    return held
 
 
 def _data(

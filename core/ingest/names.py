@@ -29,7 +29,8 @@ _OTHER_SUFFIXES = (
 )  # fmt: skip
 """What lies beside pictures and is none: notes, lists, films, and what cameras and tools write of their own."""
 ARCHIVE_SUFFIXES = (
-    ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab", ".iso",
+    ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab",
+    ".iso",
 )  # fmt: skip
 ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07",
                  b"\xfd7zXZ\x00", b"BZh", b"\x28\xb5\x2f\xfd")  # fmt: skip

@@ -36,7 +36,8 @@ _SHORT, _LONG = 8, 9
 
 @dataclass(frozen=True)
 class Found:
-    """near: for each row the row that it nearly repeats, −1 for none, int64 [N]; complete: whether no pair was missed."""
+    """near: for each row the row that it nearly repeats, −1 for none, int64 [N]; complete: whether no pair
+    was missed."""
 
     near: Rows
     complete: bool

@@ -14,7 +14,8 @@ _FRAME_BYTES = 12
 
 
 def check_chunks(data: bytes) -> None:
-    """Raise ImageInvalid when there are more than MAX_CHUNKS chunks; a file that is cut off is its decoder's to refuse."""
+    """Raise ImageInvalid when there are more than MAX_CHUNKS chunks; a file that is cut off is its decoder's
+    to refuse."""
     at, count = len(SIGNATURE), 0
     while at < len(data):
         count += 1

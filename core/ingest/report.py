@@ -42,12 +42,7 @@ def judge(
         )
     good = (decoded.verdicts == GOOD) | (decoded.verdicts == GOOD_FIRST_FRAME)
     bad = np.flatnonzero(~good)
-    rejected: list[FileReason] = []
-    with decoded.reasons.open("rb") as file:
-        for row in bad[:REPORT_ROWS].tolist():
-            file.seek(row * REASON_BYTES)
-            reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
-            rejected.append({"path": decoded.names(row), "reason": reason})
+    rejected = _reasons(decoded, bad[:REPORT_ROWS].tolist())
     notes = list(layout.notes)
     frames = int((decoded.verdicts == GOOD_FIRST_FRAME).sum())
     if frames:
@@ -76,6 +71,16 @@ def judge(
         label = layout.classes[int(np.argmin(trained))]
         raise Rejected(f"No training image of the class {show(label)} could be decoded.", extra=extra)
     return report, good & ~dropped
+
+
+def _reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
+    found: list[FileReason] = []
+    with decoded.reasons.open("rb") as file:
+        for row in rows:
+            file.seek(row * REASON_BYTES)
+            reason = file.read(REASON_BYTES).rstrip(b"\0").decode("utf-8", "ignore")
+            found.append({"path": decoded.names(row), "reason": reason})
+    return found
 
 
 def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:

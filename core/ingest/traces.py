@@ -1,7 +1,8 @@
 """What a task keeps of its images to recognise them by: their hashes and paths, as one safetensors file.
 
-`train` and `held_out` are uint64 [N, 2] as `core.ingest.near` makes them, in the order of the datasets; `names` holds the
-paths of both as JSON, packed. No image can be made of it. It goes when the task's held-out part goes.
+`train` and `held_out` are uint64 [N, 2] as `core.ingest.near` makes them, in the order of the datasets;
+`names` holds the paths of both as JSON, packed. No image can be made of it. It goes when the task's held-out
+part goes.
 """
 
 import json

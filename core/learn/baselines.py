@@ -142,6 +142,7 @@ def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
 
 
 def without(whole: Sums, part: Sums) -> Sums:
+    """The sums of all images but those of the part."""
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 

@@ -7,8 +7,8 @@ from core.protocol.data_report import DataReport, Finding, Near, NearDuplicates
 CONFLICTS = 0.01
 """Share of images whose bytes have two classes."""
 SEEN = 0.2
-"""Share of the held-out images that are in the training part too; of the training images that were held out before. Simple
-pictures, such as digits, resemble each other in up to one of eight."""
+"""Share of the held-out images that are in the training part too; of the training images that were held out
+before. Simple pictures, such as digits, resemble each other in up to one of eight."""
 SUSPECTS = 0.03
 """Share of the judged training images whose label looks wrong; hard images alone are one to two in a hundred."""
 SHIFT = 0.01
@@ -34,8 +34,8 @@ def _conflicts(data: DataReport, images: int) -> Finding | None:
     if not count:
         return None
     text = (
-        f"{_images(count)} under two classes, byte for byte ({_share(count, images)} of the batch): one of the labels is "
-        "wrong. Keep the right one of each pair."
+        f"{_images(count)} under two classes, byte for byte ({_share(count, images)} of the batch): one of "
+        "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
 
@@ -68,8 +68,9 @@ def _held_out_before(near: NearDuplicates, train: int) -> Finding | None:
     named = ", ".join(str(task["task"]) for task in tasks[:5])
     which = f"task {named}" if len(tasks) == 1 else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
     text = (
-        f"{_images(count)} learned from now ({_share(count, train)} of the training part) and nearly the same as images that "
-        f"{which} held out: accuracy there is flattered from now on. Leave them out of the batch."
+        f"{_images(count)} learned from now ({_share(count, train)} of the training part) and nearly the "
+        f"same as images that {which} held out: accuracy there is flattered from now on. Leave them out of "
+        "the batch."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
 
@@ -94,7 +95,8 @@ def _suspects(data: DataReport) -> Finding | None:
     which = first["path"] or f"training image {first['index']}"
     text = (
         f"{count:,} of {examined:,} training images ({_share(count, examined)}) may have a wrong label; first {which}: "
-        f"{first['label']}, which looks like {first['suggested']}. Look at them: report.data.suspects of the task, and pictures on its page."
+        f"{first['label']}, which looks like {first['suggested']}. Look at them: report.data.suspects of the "
+        "task, and pictures on its page."
     )
     return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
 
@@ -110,8 +112,8 @@ def _shift(data: DataReport) -> Finding | None:
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
     text = (
-        f"Images of known classes differ from earlier ones {why} (p = {found['p']:.3f}){most}: {cause}, perhaps. Look at "
-        "them; if they are right, the model needs them."
+        f"Images of known classes differ from earlier ones {why} (p = {found['p']:.3f}){most}: {cause}, "
+        "perhaps. Look at them; if they are right, the model needs them."
     )
     return {"kind": "shift", "holds": True, "text": text}
 

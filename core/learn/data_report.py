@@ -1,8 +1,9 @@
 """What a network that starts a task sees in the task's images before it learns them: shift, and labels that look wrong.
 
-One pass in eval mode over at most `MOST_IMAGES` training images and some held-out images of earlier tasks, then sums and
-a kernel of a few hundred images: a thirtieth of what ten epochs of training cost, measured at most 5 %. Nothing is
-stored but the report. All draws are from a generator of its own, so that training has the same bits with and without it.
+One pass in eval mode over at most `MOST_IMAGES` training images and some held-out images of earlier tasks,
+then sums and a kernel of a few hundred images: a thirtieth of what ten epochs of training cost, measured at
+most 5 %. Nothing is stored but the report. All draws are from a generator of its own, so that training has
+the same bits with and without it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class Looker:
         return {"suspects": shown, "suspects_count": len(found.rows), "examined": found.examined}
 
     def _earlier(self) -> Labelled | None:
-        """Held-out images of earlier tasks, those of the batch's classes first, as many of each task as there is room for."""
+        """Held-out images of earlier tasks, those of the batch's classes first, as many of each task as there
+        is room for."""
         kept = [task for task in self.spec.history if task.held_out is not None]
         mine = set(self.spec.task.classes)
         if self.spec.scenario != "task" and any(mine & set(task.classes) for task in kept):

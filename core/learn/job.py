@@ -257,7 +257,7 @@ class Job:
         return method_type(method_type.Hyper.model_validate(_hyper(self._recipe)), State())
 
     def _check_same(self, document: SnapshotDocument) -> None:
-        """ValueError when a snapshot is not this task's, or its recipe is another; what it left open had the default."""
+        """ValueError when a snapshot is of another task or recipe; what its recipe left open had the default."""
         stored = Recipe.model_validate(document.recipe.to_json())
         hyper_type = type(self._method().hyper)
         same = (

@@ -15,7 +15,10 @@ MAX_TASKS = 12
 """Tasks whose accuracy is told one by one."""
 
 
-INSPECTING = "Looking through the images before they are learned: labels that look wrong, and how they differ from earlier ones."
+INSPECTING = (
+    "Looking through the images before they are learned: labels that look wrong, and how they differ from "
+    "earlier ones."
+)
 
 
 def measuring(version: int) -> str:
@@ -25,18 +28,22 @@ def measuring(version: int) -> str:
 
 def training(ctx: Context, loop: Loop) -> str:
     """What is trained, how, and for how long; or from where on, after a snapshot."""
-    recipe, done = ctx.recipe, loop.position.step
+    recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
-        return f"Going on from a snapshot: epoch {loop.epoch:,} of {loop.epochs:,}, step {done:,} of {loop.total_steps:,}."
-    if not loop.total_steps:
         return (
-            f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of {len(ctx.classes)} classes; the "
-            "network stays as it is, and what reads it is solved for."
+            f"Going on from a snapshot: epoch {loop.epoch:,} of {schedule.total_epochs:,}, "
+            f"step {done:,} of {schedule.total_steps:,}."
+        )
+    if not schedule.total_steps:
+        return (
+            f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
+            f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved for."
         )
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
-        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: {loop.epochs:,} epochs,"
-        f" {loop.total_steps:,} steps, on {ctx.num_images:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
+        f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth {recipe.depth}: "
+        f"{schedule.total_epochs:,} epochs, {schedule.total_steps:,} steps, on {ctx.num_images:,} images of "
+        f"{len(ctx.classes)} classes; {moving:,} parameters move."
     )
 
 
@@ -50,9 +57,8 @@ def unfit_snapshot(error: Exception) -> str:
 
 def consolidating(loop: Loop) -> str:
     """After training: what the method does before the version is measured."""
-    return (
-        f"{'Trained. ' if loop.total_steps else ''}The method takes from this task what it needs to keep it."
-    )
+    trained = "Trained. " if loop.schedule.total_steps else ""
+    return f"{trained}The method takes from this task what it needs to keep it."
 
 
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
@@ -70,7 +76,10 @@ def measured(rows: Sequence[MeasuredCell], task: int) -> str:
     worst = min(shares, key=lambda number: shares[number])
     own = f"task {task} {_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
-    return f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, least of task {worst}: {_share(new[worst])}."
+    return (
+        f"Accuracy of the new version: {own}{mean:.1%} on average of {len(told)} tasks, "
+        f"least of task {worst}: {_share(new[worst])}."
+    )
 
 
 def _share(row: MeasuredCell) -> str:

@@ -26,8 +26,8 @@ from core.learn.method import Method
 from core.learn.networks.norms import set_modes
 from core.learn.optim.build import NamedOptimizer
 from core.learn.optim.olor import anchored
-from core.learn.optim.rollback import StageSteps, settled
-from core.learn.sampler import batches_per_epoch
+from core.learn.optim.rollback import settled
+from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
 from core.learn.validation import Best, Validation
@@ -84,36 +84,27 @@ class Loop:
         ctx.examples = self._examples
         ctx.in_order = self._in_order
         self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
-        recipe = ctx.recipe
         self._rows, held_back = self._split()
         ctx.num_images = self._rows.numel()
-        self._per_epoch = batches_per_epoch(recipe.sampler, self._rows.numel(), recipe.batch_size)
-        training = method.stages(ctx)
-        self._training = len(training)  # stages; those after them do not train the backbone
-        self._stages = [*training, *rebalance.stages(ctx)]
+        self.schedule = schedule = Schedule.of(ctx, method)
+        ctx.num_steps = schedule.total_steps
         self._feed = self._feed_of_images()
-        self._epochs = [stage.epochs or recipe.epochs for stage in self._stages]
-        self.epochs = sum(self._epochs)
-        self.total_steps = ctx.num_steps = self._per_epoch * self.epochs
-        self.stage_steps = [
-            StageSteps(stage.depth or recipe.depth, self._per_epoch * epochs)
-            for stage, epochs in zip(training, self._epochs, strict=False)
-        ]
-        self.olor = settled(recipe, self.stage_steps)
+        self.stage_steps = schedule.training_steps(ctx.recipe.depth)
+        self.olor = settled(ctx.recipe, self.stage_steps)
         images, targets = data.images.index_select(0, held_back), self._source.labels[held_back]
-        steps = self._per_epoch * sum(self._epochs[: self._training])
+        steps = schedule.steps_before(schedule.training)
         self.validation = Validation(ctx, method, images, targets, steps, emit, test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
-        self._select(recipe.depth)
+        self._select(ctx.recipe.depth)
 
     @property
     def epoch(self) -> int:
         """The current epoch, counted from 1 through all stages, as in progress events and snapshots."""
-        return sum(self._epochs[: self.position.stage]) + self.position.epoch + 1
+        return sum(self.schedule.epochs[: self.position.stage]) + self.position.epoch + 1
 
     # Before and after.
 
@@ -157,29 +148,30 @@ class Loop:
 
     def train(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop the run."""
-        position, validation = self.position, self.validation
+        position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
             validation.announce()  # again: this process was started to resume the run
         else:
             validation.begin()
-        for stage in range(position.stage, len(self._stages)):
+        for stage in range(position.stage, len(schedule.stages)):
             if stage != position.stage:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
-            if stage == self._training and begins:
+            if stage == schedule.training and begins:
                 self._settle()
             self._stage(stage, begins)
-        if len(self._stages) == self._training:
+        if len(schedule.stages) == schedule.training:
             self._settle()
         self._select(self.ctx.recipe.depth)
         self.ctx.cached = None
 
     def _stage(self, stage: int, begins: bool) -> None:
         """The epochs of a stage from the present position on."""
-        ctx, position, asked = self.ctx, self.position, self._stages[stage]
+        ctx, position, schedule = self.ctx, self.position, self.schedule
+        asked = schedule.stages[stage]
         ctx.stage = asked.name
         self._select(asked.depth or ctx.recipe.depth)
-        if stage < self._training:
+        if stage < schedule.training:
             if begins:
                 self._modes(False)
                 self.method.begin_stage(ctx)
@@ -193,9 +185,9 @@ class Loop:
                 return
             rows = torch.arange(len(pool.labels))
             tuning = rebalance.Rebalance(self.method)
-            self._feed = Feed(tuning, pool, rows, self._per_epoch, "stratified", augmented=False)
+            self._feed = Feed(tuning, pool, rows, schedule.per_epoch, "stratified", augmented=False)
         self._optimizer = self._make_optimizer(stage)
-        while position.epoch < self._epochs[stage]:
+        while position.epoch < schedule.epochs[stage]:
             self._epoch(stage)
             position.epoch += 1
             position.batch = 0
@@ -249,8 +241,8 @@ class Loop:
         order = feed.batches(ctx, number, table[:, 0])
         ctx.batches = len(order)
         augmenting = table[:, 1:] if feed.augmented else None
-        validated = stage < self._training
-        first_step = self._per_epoch * sum(self._epochs[:stage])
+        validated = stage < self.schedule.training
+        first_step = self.schedule.steps_before(stage)
         report_every = max(1, math.ceil(len(order) / REPORTS_PER_EPOCH))
         self._modes(True)
         while position.batch < len(order):
@@ -308,9 +300,9 @@ class Loop:
             ProgressEvent(
                 phase="train",
                 epoch=self.epoch,
-                epochs=self.epochs,
+                epochs=self.schedule.total_epochs,
                 step=self.position.step,
-                total_steps=self.total_steps,
+                total_steps=self.schedule.total_steps,
                 images=self.position.images,
                 loss=loss,
             )
@@ -363,7 +355,7 @@ class Loop:
     def _feed_of_images(self) -> Feed:
         """The training part, as the recipe orders and augments it."""
         augmented, sampler = self.ctx.augment.active, self.ctx.recipe.sampler
-        return Feed(self.method, self._source, self._rows, self._per_epoch, sampler, augmented)
+        return Feed(self.method, self._source, self._rows, self.schedule.per_epoch, sampler, augmented)
 
     def _select(self, depth: int) -> None:
         """Only the set S requires gradients; the context names it in the network's order."""
@@ -382,16 +374,16 @@ class Loop:
         set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny)
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
-        steps = self._per_epoch * self._epochs[stage]
-        training = stage < self._training
-        given = self.ctx.recipe.optimizer
-        recipe = self._stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
+        schedule, given = self.schedule, self.ctx.recipe.optimizer
+        steps = schedule.per_epoch * schedule.epochs[stage]
+        training = stage < schedule.training
+        recipe = schedule.stages[stage].optimizer(given) if training else rebalance.optimizer_of(self.ctx)
         pulls = anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load(self._pending_optimizer)
             self._pending_optimizer = None
-        elif stage == len(self._stages) - 1 and self._carried:  # `optimizer_state` is of the last stage
+        elif stage == len(schedule.stages) - 1 and self._carried:  # `optimizer_state` is of the last stage
             optimizer.load(self._carried)
         return optimizer
 

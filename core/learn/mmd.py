@@ -1,8 +1,9 @@
 """Whether two samples come from one distribution: the squared maximum mean discrepancy, and its permutation test.
 
-Gretton et al. 2012 (JMLR 13): MMD²_u = mean of k over pairs of x + mean over pairs of y − 2 · mean over pairs (x, y), the
-unbiased estimate, with k(a, b) = exp(−‖a − b‖² / 2σ²) and σ² half the median of all squared distances. Under the null
-every split of the pooled sample is as probable, so p = (1 + #{as large}) / (1 + permutations) is valid at any size.
+Gretton et al. 2012 (JMLR 13): MMD²_u = mean of k over pairs of x + mean over pairs of y − 2 · mean over pairs
+(x, y), the unbiased estimate, with k(a, b) = exp(−‖a − b‖² / 2σ²) and σ² half the median of all squared
+distances. Under the null every split of the pooled sample is as probable, so p = (1 + #{as large}) / (1 +
+permutations) is valid at any size.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[Cl
     """The share of new images outside of their class: beyond the distance that 95 % of its earlier images have.
 
     The distance is Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by OAS.
-    Mean and covariance are made of one half of the earlier images, and the bound of the other half; the share is the mean of
-    both ways round, so that images without a shift are outside in about 5 % of cases.
+    Mean and covariance are made of one half of the earlier images, and the bound of the other half; the share
+    is the mean of both ways round, so that images without a shift are outside in about 5 % of cases.
     """
     mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
     told = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][:MAX_CLASSES]

@@ -1,10 +1,11 @@
 """Training images whose label looks wrong, by confident learning on features of a network that was not trained on them.
 
-Each image is judged by a linear discriminant that was made without it (five folds, `core.learn.baselines`), whose scores
-are divided by the temperature that makes them probabilities. As in confident learning (Northcutt et al. 2021, arXiv
-1911.00068) a label is doubted by its probability out of sample; not by a threshold for each class, but by how many times
-more probable another class is: the more classes there are to be confused with, the more is asked for. On features that
-tell classes apart worse, that finds fewer wrong labels but accuses fewer right ones (docs/design/data-report.md).
+Each image is judged by a linear discriminant that was made without it (five folds, `core.learn.baselines`),
+whose scores are divided by the temperature that makes them probabilities. As in confident learning (Northcutt
+et al. 2021, arXiv 1911.00068) a label is doubted by its probability out of sample; not by a threshold for
+each class, but by how many times more probable another class is: the more classes there are to be confused
+with, the more is asked for. On features that tell classes apart worse, that finds fewer wrong labels but
+accuses fewer right ones (docs/design/data-report.md).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _TEMPERED = 1024
 
 
 class Suspects(NamedTuple):
-    """rows: int64 [k] of the images, the most suspicious first; suggested: int64 [k], classes; scores: float64 [k], how many
-    times more probable the suggested class is; examined: images that were judged."""
+    """rows: int64 [k] of the images, the most suspicious first; suggested: int64 [k], classes; scores:
+    float64 [k], how many times more probable the suggested class is; examined: images that were judged."""
 
     rows: Tensor
     suggested: Tensor

@@ -42,8 +42,9 @@ def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool)
     In the data scenario every task has the model's classes, so that only a class that no other task shows is lost.
 
     Args:
-        again: whether the version's task was learned again. Tasks that are to be learned again after it are not asked of
-            it, or several could never be brought back; of all other versions they are, since learning them may fail.
+        again: whether the version's task was learned again. Tasks that are to be learned again after it are
+            not asked of it, or several could never be brought back; of all other versions they are, since
+            learning them may fail.
     """
     query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
     missing = set(session.scalars(query)) - set(tasks)
@@ -59,7 +60,8 @@ def lost(session: Session, model: Model, tasks: Collection[int], *, again: bool)
 
 
 def lacked(session: Session, model: Model, tasks: Collection[int]) -> list[tuple[Task, Standing]]:
-    """Rolled back and skipped tasks that a version which was taught `tasks` does not contain, with where they stand now."""
+    """Rolled back and skipped tasks that a version which was taught `tasks` does not contain, with where they
+    stand now."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_((S.ROLLED_BACK, S.SKIPPED)))
     found = [task for task in session.scalars(query.order_by(Task.number)) if task.number not in tasks]
     unfinished = open_tasks(session, model.id) if found else {}

@@ -29,7 +29,8 @@ _REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCEL
 
 @dataclass(frozen=True)
 class Mover:
-    """Who moves an alias, and why. `cause`: publish, set, rollback or follow; `actor`: a key's id, None for a worker."""
+    """Who moves an alias, and why. `cause`: publish, set, rollback or follow; `actor`: a key's id, None for a
+    worker."""
 
     cause: str
     actor: str | None = None

@@ -1,4 +1,5 @@
-"""What a batch that is submitted now will meet: tasks that its version will lack, a line that waits, a pinned production."""
+"""What a batch that is submitted now will meet: tasks that its version will lack, a line that waits, a pinned
+production."""
 
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from core.line.standing import open_tasks
 
 @dataclass(frozen=True)
 class Outlook:
-    """missing: a sentence for each task that the version will lack; others: why the batch waits, where production is."""
+    """missing: a sentence for each task that the version will lack; others: why the batch waits, where
+    production is."""
 
     missing: list[str]
     others: list[str]

@@ -64,8 +64,8 @@ def relearn(model: Model, task: Task) -> str:
             f"Learn it again with {path}/relearn ({until(model, task)}), or discard it with {path}/discard."
         )
     return (
-        f"It cannot be learned again, since {until(model, task)}: upload the batch again as a new task if its classes are "
-        f"wanted, and discard this one with {path}/discard."
+        f"It cannot be learned again, since {until(model, task)}: upload the batch again as a new task if "
+        f"its classes are wanted, and discard this one with {path}/discard."
     )
 
 
@@ -117,8 +117,8 @@ def _reason(check: GateCheck) -> str:
         return f"it was learned from version {value}, and production was moved so that the line goes on from {head}"
     if name == "max_negative_flips" and value is not None and limit is not None:
         return (
-            f"of {check['images']} images it gets {check['negative']} wrong that version {check['against']}, in production "
-            f"then, gets right ({value:.3g}), at most {limit:.3g} is asked for"
+            f"of {check['images']} images it gets {check['negative']} wrong that version {check['against']}, "
+            f"in production then, gets right ({value:.3g}), at most {limit:.3g} is asked for"
         )
     figure = "no finite number" if value is None else f"{value:.3g}"
     what = {
@@ -141,8 +141,8 @@ def stopped(model: Model, task: Task, version: Version, learned: Collection[int]
         f"learns {called(task)} again, discards the task" if can_relearn(task) else f"discards {called(task)}"
     )
     return (
-        f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, {again}, or "
-        f"continues without it.{first_mend(model, version, learned)}"
+        f"Later batches of {model.name} wait until a person promotes version {version.number} with a reason, "
+        f"{again}, or continues without it.{first_mend(model, version, learned)}"
     )
 
 
@@ -160,8 +160,8 @@ def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
     if not numbers:
         tasks = listed([str(number) for number in lost], 20)
         return (
-            f" Task{'s' * (len(lost) > 1)} {tasks} {'were' if len(lost) > 1 else 'was'} learned again since: learn task "
-            f"{version.task_number} again, and the new version knows all of them."
+            f" Task{'s' * (len(lost) > 1)} {tasks} {'were' if len(lost) > 1 else 'was'} learned again since: "
+            f"learn task {version.task_number} again, and the new version knows all of them."
         )
     tasks = listed([str(number) for number in numbers], 20)
     paths = f"POST /v1/models/{model.name}/tasks/{numbers[0]}"

@@ -49,6 +49,7 @@ class Head(Document):
 
 
 class NetworkDescription(Document):
-    """What a method made of the architecture's network: its family, and beside it what the family needs to rebuild it."""
+    """What a method made of the architecture's network: its family, and beside it what the family needs to
+    rebuild it."""
 
     family: str

@@ -10,8 +10,8 @@ from core.protocol.pretrained import PretrainedRow
 class Catalogue(TypedDict):
     """Methods, architectures, optimizers (a sentence each) and presets by name, and what surrounds a method.
 
-    `pretrained`: timm's weights by name; `unusable`: those that cannot be used, and why; `recommended`: a dozen by name,
-    and what each is good for.
+    `pretrained`: timm's weights by name; `unusable`: those that cannot be used, and why; `recommended`: a
+    dozen by name, and what each is good for.
     """
 
     methods: dict[str, MethodEntry]

@@ -4,8 +4,6 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-DataPolicy = Literal["off", "warn", "hold"]
-"""off: images are not looked at. warn: what is found is told. hold: a finding that `holds` rejects the job."""
 FindingKind = Literal["balance", "conflicts", "near_duplicates", "suspects", "shift"]
 
 
@@ -70,8 +68,9 @@ class Shift(TypedDict):
     """New images beside kept held-out images of earlier tasks, by the features of the version that the job starts from.
 
     `of`: known classes, each with as many images on both sides; or all images, where no class is known: then other
-    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much difference is without
-    a shift, in what images show (`p_features`) or in their brightness and contrast (`p_light`).
+    images are expected. `mmd2`: squared maximum mean discrepancy of features; `p`: how probable as much
+    difference is without a shift, in what images show (`p_features`) or in their brightness and contrast
+    (`p_light`).
     """
 
     of: Literal["known classes", "all images"]
@@ -84,8 +83,8 @@ class Shift(TypedDict):
 
 
 class Suspect(TypedDict):
-    """A training image whose label looks wrong: `index` in the training part, and how many times less probable the given
-    label is than the suggested one."""
+    """A training image whose label looks wrong: `index` in the training part, and how many times less
+    probable the given label is than the suggested one."""
 
     index: int
     path: str | None
@@ -95,7 +94,8 @@ class Suspect(TypedDict):
 
 
 class Finding(TypedDict):
-    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned because of it."""
+    """A sentence for a person. `holds`: a job whose recipe says `"data_report": "hold"` is not learned
+    because of it."""
 
     kind: FindingKind
     holds: bool

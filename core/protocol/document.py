@@ -1,4 +1,5 @@
-"""What all documents share: they are frozen, and what an older or newer version wrote beside the known fields is kept."""
+"""What all documents share: they are frozen, and what an older or newer version wrote beside the known fields
+is kept."""
 
 from collections.abc import Collection
 from typing import Any, Self

@@ -1,4 +1,5 @@
-"""What the worker asks of a process that makes an ONNX graph (`export.json`), and what it leaves behind (`result.json`)."""
+"""What the worker asks of a process that makes an ONNX graph (`export.json`), and what it leaves behind
+(`result.json`)."""
 
 from pathlib import Path
 from typing import Literal

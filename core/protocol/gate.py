@@ -1,11 +1,10 @@
 """A gate: what a version must show before `production` moves to it, and the verdict on one version."""
 
-from typing import Literal, NotRequired, get_args
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 Limit = Literal["max_forgetting", "min_new_task", "min_acc", "max_predicted_loss_rise", "max_negative_flips"]
-LIMITS: tuple[Limit, ...] = get_args(Limit)
 
 
 class GateLimits(TypedDict, total=False):
@@ -33,9 +32,10 @@ class GateCheck(TypedDict):
 
     `value` null: the figure is undefined (the check passes) or no finite number (it does not); `limit` null: nothing is
     asked. The check `lost_tasks` counts in `value` the `tasks` that the version was not taught, and names the `classes`
-    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit the version
-    that the line goes on from. Of `max_negative_flips` the version was compared with the version `against`, in production
-    then, on so many `images`; `negative` of them that one answers right and this one wrong.
+    that it therefore cannot answer. Of `parent_rolled_back` the value is the version's parent, and the limit
+    the version that the line goes on from. Of `max_negative_flips` the version was compared with the version
+    `against`, in production then, on so many `images`; `negative` of them that one answers right and this one
+    wrong.
     """
 
     name: str

@@ -30,7 +30,8 @@ class PhaseEvent(_Event):
 
 
 class ProgressEvent(_Event):
-    """How far a phase is: epoch (from 1) of `epochs`, step of `total_steps`, images so far, mean loss since the last."""
+    """How far a phase is: epoch (from 1) of `epochs`, step of `total_steps`, images so far, mean loss since
+    the last."""
 
     event: Literal["progress"] = "progress"
     phase: str

@@ -23,7 +23,8 @@ Measured = Literal["base", "parent", "new"]
 
 
 class MeasuredCell(Document):
-    """One cell of the accuracy matrix: a version on the held-out part of a task; `per_class`: label → [correct, total]."""
+    """One cell of the accuracy matrix: a version on the held-out part of a task; `per_class`: label →
+    [correct, total]."""
 
     version: Measured
     task: int

@@ -18,7 +18,8 @@ class _Strict(Document):
 
 
 class EarlierTask(_Strict):
-    """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it is kept."""
+    """A task that the parent was taught: its classes as its dataset numbers them, and its held-out part if it
+    is kept."""
 
     number: int
     classes: list[str]

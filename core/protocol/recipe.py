@@ -1,4 +1,5 @@
-"""A resolved recipe as data. What its values may be is checked by `core.recipe` and, in the job, by `core.learn.recipe`."""
+"""A resolved recipe as data. What its values may be is checked by `core.recipe` and, in the job, by
+`core.learn.recipe`."""
 
 from pydantic import JsonValue
 

@@ -110,8 +110,9 @@ class Report(BatchFound):
 class BatchCheck(BatchFound):
     """What `?validate=full` found.
 
-    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked` says what the
-    rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`: of the archive's own part.
+    `valid`: whether a submit would take the batch; null: the job ended before that was known, and `checked`
+    says what the rest is from. `n_train`, `n_held_out`: images that would be learned and held out; `n_test`:
+    of the archive's own part.
     """
 
     valid: bool | None
@@ -122,10 +123,10 @@ class BatchCheck(BatchFound):
 class ExportReport(TypedDict, total=False):
     """What a job of the kind `export` was asked for, and once it has succeeded what it made.
 
-    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`: the largest
-    difference of a probability between the graph in ONNX Runtime and the version, over `images` images of noise and
-    `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what it may be; `exporter`: the
-    packages that made it, with their versions.
+    `version`, `format`: of the download; `sha256`, `bytes`: of its file. Of ONNX: `opset`; `max_difference`:
+    the largest difference of a probability between the graph in ONNX Runtime and the version, over `images`
+    images of noise and `held_out_images` of its tasks, in batches of the sizes `batches`; `tolerance`: what
+    it may be; `exporter`: the packages that made it, with their versions.
     """
 
     version: Required[int]

@@ -50,7 +50,8 @@ class LoopState(Document):
 
 
 class SnapshotDocument(LoopState):
-    """`snapshot.json`: whose snapshot it is, the loop's state, and what was said until then. `number`: from 1 in a run."""
+    """`snapshot.json`: whose snapshot it is, the loop's state, and what was said until then. `number`: from 1
+    in a run."""
 
     task: int
     number: int

@@ -26,8 +26,9 @@ TEST = "webhook.test"
 class WebhookData(TypedDict, total=False):
     """Ids, numbers and the gate's verdict; which fields are there depends on the type.
 
-    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where the alias was,
-    null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only `passed`, without its checks.
+    `model`: its id, `name`: its name when it happened; `error`: the kind of a job's error; `previous`: where
+    the alias was, null: it is new; `version` null: the alias was deleted; `gate`: of more than 16 KiB only
+    `passed`, without its checks.
     """
 
     model: str

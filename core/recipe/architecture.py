@@ -21,7 +21,7 @@ def architecture(
         Invalid: an unknown one, bad hyper-parameters, or one that does not fit scenario or image.
     """
     weights = weights_of(catalogue, asked)
-    wanted = _long(asked) if isinstance(asked, str) else dict(asked)
+    wanted = dict(_long(asked) if isinstance(asked, str) else asked)
     name = wanted.pop("name", None)
     known = catalogue["architectures"]
     if not isinstance(name, str) or name not in known:
@@ -43,7 +43,7 @@ def architecture(
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
-def _long(asked: str) -> dict[str, Any]:
+def _long(asked: str) -> Mapping[str, str]:
     if asked.startswith(SHORT):
         return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
     return {"name": asked}

@@ -1,4 +1,5 @@
-"""Which combinations a method accepts: scenario, architecture, optimizer, depth, head, OLOR; and the rule of anytime."""
+"""Which combinations a method accepts: scenario, architecture, optimizer, depth, head, OLOR; and the rule of
+anytime."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +15,10 @@ _MERGE_NEEDS = (
     'needs one of weight and within, and the other null: {"weight": 0.5, "within": null} is half of the way'
 )
 _WITHIN_NEEDS = "must be above 0 with merge.within, which measures accuracy on that part: 0.1, for example"
-_NO_SHARED_HEAD = "does not work in the task scenario: every task has a head of its own, which no other task biases; send null"
+_NO_SHARED_HEAD = (
+    "does not work in the task scenario: every task has a head of its own, which no other task biases; "
+    "send null"
+)
 _CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
 

@@ -14,7 +14,8 @@ IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 @dataclass(frozen=True)
 class Images:
-    """`image`: what the model reads; `normalise`: statistics of the named weights' images; None: no weights are named."""
+    """`image`: what the model reads; `normalise`: statistics of the named weights' images; None: no weights
+    are named."""
 
     image: ImageOut
     normalise: NormalisationOut | None

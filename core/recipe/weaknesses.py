@@ -74,7 +74,9 @@ def without_effect(catalogue: Catalogue, asked: Mapping[str, object], recipe: Re
     if not idle:
         return []
     return [
-        f"{method['name']} trains nothing, so {' and '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing. To train "
-        'the network, name a method that does, such as "method": "er"; or train it on the first batch alone: '
+        f"{method['name']} trains nothing, so {' and '.join(idle)} "
+        f"{'changes' if len(idle) == 1 else 'change'} nothing. "
+        'To train the network, name a method that does, such as "method": "er"; or train it on the first '
+        "batch alone: "
         '"method": {"name": "analytic", "adapt": {"epochs": 10, "depth": 5}}'
     ]

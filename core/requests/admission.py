@@ -24,7 +24,8 @@ FLOAT_BYTES, DOUBLE_BYTES = 4, 8
 EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
 """Images of one pass without gradients, and their pixels, as `core.learn.evaluate` has them."""
 PASSING = 3
-"""Of the widest layer, what a pass holds beside what it keeps: its input, its output and the work space of the operation."""
+"""Of the widest layer, what a pass holds beside what it keeps: its input, its output and the work space of
+the operation."""
 SOLVING = 6
 """Square matrices of a solve: second moments of all tasks and of one, eigenvectors, and the work space of both."""
 FIXED_BYTES = 640 << 20
@@ -171,8 +172,8 @@ class Estimate:
             f"A job of this model would take about {_gb(self.bytes)}: {self.parameters:,} parameters × {FLOAT_BYTES} "
             f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, and what "
             f"{self.method} keeps) = {_gb(self.weight_bytes)}; activations of {self.images} images × "
-            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; {sums}kept images and the rest "
-            f"{_gb(self.kept + FIXED_BYTES)}."
+            f"{self.activations:,} × {FLOAT_BYTES} bytes = {_gb(self.activation_bytes)}; {sums}kept images "
+            f"and the rest {_gb(self.kept + FIXED_BYTES)}."
         )
 
 

@@ -95,10 +95,9 @@ def rollback(
         current = session.get(Alias, (row.id, alias))
         if current is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
-        if version is None:
-            target = _previous(session, row, current)
-        else:
-            target = _named(session, row, current, version)
+        target = (
+            _previous(session, row, current) if version is None else _named(session, row, current, version)
+        )
         mover = Mover("rollback", actor.key_id, reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, mover)

@@ -188,8 +188,8 @@ def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.until(model, task)
     detail = (
-        f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next batch starts, "
-        f"was not taught it, and {words.demanded(model)}. {until[0].upper()}{until[1:]}."
+        f"Production was rolled back over {words.called(task)}: version {model.head}, from which the next "
+        f"batch starts, was not taught it, and {words.demanded(model)}. {until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []
     if words.can_relearn(task):

@@ -96,13 +96,7 @@ def create(
         BaseInvalid: not a safetensors file, not one of this architecture, or with NaN or infinity in it.
         StorageFull: the owner has no room for it.
     """
-    try:
-        tensors = read_header(path)
-    except BaseInvalid:
-        refuse_pickle(path, architecture, family)
-        raise
-    if not tensors:
-        raise BaseInvalid("The file holds no tensors.")
+    tensors = _tensors(path, architecture, family)
     _check_fit(tensors, expected, architecture, images.image, family)
     limit = settings.max_owner_bytes
     quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
@@ -129,6 +123,17 @@ def create(
         session.flush()
         quota.take(session, actor.owner_id, limit, size)
     return answer
+
+
+def _tensors(path: Path, architecture: ArchitectureChoice, family: str) -> list[Tensor]:
+    try:
+        tensors = read_header(path)
+    except BaseInvalid:
+        refuse_pickle(path, architecture, family)
+        raise
+    if not tensors:
+        raise BaseInvalid("The file holds no tensors.")
+    return tensors
 
 
 def get(db: Database, actor: Actor, base_id: str) -> BaseOut:

@@ -1,7 +1,7 @@
 """Two versions on the same images: what got worse, what got better, how sure that is, and which images.
 
-`compared_tasks.find` decides in the database what is compared; these functions read blobs, and belong where an API process
-does its heavy work.
+`compared_tasks.find` decides in the database what is compared; these functions read blobs, and belong where
+an API process does its heavy work.
 """
 
 from collections import Counter

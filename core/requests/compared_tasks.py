@@ -45,7 +45,8 @@ class Side:
 
 @dataclass(frozen=True)
 class ComparedTask:
-    """A task on which the answers of both are kept: digests of blobs, and the labels that its dataset's numbers mean."""
+    """A task on which the answers of both are kept: digests of blobs, and the labels that its dataset's
+    numbers mean."""
 
     number: int
     name: str | None
@@ -57,7 +58,8 @@ class ComparedTask:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two versions of a model, and the tasks that both answer; `left_out`: the others that at least one was measured on."""
+    """Two versions of a model, and the tasks that both answer; `left_out`: the others that at least one was
+    measured on."""
 
     model: str
     scenario: str
@@ -70,7 +72,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Said:
-    """A task's images: true labels and answers as numbers of the vocabulary, int64 [N], and probabilities float16 [N]."""
+    """A task's images: true labels and answers as numbers of the vocabulary, int64 [N], and probabilities
+    float16 [N]."""
 
     task: ComparedTask
     truth: Ids

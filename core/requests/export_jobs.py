@@ -27,8 +27,9 @@ from core.requests.jobs import beside_the_line
 from core.requests.versions import find_version
 
 NO_WORKER = (
-    "No worker here can export to ONNX. Whoever runs the service installs the packages where a worker runs, pip install "
-    "'perennial-service[onnx]', and starts that worker again. Until then take the version as format=safetensors."
+    "No worker here can export to ONNX. Whoever runs the service installs the packages where a worker runs, "
+    "pip install 'perennial-service[onnx]', and starts that worker again. Until then take the version as "
+    "format=safetensors."
 )
 
 

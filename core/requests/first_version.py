@@ -16,6 +16,7 @@ from core.line.line import Mover
 from core.line.version_zero import Origin
 from core.protocol.answers.architecture import NormalisationOut
 from core.protocol.architecture import Normalisation
+from core.protocol.base import BaseVersion
 from core.protocol.manifest import BaseOrigin, RandomStart, StoredPart
 from core.recipe.images import Images
 from core.requests import packaged
@@ -60,55 +61,67 @@ def _base_parts(
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _normalisation(usual)
     references.share(session)
-    normalise: Normalisation | None = None
-    origin: Origin
-    if isinstance(model.base, str) and model.base.startswith(packaged_base.PREFIX):
+    if not isinstance(model.base, str):
+        parts, origin, normalise = _of_version(session, actor, model, model.base)
+    elif model.base.startswith(packaged_base.PREFIX):
         part, origin, normalise = packaged.version_zero(model.base, model.architecture, model.image)
         parts = [part]
-    elif isinstance(model.base, str):
-        row = session.scalar(select(Base).where(Base.id == model.base, actor.filter(Base.owner_id)))
-        if row is None:
-            raise _bad_base(f"There is no base {model.base!r}.")
-        own = architecture_of(row.architecture)
-        if own != model.architecture or not same_pixels(row.architecture["image"], model.image):
-            raise _bad_base(other_model(row.architecture, model.architecture, model.image))
-        model.image = row.architecture["image"]
-        normalise = _normalisation(row.architecture.get("normalise") or usual)
-        parts = [StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)]
-        origin = {"base": BaseOrigin(id=row.id, sha256=row.sha256)}
     else:
-        source = find_model(session, actor, model.base["model"])
-        number = model.base["version"]
-        found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
-        if found is None:
-            raise _bad_base(f"The model {model.base['model']!r} has no version {number}.")
-        if source.architecture != model.architecture or not same_pixels(source.image, model.image):
-            raise _bad_base(
-                f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
-                f"{words(model.architecture, model.image)}. Create the model with "
-                f"{body(source.architecture, source.image)}."
-            )
-        if found.manifest.network is not None and found.manifest.network.family == "linearised":
-            raise _bad_base(
-                f"Version {number} of {model.base['model']!r} is linearised: its backbone is edited and does not fit "
-                "the model's architecture. Name a version of a plain network, or upload the base."
-            )
-        rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
-        parts = [
-            StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
-            for p in rows
-            if p.type in _BACKBONE
-        ]
-        origin = {"base": BaseOrigin(model=source.id, version=number)}
-        if not parts:  # a version 0 of random weights: the same function gives them again
-            origin["init"] = found.manifest.init
-        normalise = found.manifest.normalise
-        model.image = source.image
-        model.base = {"model": source.id, "version": number}
+        parts, origin, normalise = _of_upload(session, actor, model, model.base, usual)
     for part in parts:
         if not blobs.has(part.sha256):
             raise _bad_base("The base's bytes are gone from the store; upload it again.")
     return parts, origin, normalise
+
+
+def _of_upload(
+    session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """An uploaded base, by its id."""
+    row = session.scalar(select(Base).where(Base.id == base, actor.filter(Base.owner_id)))
+    if row is None:
+        raise _bad_base(f"There is no base {base!r}.")
+    own = architecture_of(row.architecture)
+    if own != model.architecture or not same_pixels(row.architecture["image"], model.image):
+        raise _bad_base(other_model(row.architecture, model.architecture, model.image))
+    model.image = row.architecture["image"]
+    normalise = _normalisation(row.architecture.get("normalise") or usual)
+    part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
+    return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
+
+
+def _of_version(
+    session: Session, actor: Actor, model: Model, base: BaseVersion
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """The backbone of another model's version."""
+    source = find_model(session, actor, base["model"])
+    number = base["version"]
+    found = session.scalar(select(Version).where(Version.model_id == source.id, Version.number == number))
+    if found is None:
+        raise _bad_base(f"The model {base['model']!r} has no version {number}.")
+    if source.architecture != model.architecture or not same_pixels(source.image, model.image):
+        raise _bad_base(
+            f"Version {number} of {source.name} has {words(source.architecture, source.image)}; the model has "
+            f"{words(model.architecture, model.image)}. Create the model with "
+            f"{body(source.architecture, source.image)}."
+        )
+    if found.manifest.network is not None and found.manifest.network.family == "linearised":
+        raise _bad_base(
+            f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does not fit "
+            "the model's architecture. Name a version of a plain network, or upload the base."
+        )
+    rows = session.scalars(select(Part).where(Part.version_id == found.id).order_by(Part.position))
+    parts = [
+        StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
+        for p in rows
+        if p.type in _BACKBONE
+    ]
+    origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
+    if not parts:  # a version 0 of random weights: the same function gives them again
+        origin["init"] = found.manifest.init
+    model.image = source.image
+    model.base = {"model": source.id, "version": number}
+    return parts, origin, found.manifest.normalise
 
 
 def _normalisation(told: NormalisationOut | None) -> Normalisation | None:

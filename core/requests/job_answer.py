@@ -95,7 +95,8 @@ class JobLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A task that the line of a job's model waits for: its number, where it stands, and its held version if there is one.
+    """A task that the line of a job's model waits for: its number, where it stands, and its held version if
+    there is one.
 
     again: whether a job is under way that learns it again.
     """

@@ -86,7 +86,8 @@ _ANYTIME = (
 
 
 def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
-    """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was ever measured."""
+    """(version, task) → (correct, total) of each task before it was learned, and when; of each task that was
+    ever measured."""
     found = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
     versions, tasks, correct, totals = lists(found)
     return dict(zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True))

@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 
 from core.db.session import Database
 from core.db.tables import Alias, Model, Version
-from core.errors import Invalid, NameTaken
-from core.ids import is_name, new_id
-from core.ingest.names import label_of
+from core.errors import NameTaken
+from core.ids import new_id
 from core.line import line, words
 from core.protocol.answers.attention import AttentionOut
 from core.protocol.answers.audit import AuditData
@@ -25,15 +24,15 @@ from core.protocol.answers.model_change import ModelChange, NewModel
 from core.protocol.base import PRETRAINED
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits, GateOut
+from core.protocol.patch import RecipePatch
 from core.recipe import start
-from core.recipe.architecture import architecture
-from core.recipe.images import images_of
 from core.recipe.resolve import completed, resolve
 from core.recipe.stored import stored
 from core.requests import attention, first_version, idempotency, model_summary, packaged, pretrained
 from core.requests.actor import Actor, find_model
 from core.requests.admission import ANY, Admission, work_of
 from core.requests.applicability import check_next_task
+from core.requests.asked_model import AskedModel, asked_model
 from core.requests.audit import record
 from core.requests.pages import Page, page
 from core.requests.size_warning import size_warning
@@ -86,28 +85,12 @@ def create(
         StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    name, scenario = given["name"], given["scenario"]
-    if not is_name(name):
-        raise Invalid(
-            f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
-            fields=[{"field": "name", "message": "not a valid name"}],
-        )
-    asked = given.get("image") or {}
-    asked_architecture = given.get("architecture") or start.default_architecture()
-    images = images_of(catalogue, asked_architecture, asked)
-    image = images.image
-    resolved_architecture = architecture(catalogue, scenario, asked_architecture, image)
-    base = given.get("base") or start.default_base(resolved_architecture)
-    recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)
-    resolved = resolve(catalogue, scenario, recipe, architecture=resolved_architecture)
-    admission.check_job(catalogue, resolved_architecture, image, resolved.recipe)
-    gate = _gate({}, given.get("gate") or {})
-    classes = _classes(scenario, given.get("classes"))
+    asked = asked_model(catalogue, given, admission)
     weights = None
-    if base == PRETRAINED:
-        weights = pretrained.wanted(catalogue, resolved_architecture)
+    if asked.base == PRETRAINED:
+        weights = pretrained.wanted(catalogue, asked.architecture)
         pretrained.require_room(db, actor, weights, terms)
-    packaged.store(blobs, base, images.image)
+    packaged.store(blobs, asked.base, asked.images.image)
     try:
         with db.write() as session:
             now = db.now(session)
@@ -115,40 +98,18 @@ def create(
                 replay = idempotency.replayed(session, actor, repeat, now)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
-            _name_free(session, actor, name)
-            model = Model(
-                id=new_id("mdl"),
-                owner_id=actor.owner_id,
-                name=name,
-                scenario=scenario,
-                architecture=resolved_architecture,
-                image=image,
-                base=base,
-                classes=classes,
-                recipe=recipe,
-                gate=gate,
-                keep_training_data=bool(given.get("keep_training_data", False)),
-                held_out=given.get("held_out") or "keep",
-                **_line(given),
-                warnings=[*size_warning(asked, images, base), *_kept_data(given), *resolved.warnings],
-                description=given.get("description") or None,
-                tags=given.get("tags") or None,
-                fence=0,
-                next_task=1,
-                next_place=1,
-                next_version=1,
-                created_at=now,
-                deleted_at=None,
-            )
+            _name_free(session, actor, asked.name)
+            model = _new_row(asked, given, actor, now)
             session.add(model)
             session.flush()
-            data: AuditData = {"name": name, "scenario": scenario}
+            data: AuditData = {"name": asked.name, "scenario": asked.scenario}
             record(session, actor, "model.create", model.id, data, now=now, model=model.id)
+            recipe = asked.resolved.recipe
             if weights is None:
-                seed = int(resolved.recipe.get("seed", 0))
-                first_version.make(session, blobs, actor, model, seed, now, images)
+                seed = int(recipe.get("seed", 0))
+                first_version.make(session, blobs, actor, model, seed, now, asked.images)
             else:
-                pretrained.begin(session, blobs, actor, model, weights, resolved.recipe, terms, now)
+                pretrained.begin(session, blobs, actor, model, weights, recipe, terms, now)
             answer = to_json(catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
@@ -156,8 +117,36 @@ def create(
     except IntegrityError as error:  # another request was faster, with the name or with the idempotency key
         if repeat is not None and "idempotency" in str(error.orig):
             raise idempotency.in_flight() from None
-        raise _taken(name) from None
+        raise _taken(asked.name) from None
     return answer, False
+
+
+def _new_row(asked: AskedModel, given: NewModel, actor: Actor, now: float) -> Model:
+    odd_size = size_warning(given.get("image") or {}, asked.images, asked.base)
+    return Model(
+        id=new_id("mdl"),
+        owner_id=actor.owner_id,
+        name=asked.name,
+        scenario=asked.scenario,
+        architecture=asked.architecture,
+        image=asked.images.image,
+        base=asked.base,
+        classes=asked.classes,
+        recipe=asked.recipe,
+        gate=_gate({}, given.get("gate") or {}),
+        keep_training_data=bool(given.get("keep_training_data", False)),
+        held_out=given.get("held_out") or "keep",
+        **_line(given),
+        warnings=[*odd_size, *_kept_data(given), *asked.resolved.warnings],
+        description=given.get("description") or None,
+        tags=given.get("tags") or None,
+        fence=0,
+        next_task=1,
+        next_place=1,
+        next_version=1,
+        created_at=now,
+        deleted_at=None,
+    )
 
 
 def list_models(
@@ -227,15 +216,7 @@ def change(
         row = find_model(session, actor, model, lock=True)
         warnings: list[str] = []
         if "recipe" in patch:
-            given = patch["recipe"]
-            recipe = {} if given is None else stored(given, row.recipe)
-            if given is None or any(given.get(name, "") is None for name in ("method", "optimizer")):
-                recipe = start.recipe_of(catalogue, recipe, row.base)
-            resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
-            warnings = check_next_task(session, catalogue, row, resolved.recipe)
-            work = work_of(session, row, row.next_task)
-            admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
-            row.recipe, row.warnings = recipe, resolved.warnings
+            warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
         if "gate" in patch:
             limits = patch["gate"]
             row.gate = _gate({} if limits is None else row.gate, limits or {})
@@ -257,6 +238,21 @@ def change(
         answer = _shown(session, catalogue, row)
         answer["warnings"] += warnings
         return answer
+
+
+def _change_recipe(
+    session: Session, catalogue: Catalogue, row: Model, given: RecipePatch | None, admission: Admission
+) -> list[str]:
+    """None: the defaults again. Returns warnings of memory that the next task would lose."""
+    recipe = {} if given is None else stored(given, row.recipe)
+    if given is None or any(given.get(name, "") is None for name in ("method", "optimizer")):
+        recipe = start.recipe_of(catalogue, recipe, row.base)
+    resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
+    warnings = check_next_task(session, catalogue, row, resolved.recipe)
+    work = work_of(session, row, row.next_task)
+    admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
+    row.recipe, row.warnings = recipe, resolved.warnings
+    return warnings
 
 
 def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -327,8 +323,9 @@ def _kept_data(given: Mapping[str, object]) -> list[str]:
     if given.get("training_data_days") is not None or given.get("keep_training_data"):
         return []
     return [
-        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version is published, "
-        "so that it can be learned again after a rollback; training_data_days says how long (0: not at all)."
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after its version "
+        "is published, so that it can be learned again after a rollback; training_data_days says how long "
+        "(0: not at all)."
     ]
 
 
@@ -348,22 +345,6 @@ def _gate(before: GateLimits | GateOut, patch: GateLimits) -> GateOut:
         "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
         "max_negative_flips": limits.get("max_negative_flips"),
     }
-
-
-def _classes(scenario: str, classes: list[str] | None) -> list[str] | None:
-    if classes is None:
-        return None
-    if scenario != "data":
-        raise Invalid(
-            f"classes can be fixed in the data scenario only; in the {scenario} scenario they come with tasks.",
-            fields=[{"field": "classes", "message": "only in the data scenario"}],
-        )
-    clean = [label_of(text, "classes") for text in classes]
-    if len(set(clean)) != len(clean):
-        raise Invalid(
-            "classes names a class twice.", fields=[{"field": "classes", "message": "duplicate class"}]
-        )
-    return sorted(clean)
 
 
 def _name_free(session: Session, actor: Actor, name: str) -> None:

@@ -24,8 +24,8 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 class QueueMetrics:
     """`oldest_s`: how long the oldest job has waited for a worker, in seconds; 0 without one.
 
-    Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked as damaged
-    now, and when its last whole pass ended, in seconds since 1970; 0 before.
+    Of the scrub (`core.work.scrub`): objects and bytes that it has hashed since ever, objects that are marked
+    as damaged now, and when its last whole pass ended, in seconds since 1970; 0 before.
     """
 
     jobs: dict[str, int]

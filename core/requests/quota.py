@@ -97,7 +97,8 @@ def _no_turn(limit: int) -> TooManyRequests:
 def _full(used: int, limit: int, size: int) -> StorageFull:
     return StorageFull(
         f"{used} of the {limit} bytes that one owner may store are taken"
-        f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a model's memory or open uploads (GET /v1/uploads), or ask for a higher limit.",
+        f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a model's memory"
+        " or open uploads (GET /v1/uploads), or ask for a higher limit.",
         extra={"used": used, "limit": limit},
         retry_after_s=RETRY_S,
     )

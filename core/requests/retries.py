@@ -43,11 +43,12 @@ def retry(
     max_open_jobs: int = 0,
     admission: Admission = ANY,
 ) -> tuple[JobOut, bool]:
-    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its gate held. Or bring
-    weights again.
+    """Learn a task again: a failed or cancelled job, one whose data its recipe held, or whose version its
+    gate held. Or bring weights again.
 
-    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued again. A held
-    version keeps its job; a new job of the same task is made, once: a second request returns the job that is open.
+    It keeps the place of its task, and runs while the line is stopped. A failed or cancelled job is queued
+    again. A held version keeps its job; a new job of the same task is made, once: a second request returns
+    the job that is open.
 
     Args:
         override: recipe override in place of the one that the batch was submitted with; None keeps it, but for
@@ -70,20 +71,10 @@ def retry(
         model = line.locked(session, job.model_id)
         if model.deleted_at is not None:
             raise missing(job_id)
-        if job.kind == Kind.FETCH:
-            now = db.now(session)
-            fresh_fetch = pretrained.retry(session, actor, model, job, max_open_jobs, now)
-            return shown(session, job), fresh_fetch
-        if job.kind == Kind.EXPORT:
-            fresh_export = run_again(session, actor, model, job, max_open_jobs, db.now(session))
-            return shown(session, job), fresh_export
-        if job.task_id is None:
-            raise WrongState(
-                f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "
-                "send the request again.",
-                extra={"state": str(job.state)},
-            )
         now = db.now(session)
+        if job.task_id is None:
+            is_new = _retried_without_task(session, actor, model, job, max_open_jobs, now)
+            return shown(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)
         if open_one is None:
@@ -99,6 +90,21 @@ def retry(
                 f"The job is {state} already; its recipe cannot change now.", extra={"state": str(state)}
             )
         return shown(session, open_one), False
+
+
+def _retried_without_task(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
+    """Whether there is something new to do."""
+    if job.kind == Kind.FETCH:
+        return pretrained.retry(session, actor, model, job, max_open_jobs, now)
+    if job.kind == Kind.EXPORT:
+        return run_again(session, actor, model, job, max_open_jobs, now)
+    raise WrongState(
+        f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it ends: "
+        "send the request again.",
+        extra={"state": str(job.state)},
+    )
 
 
 def _retried(
@@ -132,6 +138,22 @@ def _retried(
             extra={"state": str(job.state)},
         )
     after(job.state, Action.RETRY)
+    _queue_again(session, actor, catalogue, model, task, job, override, now, admission)
+    return job
+
+
+def _queue_again(
+    session: Session,
+    actor: Actor,
+    catalogue: Catalogue,
+    model: Model,
+    task: Task,
+    job: Job,
+    override: RecipePatch | None,
+    now: float,
+    admission: Admission,
+) -> None:
+    """The job itself waits again, by what its model's recipe and gate are now."""
     before = job.state
     _usable(task, job)
     patch = job.recipe_override if override is None else override
@@ -148,7 +170,6 @@ def _retried(
     job.not_before = job.parent_version = job.anytime = None
     move(session, job, Action.RETRY, now)
     record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now, model=model.id)
-    return job
 
 
 def learn_again(
@@ -163,7 +184,8 @@ def learn_again(
     admission: Admission,
     action: str = "job.retry",
 ) -> Job:
-    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the audit trail.
+    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the
+    audit trail.
 
     Raises:
         WrongState: its training data is gone.

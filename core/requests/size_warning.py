@@ -13,9 +13,9 @@ def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str
     size = images.image["size"]
     if base == packaged_base.PACKAGED and size != (known := packaged_base.packaged().size):
         return [
-            f"{base} was learned on images of {known} × {known} pixels; of {size} × {size} its features tell classes apart"
-            f' less well. Send "image": {{"size": {known}}}, or take a base that was learned on larger images:'
-            ' "architecture": "timm/mobilenetv3_small_100".'
+            f"{base} was learned on images of {known} × {known} pixels; of {size} × {size} its features tell "
+            f'classes apart less well. Send "image": {{"size": {known}}}, or take a base that was learned on '
+            'larger images: "architecture": "timm/mobilenetv3_small_100".'
         ]
     if asked.get("size") is not None or images.normalise is not None:
         return []
@@ -25,6 +25,6 @@ def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str
         else f'create the model with "image": {{"size": 64}}, or another size from {MIN_SIZE} to {MAX_SIZE}'
     )
     return [
-        f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where more pixels"
-        f" matter, {more}."
+        f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where "
+        f"more pixels matter, {more}."
     ]

@@ -167,7 +167,8 @@ def begin(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
             raise _elsewhere(row, offset)
         if row.held_until is not None and row.held_until > now:
             raise UploadLocked(
-                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where it is, and go on there.",
+                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where it is, and "
+                "go on there.",
                 retry_after_s=2,
             )
         _require_few_pieces(session, row)

@@ -44,7 +44,8 @@ def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDet
 
 
 def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
-    """Send a delivery once more, at once and from the first attempt on; its id stays, so that a receiver knows it again.
+    """Send a delivery once more, at once and from the first attempt on; its id stays, so that a receiver
+    knows it again.
 
     Raises:
         NotFound: the caller sees no such webhook or delivery.

@@ -15,7 +15,14 @@ from core.db.session import Database
 from core.db.tables import Delivery, Model, Owner, Webhook
 from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
-from core.protocol.answers.webhook import DeliveryDetail, LastDelivery, NewWebhook, WebhookOut, WebhookPage
+from core.protocol.answers.webhook import (
+    DeliveryDetail,
+    LastDelivery,
+    NewWebhook,
+    WebhookChange,
+    WebhookOut,
+    WebhookPage,
+)
 from core.protocol.webhook import EVENTS, TEST
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
@@ -83,27 +90,27 @@ def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
         return shown(session, [find(session, actor, webhook)])[0]
 
 
-def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: dict[str, Any]) -> WebhookOut:
+def change(db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange) -> WebhookOut:
     """Change fields: `url`, `events`, `model` (null: all models), `enabled`. What waits goes to the new address.
 
     Raises:
         NotFound: the caller sees no such webhook or model.
         Invalid: as `create`; or a model of another owner.
     """
-    if patch.get("url") is not None:
+    if (url := patch.get("url")) is not None:
         with db.read() as session:
             find(session, actor, webhook)  # before a name is looked up for him
-        _checked(settings, patch["url"])
+        _checked(settings, url)
     with db.write() as session:
         row, now = find(session, actor, webhook, lock=True), db.now(session)
-        row.url = patch.get("url") or row.url
-        row.events = _known(patch["events"]) if patch.get("events") is not None else row.events
+        row.url = url or row.url
+        row.events = row.events if (events := patch.get("events")) is None else _known(events)
         if "model" in patch:
             row.model_id = _model_of(session, actor, row, patch["model"])
-        if patch.get("enabled") is not None:
-            _enable(session, row, patch["enabled"], now)
+        if (enabled := patch.get("enabled")) is not None:
+            _enable(session, row, enabled, now)
         session.flush()
-        changed = sorted(name for name in patch if name != "enabled" and patch[name] is not None)
+        changed = sorted(name for name, value in patch.items() if name != "enabled" and value is not None)
         _record_change(session, actor, row, patch, changed, now)
         return shown(session, [row])[0]
 
@@ -177,8 +184,8 @@ def require_room(session: Session, row: Webhook) -> None:
     """Refuse a delivery more where too many of the owner wait. Raises TooManyRequests."""
     if deliveries.pending(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
-            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the receivers that"
-            " do not answer. GET /v1/webhooks shows how many wait at each."
+            f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or disable the "
+            "receivers that do not answer. GET /v1/webhooks shows how many wait at each."
         )
 
 
@@ -275,7 +282,7 @@ def _enable(session: Session, row: Webhook, enabled: bool, now: float) -> None:
 
 
 def _record_change(
-    session: Session, actor: Actor, row: Webhook, patch: dict[str, Any], changed: list[str], now: float
+    session: Session, actor: Actor, row: Webhook, patch: WebhookChange, changed: list[str], now: float
 ) -> None:
     if "model" in patch and "model" not in changed:
         changed.append("model")

@@ -198,7 +198,10 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
     if before is not None:
         job.snapshot = job.anytime = None  # the sweep removes their files
         job.strikes = 0
-        text = f"The line goes on from version {model.head} now: the job starts anew from it, not from version {before}."
+        text = (
+            f"The line goes on from version {model.head} now: "
+            f"the job starts anew from it, not from version {before}."
+        )
         job_log.add(session, job.id, ("warning", text), now)
     tasks = with_task(line.head_of(session, model).manifest, task.number)
     job.warnings = [

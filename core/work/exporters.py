@@ -1,4 +1,5 @@
-"""Whether this worker has the packages of `perennial-service[onnx]`, telling the API, and whose turn it is to export."""
+"""Whether this worker has the packages of `perennial-service[onnx]`, telling the API, and whose turn it is to
+export."""
 
 import functools
 import importlib.util

@@ -1,7 +1,7 @@
 """A new version beside the one in production, image by image, where its gate asks for it.
 
-Production is the version's parent as a rule, and the job has compared them. Where a person put production elsewhere, the
-answers of both are read from the store, on the tasks of which they are kept.
+Production is the version's parent as a rule, and the job has compared them. Where a person put production
+elsewhere, the answers of both are read from the store, on the tasks of which they are kept.
 """
 
 from dataclasses import dataclass

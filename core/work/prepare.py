@@ -57,8 +57,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         parts = {version.id: _parts(session, version) for version in (base, parent)}
         parts[parent.id] += _statistics(session, parent)
         asked = job.recipe
-        erased = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
-        erased_tasks = sorted(session.execute(erased).scalars())
+        erased_tasks = _erased(session, model.id)
         report = task.report
         digests = [part.sha256 for of in parts.values() for part in of if part.deleted_at is None]
         damage.refuse_any(session, model.id, map(Blobs.key, [task.train_sha256, *digests]))
@@ -75,18 +74,8 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
             recipe=Recipe.from_json(recipe),
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,
-            task=SpecTask(
-                number=task.number,
-                classes=sorted(task.classes),
-                train=blobs.fetch(task.train_sha256),
-                paths=_paths(blobs, task, folder),
-                held_out=_held_out(blobs, task),
-            ),
-            history=[
-                EarlierTask(number=t.number, classes=sorted(t.classes), held_out=_held_out(blobs, t))
-                for t in tasks
-                if t.number != task.number
-            ],
+            task=_learned(blobs, task, task.train_sha256, folder),
+            history=[_earlier(blobs, earlier) for earlier in tasks if earlier.number != task.number],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             parent=_local(blobs, parent, parts[parent.id]),
@@ -105,6 +94,11 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
 def _tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
     query = select(Task).where(Task.model_id == model_id, Task.number.in_(numbers)).order_by(Task.number)
     return list(session.execute(query).scalars())
+
+
+def _erased(session: Session, model_id: str) -> list[int]:
+    query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
+    return sorted(session.execute(query).scalars())
 
 
 def _parts(session: Session, version: Version) -> list[Part]:
@@ -139,6 +133,21 @@ def _local(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
         ],
         deleted=sorted({part.type for part in parts if part.deleted_at is not None}),
     )
+
+
+def _learned(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
+    """The task that the job learns."""
+    return SpecTask(
+        number=task.number,
+        classes=sorted(task.classes),
+        train=blobs.fetch(train_sha256),
+        paths=_paths(blobs, task, folder),
+        held_out=_held_out(blobs, task),
+    )
+
+
+def _earlier(blobs: Blobs, task: Task) -> EarlierTask:
+    return EarlierTask(number=task.number, classes=sorted(task.classes), held_out=_held_out(blobs, task))
 
 
 def _held_out(blobs: Blobs, task: Task) -> Path | None:

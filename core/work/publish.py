@@ -7,6 +7,7 @@ A retry after it finds the version of the job and returns its number. Version nu
 transaction, so none is ever skipped.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -215,17 +216,7 @@ def _version(
     tasks = with_task(parent.manifest, task.number)
     content = manifest(model, task, job, base, found, described, number, tasks)
     sizes = {part.sha256: part.bytes for part in stored}
-    known = set(
-        session.execute(
-            select(Part.sha256)
-            .join(Version, Version.id == Part.version_id)
-            .where(
-                Version.model_id == model.id,
-                references.by_model(Part.sha256).in_(sizes),
-                Part.deleted_at.is_(None),
-            )
-        ).scalars()
-    )
+    known = _known(session, model, sizes)
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
@@ -254,6 +245,20 @@ def _version(
             )
         )
     return version
+
+
+def _known(session: Session, model: Model, digests: Collection[str]) -> set[str]:
+    """Those that a version of the model has already."""
+    of_model = (
+        select(Part.sha256)
+        .join(Version, Version.id == Part.version_id)
+        .where(
+            Version.model_id == model.id,
+            references.by_model(Part.sha256).in_(digests),
+            Part.deleted_at.is_(None),
+        )
+    )
+    return set(session.execute(of_model).scalars())
 
 
 def _drop_unnamed(db: Database, blobs: Blobs, kept: Kept) -> None:

@@ -8,7 +8,7 @@ held, so a retry cannot slip in between.
 from collections.abc import Callable
 from typing import Literal
 
-from sqlalchemy import and_, delete, exists, func, or_, select, union
+from sqlalchemy import Select, and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
 
 from core import spool
@@ -256,6 +256,26 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         retention.drop(db, blobs, forgotten)
 
 
+_DELETED_TASKS = (
+    select(Task.model_id, Task.number, Task.data_deleted_at)
+    .join(Model, Model.id == Task.model_id)
+    .where(
+        Task.data_deleted_at.is_not(None),
+        Model.deleted_at.is_(None),
+        select(Part.version_id)
+        .join(Version, Version.id == Part.version_id)
+        .where(
+            Version.model_id == Task.model_id,
+            Version.created_at <= Task.data_deleted_at,
+            Part.type.in_(_MEMORIES),
+            Part.deleted_at.is_(None),
+        )
+        .exists(),
+    )
+)
+"""Tasks whose data was deleted, of models with memories from before."""
+
+
 def _sweep_memories(db: Database, blobs: Blobs) -> None:
     """Replay buffers and exemplars of versions from before a task's data was deleted.
 
@@ -265,62 +285,51 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
     versions share are still theirs.
     """
     with db.read() as session:
-        deleted = (
-            select(Task.model_id, Task.number, Task.data_deleted_at)
-            .join(Model, Model.id == Task.model_id)
-            .where(
-                Task.data_deleted_at.is_not(None),
-                Model.deleted_at.is_(None),
-                select(Part.version_id)
-                .join(Version, Version.id == Part.version_id)
-                .where(
-                    Version.model_id == Task.model_id,
-                    Version.created_at <= Task.data_deleted_at,
-                    Part.type.in_(_MEMORIES),
-                    Part.deleted_at.is_(None),
-                )
-                .exists(),
-            )
-        )
-        found = session.execute(deleted).all()
+        found = session.execute(_DELETED_TASKS).all()
     for model_id, task, deleted_at in found:
+        assert deleted_at is not None, "the query asks for no others"
         digests: list[str] = []
         with db.write() as session:
-            own = Version.model_id == model_id
-            learned = select(func.min(Version.number)).where(own, Version.task_number == task)
-            since = select(Version.id).where(own, Version.created_at > deleted_at)
-            if session.execute(since.where(Version.status == "published").limit(1)).first() is None:
+            newer = select(Version.id).where(Version.model_id == model_id, Version.created_at > deleted_at)
+            if session.execute(newer.where(Version.status == "published").limit(1)).first() is None:
                 continue
-            production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
-            head = select(Model.head).where(Model.id == model_id)
-            under_way = select(Job.parent_version).where(
-                Job.model_id == model_id,
-                Job.parent_version.is_not(None),
-                Job.state.not_in(sorted(str(s) for s in TERMINAL)),
-            )
-            memory = aliased(Part)  # what names the images
-            query = (
-                select(Part)
-                .join(Version, Version.id == Part.version_id)
-                .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
-                .where(
-                    own,
-                    Part.type.in_(_MEMORIES),
-                    Part.deleted_at.is_(None),
-                    Version.number >= learned.scalar_subquery(),
-                    Version.created_at <= deleted_at,
-                    Version.number.not_in(production),
-                    Version.number.not_in(head),
-                    Version.number.not_in(under_way),
-                    memory.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
-                )
-            )
             # A claim holds the model's row while it fixes the parent: none begins from such a version now.
             session.get_one(Model, model_id, with_for_update=True)
-            for part in session.execute(query).scalars():
+            for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.drop(db, blobs, digests)
+
+
+def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+    """Memories that may hold images of the task, of versions from which no job can start by itself."""
+    own = Version.model_id == model_id
+    learned = select(func.min(Version.number)).where(own, Version.task_number == task)
+    since = select(Version.id).where(own, Version.created_at > deleted_at)
+    production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
+    head = select(Model.head).where(Model.id == model_id)
+    under_way = select(Job.parent_version).where(
+        Job.model_id == model_id,
+        Job.parent_version.is_not(None),
+        Job.state.not_in(sorted(str(s) for s in TERMINAL)),
+    )
+    memory = aliased(Part)  # what names the images
+    return (
+        select(Part)
+        .join(Version, Version.id == Part.version_id)
+        .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
+        .where(
+            own,
+            Part.type.in_(_MEMORIES),
+            Part.deleted_at.is_(None),
+            Version.number >= learned.scalar_subquery(),
+            Version.created_at <= deleted_at,
+            Version.number.not_in(production),
+            Version.number.not_in(head),
+            Version.number.not_in(under_way),
+            memory.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
+        )
+    )
 
 
 def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:

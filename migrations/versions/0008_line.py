@@ -91,7 +91,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; `manifest.tasks` stays, which older code does not read, and what a person published stays published."""
+    """Take back; `manifest.tasks` stays, which older code does not read, and what a person published stays
+    published."""
     for name, table, _, _ in reversed(INDEXES):
         op.drop_index(name, table)
     op.create_index("ix_jobs_state_created_at", "jobs", list(QUEUE))
@@ -148,7 +149,8 @@ def _taught(versions: list[Any]) -> dict[int, list[int]]:
 def _publish_overruled(connection: sa.Connection, model: str) -> None:
     """Held versions that a person put in production are published."""
     query = (
-        "SELECT v.id, a.actor, a.reason FROM alias_moves a JOIN versions v ON v.model_id = a.model_id AND v.number = a.version"
+        "SELECT v.id, a.actor, a.reason FROM alias_moves a"
+        " JOIN versions v ON v.model_id = a.model_id AND v.number = a.version"
         " WHERE a.model_id = :m AND a.alias = 'production' AND a.cause = 'set' AND v.status = 'held' ORDER BY a.id"
     )
     found = {row.id: {"key": row.actor, "reason": row.reason} for row in _rows(connection, query, m=model)}

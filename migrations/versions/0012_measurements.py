@@ -1,8 +1,8 @@
 """Measurements as rows: what manifests told of a version's figures, and what its row of the accuracy matrix says.
 
-The figures of a manifest become rows, one per task where they are told by task; in the manifest stays null. Each cell of
-the matrix learns the best accuracy of the version's ancestors since they learned the task, and each version its primary
-accuracy and its forgetting.
+The figures of a manifest become rows, one per task where they are told by task; in the manifest stays null.
+Each cell of the matrix learns the best accuracy of the version's ancestors since they learned the task, and
+each version its primary accuracy and its forgetting.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Jobs of other kinds than learning: without a task, beside the line of their model, with a report of their own.
 
-Older jobs are all of the kind `learn`. SQLite cannot make a column nullable; its stored schema is edited instead, as its
-documentation describes for changes that leave the rows as they are: a copy of the table would take long with a million
-jobs, and cannot be put in the place of one that others refer to.
+Older jobs are all of the kind `learn`. SQLite cannot make a column nullable; its stored schema is edited
+instead, as its documentation describes for changes that leave the rows as they are: a copy of the table would
+take long with a million jobs, and cannot be put in the place of one that others refer to.
 """
 
 import re

@@ -43,11 +43,19 @@ def test_a_flat_name_is_traced_to_its_block(client: TestClient) -> None:
         ({"recipe": {"lr": 0.1}}, "recipe.lr", "recipe.optimizer.lr"),
         ({"recipe": {"method": "er", "buffer_size": 500}}, "recipe.buffer_size", "recipe.method.buffer"),
         ({"recipe": {"name": "x"}}, "recipe.name", "recipe.method.name"),
-        ({"recipe": {"method": {"name": "der++", "buffer_size": 5}}}, "recipe.method.buffer_size", "recipe.method.buffer"),
+        (
+            {"recipe": {"method": {"name": "der++", "buffer_size": 5}}},
+            "recipe.method.buffer_size",
+            "recipe.method.buffer",
+        ),
         ({"recipe": {"method": {"name": "der++", "lr": 0.1}}}, "recipe.method.lr", "recipe.optimizer.lr"),
         ({"recipe": {"optimizer": {"learning_rate": 0.1}}}, "recipe.optimizer.learning_rate", "recipe.optimizer.lr"),
         ({"recipe": {"head": {"inti": "zero"}}}, "recipe.head.inti", "recipe.head.init"),
-        ({"recipe": {"optimizer": {"olor": {"iota": 0.1}}}}, "recipe.optimizer.olor.iota", "recipe.optimizer.olor.iota1"),
+        (
+            {"recipe": {"optimizer": {"olor": {"iota": 0.1}}}},
+            "recipe.optimizer.olor.iota",
+            "recipe.optimizer.olor.iota1",
+        ),
         ({"architecture": {"name": "mlp", "hiden": [4]}}, "architecture.hiden", "architecture.hidden"),
     ],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Keys of profiles go to the system's keyring where the package `keyring` is installed; here one that lives in memory."""
+"""Keys of profiles go to the system's keyring where the package `keyring` is installed; here one that lives
+in memory."""
 
 import sys
 from types import ModuleType

@@ -1,4 +1,5 @@
-"""Large batches go in pieces that survive cuts, deaths and absences; here of the client, against a service that answers as told."""
+"""Large batches go in pieces that survive cuts, deaths and absences; here of the client, against a service
+that answers as told."""
 
 import base64
 import contextlib

@@ -36,7 +36,9 @@ def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: P
     assert (root / "config.pbtxt").read_text() == (
         'name: "birds"\nbackend: "onnxruntime"\nmax_batch_size: 64\n'
         'input [{ name: "images", data_type: TYPE_UINT8, dims: [ 3, 32, 32 ] }]\n'
-        'output [\n  { name: "probabilities", data_type: TYPE_FP32, dims: [ 2 ], label_filename: "probabilities.txt" }\n]\n'
+        "output [\n"
+        '  { name: "probabilities", data_type: TYPE_FP32, dims: [ 2 ], label_filename: "probabilities.txt" }\n'
+        "]\n"
         "dynamic_batching { }\n"
     )
 

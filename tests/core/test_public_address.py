@@ -1,4 +1,5 @@
-"""Addresses that somebody names lead to the public Internet alone; the hostile ones are in `tests/security/addresses.py`."""
+"""Addresses that somebody names lead to the public Internet alone; the hostile ones are in
+`tests/security/addresses.py`."""
 
 import ipaddress
 

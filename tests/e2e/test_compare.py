@@ -1,4 +1,5 @@
-"""Two versions on the same images, over HTTP: against a brute-force predict, the stored changes, and the store's files."""
+"""Two versions on the same images, over HTTP: against a brute-force predict, the stored changes, and the
+store's files."""
 
 import io
 import sqlite3

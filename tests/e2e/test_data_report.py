@@ -1,4 +1,5 @@
-"""A batch with planted faults through HTTP: what is said of it, what holds it, what lets it pass, and what is left of it."""
+"""A batch with planted faults through HTTP: what is said of it, what holds it, what lets it pass, and what is
+left of it."""
 
 import io
 import json
@@ -29,7 +30,8 @@ def png(image: np.ndarray) -> bytes:
 
 
 def batch(rows: np.ndarray, faulty: bool, again: np.ndarray = DIGITS[:0]) -> tuple[bytes, set[str]]:
-    """Digits as a zip; where it is faulty, labels are flipped; `again`: rows saved once more as JPEG. And what was flipped."""
+    """Digits as a zip; where it is faulty, labels are flipped; `again`: rows saved once more as JPEG. And
+    what was flipped."""
     generator = np.random.default_rng(0)
     flipped = set(generator.permutation(rows)[: int(FLIPPED * len(rows))].tolist()) if faulty else set()
     out, wrong = io.BytesIO(), set()

@@ -1,8 +1,9 @@
 """A task's data after its deletion: the whole store and every process's folder are searched for its pixels.
 
 Searched are all files: database with its log, store, spool, caches, scratch folders; in the large size also the disk
-of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as they lie in memory (pixel by pixel, and
-channel by channel), bytes from the middle of its PNG, and the hash by which near duplicates are found. Nothing of ours is compressed; members of a zip are read.
+of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as they lie in memory (pixel by
+pixel, and channel by channel), bytes from the middle of its PNG, and the hash by which near duplicates are
+found. Nothing of ours is compressed; members of a zip are read.
 """
 
 import hashlib

@@ -1,4 +1,5 @@
-"""Two recommended backbones by name, with every default: fetched, learned, downloaded, and the card answers the same."""
+"""Two recommended backbones by name, with every default: fetched, learned, downloaded, and the card answers
+the same."""
 
 import hashlib
 import io

@@ -61,7 +61,8 @@ def test_a_slip_in_a_request_is_answered_with_the_field_that_was_meant(client: R
         "image_size": ({"image_size": 64}, "image.size"),
         "epochs": ({"epochs": 3}, "recipe.epochs"),
         "recipe.lr": ({"recipe": {"lr": 0.1}}, "recipe.optimizer.lr"),
-        "recipe.method.buffer_size": ({"recipe": {"method": {"name": "der++", "buffer_size": 9}}}, "recipe.method.buffer"),
+        "recipe.method.buffer_size": ({"recipe": {"method": {"name": "der++", "buffer_size": 9}}},
+                                      "recipe.method.buffer"),
         "gate.forgetting": ({"gate": {"forgetting": 0.1}}, "gate.max_forgetting"),
     }  # fmt: skip
     for field, (body, meant) in slips.items():

@@ -117,7 +117,8 @@ def test_a_killed_worker_changes_no_bit(running, client, undisturbed):
     assert left_over(running) == []
 
 
-@pytest.mark.campaign  # tests/faults kills it, too: test_client_transfers.py in mid-upload, test_campaign.py at any moment
+# tests/faults kills it, too: test_client_transfers.py in mid-upload, test_campaign.py at any moment.
+@pytest.mark.campaign
 def test_a_killed_api_loses_no_accepted_job_and_keeps_nothing_of_a_broken_upload(
     running, client, undisturbed
 ):

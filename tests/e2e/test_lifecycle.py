@@ -1,4 +1,5 @@
-"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a person says how to go on.
+"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a person says
+how to go on.
 
 One journey or more for each rule: a rollback and what it costs, a held version and the four ways to settle it, a pinned
 production, relearning, jobs that ran during a rollback, cancelled jobs, the data scenario.

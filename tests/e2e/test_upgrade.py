@@ -98,8 +98,14 @@ def test_every_task_stands_where_it_would_stand_now(client: Rest) -> None:
 
 @pytest.mark.parametrize(
     ("model", "head", "follows"),
-    [("rolled", 2, False), ("rolled-and-on", 4, True), ("held", 1, True), ("held-and-on", 3, True), ("failed", 2, True)],
-)  # fmt: skip
+    [
+        ("rolled", 2, False),
+        ("rolled-and-on", 4, True),
+        ("held", 1, True),
+        ("held-and-on", 3, True),
+        ("failed", 2, True),
+    ],
+)
 def test_a_line_goes_on_from_the_version_that_production_named(
     client: Rest, model: str, head: int, follows: bool
 ) -> None:

@@ -5,12 +5,13 @@
 An API process and two workers, restarted as soon as they end; lanes of models learn the same three batches again and
 again through HTTP, with idempotency keys, while failpoints are armed one after the other (`core/failpoints.py`) and,
 every fourth time, a process of the service is killed at a random moment. `large` starts servers of its own: PostgreSQL
-and redis-server must be installed, the S3 server is made on first use. Every other lane has its model rolled back, held by its
-gate, learned again and retried.
+and redis-server must be installed, the S3 server is made on first use. Every other lane has its model rolled
+back, held by its gate, learned again and retried.
 
 In the end every accepted task has exactly one version, and versions are numbered without gaps; the parts of every
-version are, bit for bit, those of a model that nobody disturbed; and no lease, snapshot, raw archive or scratch folder is
-left. A job that was killed three times without progress fails by design: it is retried by the lane, and told.
+version are, bit for bit, those of a model that nobody disturbed; and no lease, snapshot, raw archive or
+scratch folder is left. A job that was killed three times without progress fails by design: it is retried by
+the lane, and told.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ class Report:
         restarts = ", ".join(f"{name} {n}" for name, n in sorted(self.restarts.items()))
         return (
             f"{self.kills.total()} kills in {self.seconds:.0f} s:\n{points}\n"
-            f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, {self.jobs} jobs accepted, {len(self.retried)} failed at the third strike "
-            f"and retried; restarts: {restarts}\n{self.compared} versions compared with undisturbed ones: 0 lost, 0 doubled, "
-            f"0 gaps, 0 bit differences, nothing left over"
+            f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, {self.jobs} "
+            f"jobs accepted, {len(self.retried)} failed at the third strike and retried; restarts: "
+            f"{restarts}\n{self.compared} versions compared with undisturbed ones: 0 lost, 0 doubled, 0 "
+            "gaps, 0 bit differences, nothing left over"
         )
 
 
@@ -164,8 +166,8 @@ class Campaign:
             time.sleep(0.05)
 
     def _hurt(self) -> None:
-        # No model here has weights of the Hub or is exported, no batch comes in pieces (tests/faults/test_uploads.py), and
-        # nobody has a webhook (tests/faults/test_deliveries.py).
+        # No model here has weights of the Hub or is exported, no batch comes in pieces
+        # (tests/faults/test_uploads.py), and nobody has a webhook (tests/faults/test_deliveries.py).
         others = ("fetch-", "export-", "upload-", "delivery-")
         points = [point for point in POINTS if not point.startswith(others)]
         turn = 0

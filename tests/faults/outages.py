@@ -88,8 +88,8 @@ class Row:
                 seen.append(f"{kind} {counts} (≤ {slowest:.1f} s)")
         return (
             f"{self.fault.name}: {self.fault.what}, {self.fault.seconds:g} s\n    saw: {'; '.join(seen)}\n"
-            f"    ready after {self.ready_s:.1f} s; a job finished after {self.first_s:.1f} s, all {self.open_jobs} open"
-            f" ones after {self.all_s:.1f} s"
+            f"    ready after {self.ready_s:.1f} s; a job finished after {self.first_s:.1f} s, all "
+            f"{self.open_jobs} open ones after {self.all_s:.1f} s"
         )
 
 

@@ -225,8 +225,8 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
 
 
 def mend(caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[str], object]) -> None:
-    """A model through every standing of the line: two batches learned, the second rolled back, the third held for lacking
-    it, the second learned again, the third retried, and production told to follow.
+    """A model through every standing of the line: two batches learned, the second rolled back, the third held
+    for lacking it, the second learned again, the third retried, and production told to follow.
 
     Raises:
         Broken: something went otherwise.

@@ -1,4 +1,5 @@
-"""The client's own up- and downloads: through cuts, deaths of the API, and its own death. Digests are those of the files."""
+"""The client's own up- and downloads: through cuts, deaths of the API, and its own death. Digests are those
+of the files."""
 
 import itertools
 import json
@@ -122,7 +123,10 @@ def upload_through_cuts(running: Site, file: Path, size: int, chunk: int, longes
     assert again <= CUTS, "after a cut, at most one piece is sent twice"
     assert sent <= file.stat().st_size + again * (chunk + 1000) + len(seen.pieces) * 1000
     assert check_stored(running) == 0
-    return f"{cuts} cuts, {again} of {len(set(seen.pieces))} pieces begun again, {sent / file.stat().st_size:.2f} × its bytes sent"
+    return (
+        f"{cuts} cuts, {again} of {len(set(seen.pieces))} pieces begun again, "
+        f"{sent / file.stat().st_size:.2f} × its bytes sent"
+    )
 
 
 @pytest.mark.slow

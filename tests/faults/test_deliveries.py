@@ -1,4 +1,5 @@
-"""A real service whose worker is killed around a delivery: what was committed is told, under one id; and no job waits."""
+"""A real service whose worker is killed around a delivery: what was committed is told, under one id; and no
+job waits."""
 
 import time
 from collections.abc import Callable, Iterator

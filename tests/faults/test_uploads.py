@@ -60,7 +60,8 @@ def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(small: Site
     with client_of(small) as client:
         where, sent = begin(client, data), 2 * MB + 12_345
         head = [f"PATCH {where} HTTP/1.1", "Host: x", f"Authorization: {client.headers['Authorization']}",
-                f"Content-Type: {PIECE['Content-Type']}", "Upload-Offset: 0", f"Content-Length: {len(data)}"]  # fmt: skip
+                f"Content-Type: {PIECE['Content-Type']}", "Upload-Offset: 0",
+                f"Content-Length: {len(data)}"]  # fmt: skip
         with socket.create_connection(("127.0.0.1", small.port)) as connection:
             connection.sendall(("\r\n".join(head) + "\r\n\r\n").encode() + data[:sent])
             time.sleep(0.3)

@@ -33,7 +33,8 @@ SPELLINGS = (
     "https://example-.org/", "https://exa_mple.org/", "https://.example.org/", "https://example..org/", "https://./",
     "https:///path", "https://", "", "file:///etc/passwd", "ftp://example.org/",
     "gopher://127.0.0.1:6379/_INFO", "javascript:alert(1)", "unix:///var/run/docker.sock", "data:text/plain,a",
-    "ws://example.org/", "https://" + "a" * 64 + ".org/", "https://" + "a." * 127 + "org/", "https://a.org/" + "a" * 2000,
+    "ws://example.org/", "https://" + "a" * 64 + ".org/", "https://" + "a." * 127 + "org/",
+    "https://a.org/" + "a" * 2000,
     "https://example.org/#fragment", "https://example.org/<>", "https://example.org/\"", "https://example.org/\x00",
     "https://example.org?url=x", "https://0x7f.1/", "https://1.1.1.0x1/",
 )  # fmt: skip

@@ -44,8 +44,9 @@ class Cost:
     def __str__(self) -> str:
         waits = self.neighbour_s or [0.0]
         return (
-            f"{self.answers}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes {self.others_mb:.0f} MiB, "
-            f"a neighbour's list {1000 * statistics.median(waits):.0f} ms, at most {1000 * max(waits):.0f} ms"
+            f"{self.answers}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes "
+            f"{self.others_mb:.0f} MiB, a neighbour's list {1000 * statistics.median(waits):.0f} ms, at most "
+            f"{1000 * max(waits):.0f} ms"
         )
 
 

@@ -227,12 +227,15 @@ def _jobs(client: Rest, chosen: list[Case], report: Report) -> None:
     late = [Entry(f"cat/w{i}.png".encode(), b"x" * (9 << 20), method=0) for i in range(5)]
     for name, body, state in (
         ("all pictures damaged", honest_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
-        ("more than 5 % damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": b"x" for i in range(3)}), "rejected"),
+        ("more than 5 % damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": b"x" for i in range(3)}),
+         "rejected"),
         ("one class damaged", honest_zip(honest_pictures(40) | {"bad/1.png": b"x"}), "rejected"),
-        ("false checksums", raw_zip([*honest, *[Entry(f"cat/c{i}.png".encode(), data, crc=7) for i in range(5)]]), "rejected"),
+        ("false checksums",
+         raw_zip([*honest, *[Entry(f"cat/c{i}.png".encode(), data, crc=7) for i in range(5)]]), "rejected"),
         ("pictures of 9 MB of nothing", raw_zip([*honest, *late]), "rejected"),
         ("lie behind the trial's budget", _late_lie(), "rejected"),
-        ("labels that are formulas", honest_zip({f"{label}/{i}.png": png(i) for label in ("=1+1", "@SUM(A1)", "+a", "-b")
+        ("labels that are formulas",
+         honest_zip({f"{label}/{i}.png": png(i) for label in ("=1+1", "@SUM(A1)", "+a", "-b")
                                                  for i in range(6)}), "succeeded"),
     ):  # fmt: skip
         began = time.monotonic()

@@ -171,7 +171,8 @@ def _csv() -> list[bytes]:
 
 def _images() -> list[bytes]:
     found = [corpus.png(seed, (24, 17), mode, kind) for seed, (mode, kind) in enumerate(
-        [("RGB", "PNG"), ("L", "PNG"), ("RGB", "JPEG"), ("RGB", "WEBP"), ("RGB", "BMP"), ("RGB", "TIFF"), ("L", "TIFF"), ("L", "GIF"), ("RGB", "AVIF")])]  # fmt: skip
+        [("RGB", "PNG"), ("L", "PNG"), ("RGB", "JPEG"), ("RGB", "WEBP"), ("RGB", "BMP"), ("RGB", "TIFF"),
+         ("L", "TIFF"), ("L", "GIF"), ("RGB", "AVIF")])]  # fmt: skip
     pixels = Image.fromarray(np.random.default_rng(5).integers(0, 256, (17, 24, 3), dtype=np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6

@@ -180,9 +180,12 @@ def _raw() -> list[Case]:
 
     return [
         r("two offsets", REFUSED, head=b"Upload-Offset: 0\r\nUpload-Offset: 1\r\nContent-Length: 3\r\n", rest=b"abc"),
-        r("two lengths", "400", "closed", head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nContent-Length: 4\r\n", rest=b"abc"),
+        r("two lengths", "400", "closed",
+          head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nContent-Length: 4\r\n", rest=b"abc"),
         r("length and chunks", "400", "closed",
-          head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", rest=b"3\r\nabc\r\n0\r\n\r\n"),
+          head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+          rest=b"3\r\nabc\r\n0\r\n\r\n"),
         r("two checksums", REFUSED,
-          head=b"Upload-Offset: 0\r\nUpload-Checksum: sha256 A\r\nUpload-Checksum: sha256 B\r\nContent-Length: 3\r\n", rest=b"abc"),
+          head=b"Upload-Offset: 0\r\nUpload-Checksum: sha256 A\r\nUpload-Checksum: sha256 B\r\n"
+          b"Content-Length: 3\r\n", rest=b"abc"),
     ]  # fmt: skip

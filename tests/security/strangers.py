@@ -105,7 +105,8 @@ class Seen:
     def __str__(self) -> str:
         return (
             f"{self.before_mb:5.0f} {self.most_mb:5.0f} {self.after_mb:5.0f}   {self.neighbour.answered:4d} answered,"
-            f" {len(self.neighbour.lost):3d} not, slowest {self.neighbour.slowest_s:5.2f} s   {self.more_descriptors:+d}"
+            f" {len(self.neighbour.lost):3d} not, slowest {self.neighbour.slowest_s:5.2f} s   "
+            f"{self.more_descriptors:+d}"
         )
 
 

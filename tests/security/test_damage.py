@@ -1,7 +1,7 @@
 """Damage of what is stored, as disks and hands do it: it is never given out as valid, and mended when sound bytes come.
 
-Each attack goes over HTTP against an API in this process, with a folder and with an S3 server. A byte of a stored object
-is changed and, in a folder, the time of the change put back.
+Each attack goes over HTTP against an API in this process, with a folder and with an S3 server. A byte of a
+stored object is changed and, in a folder, the time of the change put back.
 """
 
 import hashlib

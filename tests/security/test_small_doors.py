@@ -1,4 +1,5 @@
-"""Small doors, against a real service on the loopback address: order, names, files, the first key, figures, names of two.
+"""Small doors, against a real service on the loopback address: order, names, files, the first key, figures,
+names of two.
 
 Each attack worked once; `docs/reference/limits.md` and the files beside the code say what stands against it.
 """

@@ -30,7 +30,8 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What came, in order. `status`: the answer to a request, from its number of the path, 0 on; `delay_s`: before it."""
+    """What came, in order. `status`: the answer to a request, from its number of the path, 0 on; `delay_s`:
+    before it."""
 
     url: str = ""
     seen: list[Received] = field(default_factory=list)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
-from tools import commands
+from tools import commands, doctor
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
     assert run(commands.migrate).return_value == 0
     after = run(commands.doctor)
     assert after.return_value == 0, after.output
-    assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(commands.LOOKS)
+    assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(doctor.LOOKS)
 
 
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(

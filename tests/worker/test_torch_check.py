@@ -49,7 +49,10 @@ def start(tmp_path: Path) -> Start:
     [
         ({"torchvision": f"raise RuntimeError({OPERATOR!r})"}, f"importing torchvision says “{OPERATOR}”"),
         ({"torchvision": "import nothing_like_it"}, "importing torchvision says “No module named 'nothing_like_it'”"),
-        ({"torch": "raise OSError('libcudart.so.12: cannot open shared object file')"}, "importing torch says “libcudart"),
+        (
+            {"torch": "raise OSError('libcudart.so.12: cannot open shared object file')"},
+            "importing torch says “libcudart",
+        ),
     ],
     ids=["operator", "part", "library"],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears whole or not."""
+"""Fetching a file: what is there of an earlier try goes on, the digest is verified, and the file appears
+whole or not."""
 
 from __future__ import annotations
 
@@ -17,7 +18,6 @@ from perennial.transfer import Downloaded, Progress, digest_in, hash_file
 
 NOT_READY = 202
 PARTIAL = 206
-RANGE_NOT_SATISFIABLE = 416
 
 
 async def download(

@@ -46,8 +46,8 @@ def _show(found: Compare) -> None:
         say("There is no task on which both were measured.")
     else:
         say(
-            f"Version {found.b.version} beside version {found.a.version} on {total.n} images: {total.negative} got worse, "
-            f"{total.positive} better."
+            f"Version {found.b.version} beside version {found.a.version} on {total.n} images: "
+            f"{total.negative} got worse, {total.positive} better."
         )
         low, high = total.nfr_interval
         say(

@@ -77,7 +77,8 @@ def submit(
 
 @contextmanager
 def _file(batch: str) -> Iterator[Path]:
-    """The path that was named; standard input as a file: it may have to be sent again, so it is kept until it has arrived."""
+    """The path that was named; standard input as a file: it may have to be sent again, so it is kept until it
+    has arrived."""
     if batch != "-":
         yield Path(batch)
         return

@@ -19,7 +19,8 @@ _OTHER_SUFFIXES = (
     ".xlsx", ".ppt", ".pptx", ".odt", ".db", ".sqlite", ".mp3", ".wav", ".mp4", ".mov", ".avi", ".mkv", ".aae", ".xmp",
 )  # fmt: skip
 _ARCHIVE_SUFFIXES = (
-    ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab", ".iso",
+    ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar", ".npz", ".jar", ".cab",
+    ".iso",
 )  # fmt: skip
 CSV_NAME = "labels.csv"
 

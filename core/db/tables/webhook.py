@@ -10,7 +10,8 @@ PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 
 
 class Webhook(Table):
-    """A receiver that an owner has named. Its secret is nowhere: it is made of a key file, see `core.webhook_secret`."""
+    """A receiver that an owner has named. Its secret is nowhere: it is made of a key file, see
+    `core.webhook_secret`."""
 
     __tablename__ = "webhooks"
     id: Mapped[str] = mapped_column(String(40), primary_key=True)

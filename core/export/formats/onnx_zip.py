@@ -1,7 +1,7 @@
 """One zip for programs without PyTorch: an ONNX graph from pixels to probabilities, labels, and code that runs it.
 
-A job process makes and checks the graph (`core.learn.onnx`); here it is packed. The same graph and version give the same
-bytes.
+A job process makes and checks the graph (`core.learn.onnx`); here it is packed. The same graph and version
+give the same bytes.
 """
 
 import json

@@ -64,7 +64,8 @@ def factor(sigma: Tensor, size: float) -> Tensor:
 
 
 def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
-    """Logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c less their mean over the classes with examples; −inf for one without.
+    """Logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c less their mean over the classes with examples; −inf for
+    one without.
 
     What all classes have in common is many times as large as what tells them apart, changes no probability, and would
     cost a sum in float32 a digit or more.

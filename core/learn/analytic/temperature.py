@@ -1,4 +1,5 @@
-"""One number by which scores are divided, so that their softmax is a probability (Guo et al. 2017, arXiv 1706.04599)."""
+"""One number by which scores are divided, so that their softmax is a probability (Guo et al. 2017, arXiv
+1706.04599)."""
 
 from __future__ import annotations
 

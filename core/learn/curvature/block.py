@@ -38,10 +38,6 @@ class Block(ABC):
     def trace(self) -> Tensor:
         """Trace of H, 0-dim."""
 
-    def quadratic_form(self, d: Tensor) -> Tensor:
-        """dᵀ H d, 0-dim."""
-        return (d * self.matvec(d)).sum()
-
     def compressed(self, limit: int | None, kernel: int = 1) -> Block:
         """The block with every factor in at most `limit` bytes; a diagonal where that is impossible.
 

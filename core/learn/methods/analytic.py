@@ -7,7 +7,8 @@ they came in. Nothing is forgotten, and nothing is learned but the classifier.
 Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
 et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520). `projection` columns of random
 features stand before it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
-by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv 2303.07338).
+by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
+2303.07338).
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Analytic(Method):
 
     @property
     def amplifies_rounding(self) -> bool:
-        """A linear discriminant divides features by how little they vary within a class: its logits lie hundreds apart."""
+        """A linear discriminant divides features by how little they vary within a class: its logits lie
+        hundreds apart."""
         return bool(self.hyper.head == "lda")
 
     def stages(self, ctx: Context) -> list[Stage]:

@@ -1,7 +1,8 @@
 """Experience replay with an asymmetric loss: new images compete with the classes of their batch, old ones with all.
 
-Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain replay the first steps on new classes push the old classes' logits
-down for every new image, and the features of old classes move with them; here new images say nothing of old classes.
+Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain replay the first steps on new classes push the old
+classes' logits down for every new image, and the features of old classes move with them; here new images say
+nothing of old classes.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from core.learn.networks.backbone import Backbone, ImageSpec, is_counter
 from core.learn.networks.init import fill
 from core.learn.networks.network import HeadSpec, Network
 from core.learn.networks.registry import ARCHITECTURES, ArchitectureInfo
+from core.protocol.base import ExpectedBase
 
 __all__ = [
     "ArchitectureInfo",
@@ -97,11 +98,11 @@ def expected_tensors(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> dict[str, Any]:
+def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
     """What an uploaded base must hold, as JSON.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name prefixes that
-    may be present (the reference's classifier). `parameters`: their number.
+    may be present (the reference's classifier).
     """
     backbone = meta_backbone(architecture, image)
     tensors = expected_tensors(architecture, image)
@@ -109,7 +110,6 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> dict[str
         "tensors": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()},
         "optional": [name for name in tensors if is_counter(name)],
         "ignored": list(backbone.ignored),
-        "parameters": sum(parameter.numel() for parameter in backbone.parameters()),
     }
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from core.protocol.answers.architecture import ImageOut
 
 Layer = tuple[str, ...]
 SMALL_IMAGE = 64  # pixels a side, up to which stems and patches are small
@@ -32,7 +33,7 @@ class ImageSpec:
             )
 
     @staticmethod
-    def of(value: ImageSpec | dict[str, Any]) -> ImageSpec:
+    def of(value: ImageSpec | ImageOut) -> ImageSpec:
         """From the `image` field of a model or manifest; an ImageSpec is returned as it is."""
         return (
             value if isinstance(value, ImageSpec) else ImageSpec(int(value["size"]), int(value["channels"]))

@@ -28,8 +28,9 @@ class ArchitectureInfo:
     """One architecture.
 
     `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta device; `rule`
-    fills it; None: the backbone draws its first weights itself. `min_size`: of the smallest image, in pixels a side. `family` groups variants: the loading code
-    of a download is the file of that name in core/export/loading/backbones.
+    fills it; None: the backbone draws its first weights itself. `min_size`: of the smallest image, in pixels
+    a side. `family` groups variants: the loading code of a download is the file of that name in
+    core/export/loading/backbones.
     """
 
     name: str

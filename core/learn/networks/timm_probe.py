@@ -112,7 +112,8 @@ class _Rule:
 
 
 _RULES: dict[type[nn.Module], list[_Rule]] = {}
-"""Of classes of networks of which one was tried at every size. Another one that needs no argument is tried once more."""
+"""Of classes of networks of which one was tried at every size. Another one that needs no argument is tried
+once more."""
 
 
 def _tried(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:

@@ -84,7 +84,8 @@ def _end_when_asked(control_fd: int, out_fd: int) -> None:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Export what a spec file asks, with events to `out_fd`; the exit status. It ends when asked to stop, and when the control pipe closes."""
+    """Export what a spec file asks, with events to `out_fd`; the exit status. It ends when asked to stop, and
+    when the control pipe closes."""
 
     def work(emit: Emit) -> None:
         _end_when_asked(control_fd, out_fd)

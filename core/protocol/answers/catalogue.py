@@ -20,8 +20,8 @@ class Accepts(TypedDict):
     """What a method can be combined with.
 
     `architectures`: families; null: all. `task_only`: hyper-parameters that must be off outside the task scenario;
-    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of architectures, values
-    that do not work on it, by hyper-parameter; none named: the method does not.
+    `refused`: by scenario, the values of hyper-parameters that do not work there; `unfit`: by family of
+    architectures, values that do not work on it, by hyper-parameter; none named: the method does not.
     """
 
     optimizers: list[str]
@@ -37,10 +37,11 @@ class Accepts(TypedDict):
 class Footprint(TypedDict):
     """What a method holds at once while it learns, by which a job's memory is estimated.
 
-    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies more where
-    the gradients of single images are as large as the weights; `growing`: copies more for each earlier task; `batches`,
-    `images`: whose activations are held; `columns`: the hyper-parameter that says of how many columns the
-    method keeps second moments of each task, 0 of it for the network's features and one; "": it keeps none.
+    `copies`: of the weights; `copies_with`: hyper-parameter → value → copies in its place; `examples`: copies
+    more where the gradients of single images are as large as the weights; `growing`: copies more for each
+    earlier task; `batches`, `images`: whose activations are held; `columns`: the hyper-parameter that says of
+    how many columns the method keeps second moments of each task, 0 of it for the network's features and one;
+    "": it keeps none.
     """
 
     copies: float
@@ -56,11 +57,12 @@ class MethodEntry(TypedDict):
     """A method. `schema`, `defaults`: of its hyper-parameters; `scenario_defaults`: those that differ in a
     scenario; `weak`: by scenario, why it works badly there.
 
-    `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in `structure`; `advice`:
-    of a recipe that leaves it open; `takes`: types of memory that it can take over from another method; `predicts_with`:
-    those that it answers with; `neutral`: hyper-parameters with which it equals fine-tuning, or `no_neutral`: why there are
-    none; `inference`: the file of a download's loading code that answers with its memory; `no_feature_cache`, `no_merge`,
-    `no_rebalance`: why what a recipe calls so does not work with it, or null.
+    `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in
+    `structure`; `advice`: of a recipe that leaves it open; `takes`: types of memory that it can take over
+    from another method; `predicts_with`: those that it answers with; `neutral`: hyper-parameters with which
+    it equals fine-tuning, or `no_neutral`: why there are none; `inference`: the file of a download's loading
+    code that answers with its memory; `no_feature_cache`, `no_merge`, `no_rebalance`: why what a recipe calls
+    so does not work with it, or null.
     """
 
     schema: JsonSchema

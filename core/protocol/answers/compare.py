@@ -19,8 +19,8 @@ class FlipCounts(TypedDict):
 
 
 class Flips(FlipCounts):
-    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images; and the p of
-    McNemar's exact test that `a` and `b` are equally good.
+    """With the negative flip rate `nfr` = negative / n and its 95 % interval (Wilson), null without images;
+    and the p of McNemar's exact test that `a` and `b` are equally good.
     """
 
     nfr: float | None
@@ -69,7 +69,8 @@ class Difference(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its images are gone."""
+    """A task that is not compared, and why: `versions` were not measured on it, have no answers, or its
+    images are gone."""
 
     task: int
     reason: Literal["not_measured", "answers_missing", "data_deleted", "counts_only"]
@@ -89,9 +90,9 @@ class ComparedVersion(TypedDict):
 class CompareOut(TypedDict):
     """Two versions, over all tasks that both answer.
 
-    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200 classes, or where
-    tasks with classes of their own are compared together. pairs: of a class and a wrong answer, at most 100, those whose
-    count differs most first. recipe, manifest: what differs alone.
+    classes: those that differ most come first, at most 1000 of `classes_total`. confusion: null beyond 200
+    classes, or where tasks with classes of their own are compared together. pairs: of a class and a wrong
+    answer, at most 100, those whose count differs most first. recipe, manifest: what differs alone.
     """
 
     model: str

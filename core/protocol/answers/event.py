@@ -12,9 +12,9 @@ EventType = Literal["state", "progress", "metric", "log", "snapshot"]
 class StateData(TypedDict, total=False):
     """A change of state, with what is known of it.
 
-    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that were lost since
-    the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it made; `retry_of`: the job that
-    it follows.
+    `attempt`: which one began; `reason`: why it was given back, lost or stopped; `strikes`: attempts that
+    were lost since the last snapshot; `error`: why the job ended; `version`, `outcome`, `warnings`: what it
+    made; `retry_of`: the job that it follows.
     """
 
     state: str
@@ -68,7 +68,8 @@ class Measured(TypedDict, total=False):
     images that the parent answered right and the new version does not, and the other way round; `knn_probe`,
     `baseline_ncm`, `baseline_lda`: right answers of the features; `loss_rise`: what a task was forecast to
     lose, and its mean loss before and after; `predicted_loss_rise`: the rise that was measured; `adp`: the
-    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what else was tried.
+    state that was the best validated by this step; `rollback`: the mean over layers; `merge_weight`: what
+    else was tried.
     """
 
     version: str

@@ -27,9 +27,9 @@ class HeadClasses(TypedDict):
 class NetworkDescription(TypedDict, total=False):
     """What a method made of the architecture's network; which fields are there depends on its family.
 
-    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those with a prompt
-    set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`: its heads with frozen rows;
-    `base`: digest of the weights that it is linearised around.
+    `experts`: how many, or their heads; `prompts`: tokens of a layer; `deep`: in every layer; `tasks`: those
+    with a prompt set of their own; `slope`, `fixed_head`, `frozen`: of a linearised network; `references`:
+    its heads with frozen rows; `base`: digest of the weights that it is linearised around.
     """
 
     family: str
@@ -113,7 +113,8 @@ class AnswerChanges(TypedDict):
 
 
 class KnnProbe(TypedDict):
-    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on the new one."""
+    """Right answers of the k-NN probe, [correct, total]: over all tasks, by task, and of base and parent on
+    the new one."""
 
     all: list[int]
     tasks: dict[str, list[int]]
@@ -180,9 +181,9 @@ class ManifestOut(Origin, total=False):
     """What a version is made of, and everything that it was made from.
 
     Version 0 and versions from before a field lack it. `tasks`: those that the version was taught, in order; `init`,
-    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`: of the run;
-    `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest class means and
-    by linear discriminants, null where held-out images are too few or do not stay.
+    `base`: what version 0 was made of; `trainable`, `parameters`: numbers of the network; `steps`, `images`:
+    of the run; `changes`: by task; `baseline_ncm`, `baseline_lda`: what the features could do by nearest
+    class means and by linear discriminants, null where held-out images are too few or do not stay.
     """
 
     format: int

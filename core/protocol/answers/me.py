@@ -35,8 +35,8 @@ class ServiceOut(TypedDict):
 
 
 class MeOut(TypedDict):
-    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that it belongs to;
-    `expires_at`: null: never."""
+    """The caller. `key`: id of the key, null where the service asks for none; `owner`: name of the owner that
+    it belongs to; `expires_at`: null: never."""
 
     key: str | None
     owner: str

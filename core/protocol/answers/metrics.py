@@ -95,8 +95,8 @@ class LastFigures(TypedDict):
 class Summary(LineSummary, StageFigures, LastFigures):
     """The figures of a version; `definitions` beside it says what each of them is. Undefined is null.
 
-    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where its job did not
-    measure it.
+    Lists go along the version's ancestors, from the first on. `adp_mean`: of each of them by task; null where
+    its job did not measure it.
     """
 
     adp_mean: list[list[TaskAccuracy] | None]
@@ -109,8 +109,8 @@ class Summary(LineSummary, StageFigures, LastFigures):
 class MetricsOut(TypedDict):
     """The accuracy matrix, and figures along the ancestors of `version`; undefined is null.
 
-    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary is, by name. In
-    a window only its rows, columns and cells are there; `summary` is of all.
+    A row is a version, held ones among them; a column a task. `definitions`: what each figure of the summary
+    is, by name. In a window only its rows, columns and cells are there; `summary` is of all.
     """
 
     version: int

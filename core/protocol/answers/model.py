@@ -19,7 +19,8 @@ class ModelOut(TypedDict):
 
     Look at `attention` first: what waits for a person is there. The next task starts from version `line_head`, which
     `production` names while `production_follows`; after a rollback it does not until it is told to. `aliases`: their
-    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an upload, or a version.
+    versions by name. `base`: `random`, `pretrained`, `perennial/…` (a base of the package), the id of an
+    upload, or a version.
 
     `state`: ready, or fetching while the weights of its base are not there: `job` brings them, tasks wait,
     and `production`, `latest` and `line_head` are null. `job` is null once they are there.

@@ -64,7 +64,8 @@ class RebalanceOut(TypedDict, total=False):
 
 
 class MergeOut(TypedDict, total=False):
-    """After training, a straight line back to the weights of the start: how far, or by which rule; the other is null."""
+    """After training, a straight line back to the weights of the start: how far, or by which rule; the other
+    is null."""
 
     weight: float | None
     within: float | None

@@ -15,7 +15,8 @@ class TaskImage(TypedDict):
 
 
 class TaskImagePage(TypedDict):
-    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that was asked for."""
+    """A page of the images of one part, by rising number; `total`: of the whole part, or of the class that
+    was asked for."""
 
     items: list[TaskImage]
     total: int

@@ -26,7 +26,8 @@ class PartOut(FileOut):
 
 
 class VersionOut(TypedDict):
-    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was taught, in order.
+    """An immutable version; `accuracy` is its row of the accuracy matrix, `tasks` are those that it was
+    taught, in order.
 
     `status` is published or held: a held one becomes published when a person promotes it, or when what its gate missed
     is settled. `note`: what a person wrote of it (`PATCH`).
@@ -58,7 +59,8 @@ class VersionPage(TypedDict):
 
 
 class TaskResult(TypedDict):
-    """How a version answers the held-out images of one task: right answers, images, and both by label [correct, total]."""
+    """How a version answers the held-out images of one task: right answers, images, and both by label
+    [correct, total]."""
 
     task: int
     correct: int

@@ -23,8 +23,9 @@ class WebhookOut(TypedDict):
     """A webhook, without its secret.
 
     `model`: the id of the only one that it is told of, null: all; `state`: failing where the last attempt failed;
-    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that found no room
-    beside so many that wait; `old_secret_until`: the secret from before the last rotation signs too until then.
+    `disabled_because`: null where a person did it; `pending`: deliveries that wait; `dropped`: events that
+    found no room beside so many that wait; `old_secret_until`: the secret from before the last rotation signs
+    too until then.
     """
 
     id: str
@@ -44,6 +45,15 @@ class WebhookOut(TypedDict):
     created_at: str
 
 
+class WebhookChange(TypedDict, total=False):
+    """Fields of a webhook that a request sets. `model`: null: all models; null elsewhere: as it is."""
+
+    url: str | None
+    events: list[WebhookEvent] | None
+    model: str | None
+    enabled: bool | None
+
+
 class NewWebhook(WebhookOut):
     """A webhook with its secret, shown this once."""
 
@@ -58,8 +68,8 @@ class WebhookPage(TypedDict):
 
 
 class DeliveryOut(TypedDict):
-    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next one, null: none
-    follows; `status`: of the last answer; `error`: why it does not count as taken."""
+    """One event for one webhook. `id`: the header webhook-id; `attempts`: made so far; `next_at`: of the next
+    one, null: none follows; `status`: of the last answer; `error`: why it does not count as taken."""
 
     id: str
     webhook: str
@@ -76,7 +86,8 @@ class DeliveryOut(TypedDict):
 
 
 class DeliveryDetail(DeliveryOut):
-    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no administrator."""
+    """The same with what is sent. `answer`: the first 4 kB of the last answer's body; null for who is no
+    administrator."""
 
     payload: WebhookPayload
     answer: str | None

@@ -1,4 +1,5 @@
-"""Make a download that takes more than copying: a job process writes and checks it, and what it left is packed and stored.
+"""Make a download that takes more than copying: a job process writes and checks it, and what it left is
+packed and stored.
 
 An attempt that was lost begins anew; the same version gives the same bytes, so that two attempts store one file.
 """

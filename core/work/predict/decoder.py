@@ -14,19 +14,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.ingest.resizing import Resizing
 from core.messages import read_exactly, read_message, write_message
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Pixels = npt.NDArray[np.uint8]
 
 ARRAY_BYTES = 1 << 30
 """Address space for nested arrays as objects, beyond what a file may take."""

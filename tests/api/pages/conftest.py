@@ -1,4 +1,5 @@
-"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would send its requests."""
+"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would send its
+requests."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Forms of the pages do what the API's requests do, with the same row of the audit trail, and refuse what is no form."""
+"""Forms of the pages do what the API's requests do, with the same row of the audit trail, and refuse what is
+no form."""
 
 import re
 from collections.abc import Callable

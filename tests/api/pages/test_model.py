@@ -1,4 +1,5 @@
-"""What the pages of a model, a task and a list say, and that they ask the database equally often for few and for many."""
+"""What the pages of a model, a task and a list say, and that they ask the database equally often for few and
+for many."""
 
 import re
 from collections.abc import Callable, Iterator

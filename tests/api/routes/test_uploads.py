@@ -248,8 +248,8 @@ def test_another_owner_finds_no_upload(
     where = f"/v1/uploads/{upload(client, body)}"
     for method in ("HEAD", "PATCH", "DELETE"):
         assert client.request(method, where, headers=foreign).status_code == 404
-    assert client.post("/v1/models", headers=foreign, json={"name": "birds", "scenario": "class",
-                                                            "architecture": "small-cnn"}).status_code == 201  # fmt: skip
+    birds = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+    assert client.post("/v1/models", headers=foreign, json=birds).status_code == 201
     named = {"upload": where.rpartition("/")[2]}
     assert client.post(TASKS, json=named, headers=foreign).status_code == 404
     assert client.head(where).headers["upload-complete"] == "?1"

@@ -1,4 +1,5 @@
-"""Uploads whose clients leave in the middle: nothing of them stays in the process, and none of their memory in malloc's heap."""
+"""Uploads whose clients leave in the middle: nothing of them stays in the process, and none of their memory
+in malloc's heap."""
 
 import gc
 import logging

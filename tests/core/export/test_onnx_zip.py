@@ -25,7 +25,10 @@ from core.protocol.architecture import Image as ModelImage
 from core.protocol.manifest import Manifest
 
 CATALOGUE = catalogue()
-WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.argv = ['run.py', *sys.argv[1:]]; exec(open('run.py').read())"
+WITHOUT_TORCH = (
+    "import sys; sys.modules['torch'] = None; sys.argv = ['run.py', *sys.argv[1:]]; "
+    "exec(open('run.py').read())"
+)
 BASE = {"name": "resnet18.a1_in1k", "repository": "timm/resnet18.a1_in1k", "licence": "apache-2.0"}
 
 

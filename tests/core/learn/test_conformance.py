@@ -1,8 +1,9 @@
 """Every registered method, in every scenario that it names, passes the conformance kit.
 
-The scenario that a method is made for is tested by default; in the others, what depends on the scenario most, killing and
-resuming, is a slow test, and the rest belongs to the campaign. What a scenario does not touch is tested in one: whether the
-bits are the same in another process depends on what is stored, and that is the same in all.
+The scenario that a method is made for is tested by default; in the others, what depends on the scenario most,
+killing and resuming, is a slow test, and the rest belongs to the campaign. What a scenario does not touch is
+tested in one: whether the bits are the same in another process depends on what is stored, and that is the
+same in all.
 """
 
 from collections.abc import Iterator

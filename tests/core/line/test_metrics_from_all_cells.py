@@ -236,7 +236,9 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "predicted_loss_rise": each("forecast", "predicted"),
         "measured_loss_rise": each("forecast", "measured"),
         "adp_mean": [
-            None if told is None else [{"task": t, "accuracy": a} for t, a in sorted((int(t), a) for t, a in told.items())]
+            None
+            if told is None
+            else [{"task": t, "accuracy": a} for t, a in sorted((int(t), a) for t, a in told.items())]
             for told in means
         ],
         "knn_probe": probe

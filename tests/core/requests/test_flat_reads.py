@@ -63,8 +63,8 @@ SMALL_INDEXES = (
     "ix_tasks_data_deleted",
     "ix_tasks_stops",
 )
-"""Of the few jobs that are not over, uploads of such jobs, batches that are not learned, tasks without data and tasks that stop a line: to read
-one whole is no walk."""
+"""Of the few jobs that are not over, uploads of such jobs, batches that are not learned, tasks without data
+and tasks that stop a line: to read one whole is no walk."""
 CATALOGUE: Any = {
     "methods": {"der++": {"defaults": {}}},
     "recipe": {"defaults": {"method": {"name": "der++"}}, "olor": {}},

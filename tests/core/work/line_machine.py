@@ -1,7 +1,9 @@
-"""A model's line under any order of requests and of what a worker does; the learning is a fake that is told how it ends.
+"""A model's line under any order of requests and of what a worker does; the learning is a fake that is told
+how it ends.
 
 The machine holds no second implementation of the rules. It keeps what a person was told, and checks after each step
-that nothing happened which nobody was told: no class left production, no task left the line head, no job waits for ever.
+that nothing happened which nobody was told: no class left production, no task left the line head, no job
+waits for ever.
 """
 
 from collections.abc import Callable
@@ -53,8 +55,9 @@ class Line(RuleBasedStateMachine):
         self.desk.model()  # makes the owner
         self.actor = Actor(self.desk.owner, None, "write")
         given = {
-            "name": f"m{len(self.desk.all(Model))}", "scenario": scenario, "architecture": "small-cnn", "gate": GATE, "on_held": on_held,
-            "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days, "image": {"size": 8},
+            "name": f"m{len(self.desk.all(Model))}", "scenario": scenario, "architecture": "small-cnn", "gate": GATE,
+            "on_held": on_held, "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days,
+            "image": {"size": 8},
         }  # fmt: skip
         made, _ = models.create(self.desk.db, self.desk.blobs, CATALOGUE, self.actor, given)
         self.scenario, self.model = scenario, str(made["id"])
@@ -295,7 +298,8 @@ class Line(RuleBasedStateMachine):
             assert version.status == "held" or version.gate["passed"] or "overruled" in version.gate
 
     def everything_ends_once_it_is_settled(self) -> None:
-        """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then every job is learned."""
+        """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then every job
+        is learned."""
         if self.claimed is not None and not self.given_back(self.claimed):
             claims.stopped(self.desk.db, self.claimed)
         self.claimed = None

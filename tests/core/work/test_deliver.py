@@ -1,4 +1,5 @@
-"""Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody waits for the slow."""
+"""Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody waits for
+the slow."""
 
 import json
 import threading

@@ -154,6 +154,9 @@ def test_nobody_there_is_told_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("module", ["api.app", "worker.loop"])
 def test_who_sends_nothing_does_not_load_the_library_that_sends(module: str) -> None:
-    code = f"import sys, {module}; assert 'httpcore2' not in sys.modules and 'core.work.guarded_http' not in sys.modules"
+    code = (
+        f"import sys, {module}; "
+        "assert 'httpcore2' not in sys.modules and 'core.work.guarded_http' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-1000:]

@@ -1,4 +1,5 @@
-"""The line of a model as a property: any order of requests and endings on both databases, and planted bugs are found."""
+"""The line of a model as a property: any order of requests and endings on both databases, and planted bugs
+are found."""
 
 import os
 from collections.abc import Callable

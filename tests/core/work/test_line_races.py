@@ -1,4 +1,5 @@
-"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody waits for each other."""
+"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody waits for
+each other."""
 
 import contextlib
 import random

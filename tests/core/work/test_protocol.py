@@ -329,7 +329,8 @@ def test_a_planted_bug_is_found(
     machine: Callable[[], Protocol], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bug: str
 ) -> None:
     monkeypatch.setattr(*PLANTED[bug])
-    # Far more than are needed: which are drawn depends on the modules that are loaded (Hypothesis takes their constants).
+    # Far more than are needed: which are drawn depends on the modules that are loaded (Hypothesis takes their
+    # constants).
     enough = settings(SETTINGS, max_examples=max(1000, INTERLEAVINGS), phases=[Phase.generate])
     with pytest.raises((AssertionError, pytest.fail.Exception, ExceptionGroup, KeyError, WrongState)):
         run_state_machine_as_test(machine, settings=enough)

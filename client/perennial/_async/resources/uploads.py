@@ -10,7 +10,8 @@ from perennial.paths import path
 
 
 class AsyncUploads:
-    """What `tasks.submit` has begun for large batches, and other clients of tus: what of it has come counts to the quota."""
+    """What `tasks.submit` has begun for large batches, and other clients of tus: what of it has come counts
+    to the quota."""
 
     def __init__(self, http: AsyncHttp) -> None:
         self._http = http

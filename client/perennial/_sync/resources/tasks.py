@@ -37,8 +37,9 @@ class Tasks:
         progress: bool | Progress = False,
         **options: Any,
     ) -> JobHandle:
-        """Send a batch: an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or bytes]}`), or a folder or
-        data set, which is packed on the way (`perennial.pack.open_batch` gives one to look at first).
+        """Send a batch: an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or bytes]}`),
+        or a folder or data set, which is packed on the way (`perennial.pack.open_batch` gives one to look at
+        first).
 
         From 64 MiB on it goes in pieces: one that was cut off, by another run too, goes on where it was.
 

@@ -22,7 +22,8 @@ description = "Four digits, two at a time."
 scenarios = ["class"]
 architecture = { name = "mlp", hidden = [8] }
 recipe = { epochs = 1, batch_size = 8, augment = "none", optimizer = { lr = 0.05, schedule = "constant" } }
-data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2, train_per_class = 12, test_per_class = 20 }]
+data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2, \
+train_per_class = 12, test_per_class = 20 }]
 """
 
 

@@ -331,7 +331,11 @@ def test_measuring_leaves_a_network_as_it_was() -> None:
     assert not any(module._forward_hooks or "forward" in vars(module) for module in network.modules())
 
 
-@pytest.mark.parametrize("architecture", [{"name": "resnet20"}, {"name": "small-cnn"}, {"name": "vit", "hidden": 12, "mlp": 8, "layers": 1}], ids=lambda a: a["name"])  # fmt: skip
+@pytest.mark.parametrize(
+    "architecture",
+    [{"name": "resnet20"}, {"name": "small-cnn"}, {"name": "vit", "hidden": 12, "mlp": 8, "layers": 1}],
+    ids=lambda a: a["name"],
+)
 def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
     network = build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("a", "b")), 1).eval()
     nn.init.normal_(network.head.weight)

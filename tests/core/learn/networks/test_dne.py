@@ -89,7 +89,8 @@ def formula(t, k):
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
-    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula leaves out."""
+    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula
+    leaves out."""
     monkeypatch.setattr(TaskAttention, "forward", naive)
     experts, x = [], torch.randn(1, 3, 32, 32, generator=seeded())
     for t in range(1, 7):

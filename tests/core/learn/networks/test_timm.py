@@ -36,7 +36,8 @@ SMALL = pytest.mark.parametrize(
 )
 OWN = ImageSpec(160, 3)
 FEW, MOST = 10_000_000, 40_000_000
-"""Parameters of a network that learns in CI, and in the campaign; the recommended ones above are vit_base, whose kind is among the smaller."""
+"""Parameters of a network that learns in CI, and in the campaign; the recommended ones above are vit_base,
+whose kind is among the smaller."""
 SHARE = 120
 """One of so many architectures is built in each run, another share for each content of the table."""
 

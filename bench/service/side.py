@@ -1,0 +1,134 @@
+"""A database and the API process on it: benchmarks ask a small one and a full one in turns."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import psutil
+import psycopg
+from sqlalchemy.engine import make_url
+
+from bench.service.fill import fill
+from bench.service.million_files import add_files
+from bench.service.series import Size, id_of, owner_name
+from core.db.migrate import upgrade
+from core.db.session import Database
+from core.requests import keys
+from core.requests.actor import Actor
+from core.settings import Settings
+from core.store import open_store
+from tools import service
+
+
+@dataclass
+class Side:
+    """One database and the API process on it; `keys` are an owner's and an administrator's."""
+
+    size: Size
+    settings: Settings
+    url: str = ""
+    keys: dict[str, str] = field(default_factory=dict)
+    process: int = 0
+
+    def cpu_s(self) -> float:
+        """Seconds that the API process has computed, and with PostgreSQL the backends of its connections."""
+        pids = [self.process]
+        if self.settings.database_url:
+            db = Database(self.settings.database_url, pool=1)
+            with db.read() as session:
+                asked = (
+                    "SELECT pid FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                pids += session.connection().exec_driver_sql(asked).scalars()
+            db.close()
+        times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
+        return float(sum(one.user + one.system for one in times))
+
+    def model(self) -> str:
+        """The first one."""
+        return id_of("mdl", 0)
+
+    def job(self) -> str:
+        """Of the model's fiftieth task."""
+        return id_of("job", 49 * self.size.models)
+
+
+def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
+    """A new database of that size, filled, with its folder; on the server if one is named, else SQLite."""
+    data = folder / name
+    data.mkdir(parents=True, exist_ok=True)
+    url = _database(server, f"perennial_bench_{name}") if server else ""
+    settings = Settings(data_dir=data, database_url=url)
+    db = Database(settings.resolved_database_url, statement_s=3600)
+    upgrade(db)
+    with db.read() as session:
+        there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
+    if not there:
+        print(f"filling {name}: {size.rows:,} tasks")
+        fill(db, size)
+        store = open_store(settings)
+        store.prepare()
+        add_files(db, store, settings, size)
+    side = Side(size, settings)
+    nobody = Actor("", None, "admin")
+    for who, owner, scope in (("owner", owner_name(0), "write"), ("admin", keys.ADMIN_OWNER, "admin")):
+        with db.write() as session:  # the audit row of a new key needs an owner
+            nobody = Actor(keys._owner(session, owner, db.now(session)).id, None, "admin")
+        made = keys.create(db, nobody, name="bench", owner=owner, scope=scope, expires_at=None)
+        side.keys[who] = str(made["secret"])
+    db.close()
+    return side
+
+
+def _database(server: str, name: str) -> str:
+    url = make_url(server)
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return url.set(database=name).render_as_string(hide_password=False)
+
+
+@contextmanager
+def serving(side: Side) -> Iterator[None]:
+    """An API process on a side's database; no worker, so the rows stay as they are."""
+    port = service.free_port()
+    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command += ["--http", "api.connection:Connection", "--no-server-header"]
+    environment = {
+        **os.environ,
+        "PERENNIAL_DATA_DIR": str(side.settings.data_dir),
+        "PERENNIAL_DATABASE_URL": side.settings.database_url,
+    }
+    with (side.settings.data_dir / "api.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--no-access-log", "--log-level", "warning"],
+            cwd=service.ROOT,
+            env=environment,
+            stderr=log,
+        )
+    side.url, side.process = f"http://127.0.0.1:{port}", process.pid
+    try:
+        _until_ready(side.url, process)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if httpx2.get(f"{url}/readyz").status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.1)
+    raise RuntimeError(f"The API at {url} did not get ready.")

@@ -1,0 +1,58 @@
+"""How long a task is learned: its stages, and the epochs and optimizer steps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.learn import rebalance
+from core.learn.context import Context
+from core.learn.method import Method, Stage
+from core.learn.optim.rollback import StageSteps
+from core.learn.sampler import batches_per_epoch
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Stages in their order, those that train the backbone first.
+
+    `epochs`: of each stage; `per_epoch`: optimizer steps; `training`: how many stages train the backbone.
+    """
+
+    stages: Sequence[Stage]
+    epochs: Sequence[int]
+    per_epoch: int
+    training: int
+
+    @classmethod
+    def of(cls, ctx: Context, method: Method) -> Schedule:
+        """What recipe and method ask for; `ctx.num_images` counts the training part already."""
+        recipe, training = ctx.recipe, method.stages(ctx)
+        stages = [*training, *rebalance.stages(ctx)]
+        return cls(
+            stages=stages,
+            epochs=[stage.epochs or recipe.epochs for stage in stages],
+            per_epoch=batches_per_epoch(recipe.sampler, ctx.num_images, recipe.batch_size),
+            training=len(training),
+        )
+
+    @property
+    def total_epochs(self) -> int:
+        """Of all stages."""
+        return sum(self.epochs)
+
+    @property
+    def total_steps(self) -> int:
+        """Of all stages."""
+        return self.per_epoch * self.total_epochs
+
+    def steps_before(self, stage: int) -> int:
+        """Of the stages before this one."""
+        return self.per_epoch * sum(self.epochs[:stage])
+
+    def training_steps(self, depth: int) -> list[StageSteps]:
+        """Of each stage that trains the backbone. depth: the recipe's, where a stage names none."""
+        return [
+            StageSteps(stage.depth or depth, self.per_epoch * epochs)
+            for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)
+        ]

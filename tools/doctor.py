@@ -1,0 +1,67 @@
+"""What `perennial doctor` looks at: whether torch, database, store and disk are as the service needs them."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from importlib.metadata import version
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.db.migrate import current, require_current
+from core.db.session import Database
+from core.errors import PerennialError
+from core.settings import Settings
+from core.store import open_store
+from worker.torch_check import torch_checked
+
+LEAST_FREE_BYTES = 1 << 30
+
+
+def examine() -> int:
+    """Say of each what was found; the exit status is 1 where one is not as it must be."""
+    settings, bad = Settings(), 0
+    for name, look in LOOKS.items():
+        try:
+            click.echo(f"ok       {name}: {look(settings)}")
+        except (PerennialError, SQLAlchemyError, OSError) as error:
+            bad += 1
+            detail = error.detail if isinstance(error, PerennialError) else str(error).partition("\n")[0]
+            click.echo(f"problem  {name}: {detail}")
+    return 1 if bad else 0
+
+
+def _torch(settings: Settings) -> str:
+    with torch_checked(settings):
+        return f"{version('torch')} with torchvision {version('torchvision')}"
+
+
+def _tables(settings: Settings) -> str:
+    with closing(Database(settings.resolved_database_url)) as db:
+        require_current(db)
+        return f"revision {current(db)}"
+
+
+def _store(settings: Settings) -> str:
+    held = next(iter(open_store(settings).list("")), None)
+    return f"{settings.resolved_store_url.partition('?')[0]} answers" + ("" if held else "; it is empty")
+
+
+def _disk(settings: Settings) -> str:
+    there = next(
+        folder
+        for folder in (settings.data_dir.absolute(), *settings.data_dir.absolute().parents)
+        if folder.exists()
+    )
+    free = shutil.disk_usage(there).free
+    if free < LEAST_FREE_BYTES:
+        raise OSError(f"{free:,} bytes are free on the disk of {there}; a job needs more than 1 GiB.")
+    return f"{free / (1 << 30):.0f} GiB are free on the disk of {there}"
+
+
+LOOKS: dict[str, Callable[[Settings], str]] = {
+    "torch": _torch,
+    "database": _tables,
+    "store": _store,
+    "disk": _disk,
+}
