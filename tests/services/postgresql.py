@@ -32,7 +32,10 @@ _ALL_ROWS_OUT = """
         filled boolean;
     BEGIN
         SET LOCAL session_replication_role = replica;  -- no order of foreign keys
-        FOR one IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' LOOP
+        FOR one IN
+            SELECT relname FROM pg_class
+            WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'alembic_version'
+        LOOP
             EXECUTE format('SELECT EXISTS (SELECT FROM %I)', one.relname) INTO filled;
             IF filled THEN EXECUTE format('DELETE FROM %I', one.relname); END IF;
         END LOOP;
@@ -82,7 +85,7 @@ def drop(url: str) -> None:
 
 
 def empty(url: str) -> None:
-    """Delete all rows of a database and begin its sequences anew, whoever is still connected to it.
+    """Delete all rows of a database, its revision aside, and begin its sequences anew, whoever is still connected.
 
     For a few rows this takes milliseconds, where to drop a database and to make another takes a tenth of a second.
     """
