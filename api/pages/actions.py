@@ -1,7 +1,7 @@
 """What waits for a person, with a button for each request that settles it.
 
-A form of the page is sent to the path of the API's request, under `/ui` in place of `/v1`; what has no form
-here is shown as the command that does it.
+A form of the page is sent to the path of the API's request, under `/ui` in place of `/v1`; what needs more than a
+button is a link to where it is done.
 """
 
 import re
@@ -17,20 +17,19 @@ _FORMS = re.compile(
 
 @dataclass(frozen=True)
 class Button:
-    """A request as a form, or the command that does it.
+    """A request as a form, or a link to where it is made.
 
     Attributes:
         path: where the form goes; `version`: what it sends.
         reason: whether it asks for a reason.
         again: whether it learns a task again, so that a recipe is chosen.
-        link: a page in place of a form.
+        link: a place of the pages, instead of a form.
     """
 
     title: str
     path: str | None
     version: int | None
     reason: bool = False
-    command: str | None = None
     again: bool = False
     link: str | None = None
 
@@ -55,5 +54,5 @@ def _button(model: ModelOut, action: ActionOut) -> Button:
         again = path.endswith(("/retry", "/relearn")) and model["state"] == "ready"
         return Button(action["title"], path, body.get("version"), "reason" in body, again=again)
     if action["method"] == "DELETE":
-        return Button(action["title"], None, None, command=f"perennial models rm {model['name']}")
+        return Button(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
     return Button(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

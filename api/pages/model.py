@@ -7,7 +7,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dependencies import Bell, CatalogueOf, Db, Read, Write
+from api.dependencies import Bell, BlobStore, CatalogueOf, Db, ObjectStore, Read, Write
 from api.pages import forms
 from api.pages.actions import buttons
 from api.pages.curves import curves
@@ -16,9 +16,10 @@ from api.pages.render import page, root_of
 from api.pages.svg import tree
 from api.schemas.common import ModelPath
 from core.db.session import Database
+from core.errors import Invalid
 from core.line.line import PRODUCTION
 from core.protocol.answers.model import ModelOut
-from core.requests import aliases, class_changes, jobs, lineage, metrics, models, recipes
+from core.requests import aliases, class_changes, jobs, lineage, metrics, model_deletion, models, recipes
 from core.requests.actor import Actor
 from core.requests.lineage import Lineage, VersionRow
 from core.requests.metrics import Window
@@ -128,6 +129,30 @@ async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell:
     """Let production follow the line again."""
     await forms.form(request)
     return await done(request, model, lambda: aliases.follow(db, actor, model, PRODUCTION)[1], bell)
+
+
+@router.post("/ui/models/{model}/delete")
+async def delete(
+    request: Request,
+    model: ModelPath,
+    actor: Write,
+    db: Db,
+    store: ObjectStore,
+    blobs: BlobStore,
+    catalogue: CatalogueOf,
+) -> Response:
+    """Delete it, once somebody has typed its name, and show the models that are left."""
+    given = await forms.form(request)
+
+    def deleted() -> str:
+        found = models.read(db, catalogue(), actor, model)
+        if given.get("name") != found["name"]:
+            raise Invalid(f"The model is deleted only with its name typed as it is: {found['name']}.")
+        model_deletion.delete(db, store, blobs, actor, found["id"])
+        return found["id"]
+
+    gone = await to_thread.run_sync(deleted)
+    return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={gone}", 303)
 
 
 async def done(request: Request, model: str, change: Callable[[], str | None], bell: Bell) -> Response:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api.dependencies import CatalogueOf, Cursor, Db, Read
 from api.pages.render import page
 from api.pages.svg import HEIGHT, WIDTH, sparkline
-from core.requests import models
+from core.requests import model_deletion, models
 
 router = APIRouter(include_in_schema=False)
 
@@ -24,6 +24,7 @@ def show(
     q: Annotated[str, Query(max_length=63, description="Only models with this text in their name")] = "",
     sort: Annotated[Literal["newest", "oldest"], Query(description="Order of the models")] = "newest",
     cursor: Cursor = None,
+    deleted: Annotated[str | None, Query(max_length=40, description="A model that was just deleted")] = None,
 ) -> Response:
     """Name, production, accuracy and last job of each, and how many things wait for a person."""
     found = models.list_models(
@@ -34,6 +35,7 @@ def show(
         for one in found["items"]
         if one["summary"] is not None
     }
-    told = {"models": found["items"], "next_cursor": found["next_cursor"], "lines": lines}
+    told: dict[str, object] = {"models": found["items"], "next_cursor": found["next_cursor"], "lines": lines}
+    told["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
     asked = {"q": q, "sort": sort, "cursor": cursor}
     return page(request, "models.html", {**told, **asked, "width": WIDTH, "height": HEIGHT})

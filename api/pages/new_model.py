@@ -1,9 +1,12 @@
-"""`/ui/models/new`: create a model: its name, how batches differ, what it begins with, and its gate."""
+"""`/ui/models/new`: create a model: its name, how batches differ, what it begins with, and its gate.
 
-from typing import cast
+A link may fill in the first of these: that of a warning which advises a model on another one's version.
+"""
+
+from typing import Annotated, cast
 
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Write
@@ -11,10 +14,11 @@ from api.pages import forms
 from api.pages.render import page, root_of
 from core import characters
 from core.errors import Invalid, PerennialError
-from core.protocol.answers.model import Scenario
+from core.protocol.answers.model import ModelOut, Scenario
 from core.protocol.answers.model_change import NewModel
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits
+from core.protocol.patch import ArchitectureIn
 from core.requests import models, pretrained
 from core.requests.admission import Admission
 
@@ -32,13 +36,24 @@ GATES = (
     ("min_acc", "Mean accuracy over all tasks, at least (percent)", "such as 75"),
 )
 """Limits of the gate: name, words, an example."""
+Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
 @router.get(PATH)
-def show(request: Request, actor: Write, catalogue: CatalogueOf) -> Response:
+def show(
+    request: Request,
+    actor: Write,
+    catalogue: CatalogueOf,
+    name: Filled = "",
+    scenario: Filled = "",
+    base: Filled = "",
+    model: Filled = "",
+    version: Filled = "",
+) -> Response:
     """The form."""
     del actor
-    return _page(request, catalogue(), {}, {}, None)
+    asked = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
+    return _page(request, catalogue(), {key: value for key, value in asked.items() if value}, {}, None)
 
 
 @router.post(PATH)
@@ -55,11 +70,18 @@ async def create(
     given = await forms.form(request)
     known = await to_thread.run_sync(catalogue)
     bounds, terms = Admission.of(settings), pretrained.Terms.of(settings)
-    try:
+
+    def created() -> ModelOut:
         wanted = _wanted(given)
-        answer, _ = await to_thread.run_sync(
-            lambda: models.create(db, blobs, known, actor, wanted, None, bounds, terms)
-        )
+        if given.get("base") == "version":
+            source = models.read(db, known, actor, given.get("model", ""))
+            size, channels = source["image"]["size"], source["image"]["channels"]
+            wanted["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
+            wanted["image"] = {"size": size, "channels": channels}
+        return models.create(db, blobs, known, actor, wanted, None, bounds, terms)[0]
+
+    try:
+        answer = await to_thread.run_sync(created)
     except PerennialError as error:
         errors = {one["field"]: one["message"] for one in error.fields}
         return _page(request, known, given, errors, error.detail, error.status)
@@ -86,18 +108,27 @@ def _wanted(given: dict[str, str]) -> NewModel:
         wanted["description"] = characters.prose(given.get("description", "").replace("\r\n", "\n")) or None
     except ValueError as error:
         raise _wrong("description", str(error)) from None
+    return cast(NewModel, {**wanted, **_base(given)})
+
+
+def _base(given: dict[str, str]) -> dict[str, object]:
+    """What of the request says what the model begins with."""
     base = given.get("base", "packaged")
     if given.get("timm") and base != "timm":
         raise _wrong("base", "names no weights of timm, and a name of them is filled in: choose one of both")
+    if given.get("model") and base != "version":
+        raise _wrong("base", "names no other model, and one is filled in: choose one of both")
     if base == "timm":
         if not given.get("timm"):
             raise _wrong("architecture", "choose a name of the list")
-        wanted["architecture"] = f"timm/{given['timm'].removeprefix('timm/')}"
-    elif base == "random":
-        wanted["base"] = "random"
-    elif base != "packaged":
-        raise _wrong("base", "must be packaged, timm or random")
-    return wanted
+        return {"architecture": f"timm/{given['timm'].removeprefix('timm/')}"}
+    if base == "version":
+        return {"base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}}
+    if base == "random":
+        return {"base": "random"}
+    if base != "packaged":
+        raise _wrong("base", "must be packaged, timm, version or random")
+    return {}
 
 
 def _gate(given: dict[str, str]) -> GateLimits:

@@ -1,11 +1,12 @@
 """Makes a page of a template: what every page is told, and the policy under which it runs."""
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -28,6 +29,7 @@ HEADERS = {
 _REQUESTS = re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)| with (?:POST|PUT) /v1/[^ ]*[^ .,;:]")
 _SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |\Z))")
 """What a program would send: of a page, its form sends it."""
+_NEW_MODEL = re.compile(r"POST /v1/models (\{.*\})\.")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -101,6 +103,19 @@ def for_people(text: str) -> str:
     return _REQUESTS.sub("", _SENT.sub("", text.replace(SETTLED_BY, ""))).strip().replace("`", "")
 
 
+def new_model(text: str) -> str | None:
+    """The path of the form that makes the model which a sentence of the API asks for, on the version of another; or None."""
+    found = _NEW_MODEL.search(text)
+    if found is None:
+        return None
+    try:
+        asked = json.loads(found[1])
+        filled = {"name": asked["name"], "scenario": asked["scenario"], "base": "version", **asked["base"]}
+        return f"/ui/models/new?{urlencode(filled)}"
+    except (ValueError, KeyError, TypeError):  # somebody chose a name that looks like one
+        return None
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -119,6 +134,7 @@ def _environment() -> Environment:
         ago=ago,
         span=span,
         people=for_people,
+        new_model=new_model,
         segment=lambda text: quote(str(text), safe=""),
     )
     made.globals["static"] = address

@@ -45,6 +45,13 @@ function progressed(told) {
   }
 }
 
+function improved(told) {
+  const said = document.getElementById("best");
+  if (!said) return;
+  said.textContent = `step ${told.step}, ${(100 * told.value).toFixed(1)} % of the validation images right`;
+  document.getElementById("best-file").hidden = false;
+}
+
 function logged(at, told) {
   const log = document.getElementById("log");
   const line = document.createElement("li");
@@ -66,6 +73,7 @@ function heard(event) {
   const { at, data } = JSON.parse(event.data);
   if (event.type === "progress") progressed(data);
   else if (event.type === "log") logged(at, data);
+  else if (event.type === "metric" && data.name === "anytime") improved(data);
   else if (event.type === "state") {
     close();
     document.body.dispatchEvent(new CustomEvent("perennial:changed"));
@@ -76,8 +84,8 @@ function open() {
   const place = job();
   if (stream || document.hidden || !place || place.dataset.terminal === "yes") return;
   const cursor = btoa(`[${after}]`).replace(/=+$/, "").replaceAll("+", "-").replaceAll("/", "_");
-  stream = new EventSource(`${place.dataset.events}?cursor=${cursor}&type=state,progress,log`);
-  for (const type of ["state", "progress", "log"]) stream.addEventListener(type, heard);
+  stream = new EventSource(`${place.dataset.events}?cursor=${cursor}&type=state,progress,metric,log`);
+  for (const type of ["state", "progress", "metric", "log"]) stream.addEventListener(type, heard);
   stream.onerror = () => {
     if (stream?.readyState !== EventSource.CLOSED) return; // it comes again by itself, but not after a refusal
     close();

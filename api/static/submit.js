@@ -35,7 +35,7 @@ function fields() {
   const body = new URLSearchParams();
   for (const [name, value] of new FormData(form)) if (typeof value === "string" && value) body.append(name, value);
   body.delete("name");
-  body.set("file_names", batches.map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
+  body.set("file_names", batches.filter((one) => !one.isFolder).map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
   return body;
 }
 
@@ -172,8 +172,13 @@ function remove(batch) {
   planSoon();
 }
 
-function add(file) {
-  const batch = { file, state: "waiting", row: made("li"), said: made("p", "muted"), report: made("div") };
+// As a shell reads it.
+function quoted(name) {
+  return /^[\w.][\w.-]*$/.test(name) ? name : `'./${name.replaceAll("'", `'\\''`)}'`;
+}
+
+function add(file, isFolder) {
+  const batch = { file, isFolder, state: "waiting", row: made("li"), said: made("p", "muted"), report: made("div") };
   const head = made("div", "file");
   batch.bar = made("progress");
   batch.bar.setAttribute("aria-label", `Upload of ${file.name}`);
@@ -190,10 +195,14 @@ function add(file) {
   away.type = "button";
   away.setAttribute("aria-label", `Remove ${file.name}`);
   away.addEventListener("click", () => remove(batch));
-  head.append(made("span", "strong", file.name), made("span", "muted", size(file.size)), label, batch.again, away);
+  head.append(made("span", "strong", file.name), made("span", "muted", isFolder ? "" : size(file.size)), label, batch.again, away);
   batch.said.setAttribute("role", "status");
   batch.said.textContent = "Waits for the one before it.";
-  if (file.size > Number(at.most)) {
+  if (isFolder) {
+    batch.state = "refused";
+    batch.said.textContent = "This is a folder, and a browser sends files. Drop a zip of it, or send it as it is from a terminal:";
+    batch.report.append(made("pre", "", `perennial submit ${at.model} ${quoted(file.name)}`));
+  } else if (file.size > Number(at.most)) {
     batch.state = "refused";
     batch.said.textContent = `A batch may have ${size(Number(at.most))}; this one has ${size(file.size)}. Split it.`;
   }
@@ -203,9 +212,9 @@ function add(file) {
   shown(batch);
 }
 
-function addAll(files) {
+function addAll(files, areFolders = []) {
   say("");
-  for (const file of files) add(file);
+  [...files].forEach((file, index) => add(file, areFolders[index]));
   next();
   planSoon();
 }
@@ -260,7 +269,11 @@ input.addEventListener("change", () => {
 for (const type of ["dragenter", "dragover"])
   drop.addEventListener(type, (event) => (event.preventDefault(), drop.classList.add("over")));
 for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("over"));
-drop.addEventListener("drop", (event) => (event.preventDefault(), addAll(event.dataTransfer.files)));
+drop.addEventListener("drop", (event) => {
+  event.preventDefault();
+  const items = [...event.dataTransfer.items].filter((one) => one.kind === "file");
+  addAll(event.dataTransfer.files, items.map((one) => one.webkitGetAsEntry()?.isDirectory));
+});
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (!go.disabled) send();

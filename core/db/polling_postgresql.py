@@ -1,4 +1,4 @@
-"""The polled reads of PostgreSQL: a few asynchronous connections with prepared statements, opened again after an outage."""
+"""The polled reads of PostgreSQL: a few asynchronous connections with prepared statements, replaced after an outage."""
 
 import asyncio
 from typing import Any

@@ -31,11 +31,12 @@ from core.store.blobs import Damaged, require_digest, verified
 SOON_S = 5
 """When to ask again for the first state of a job."""
 _MANIFEST = "manifest.json"
-_PAST = {
+PAST = {
     State.SUCCEEDED: "succeeded",
     State.REJECTED: "been rejected",
     State.CANCELLED: "been cancelled",
 }
+"""States of a job of which no best state is kept, in words."""
 _building = threading.Lock()  # one at a time per process, as with the downloads of versions
 
 
@@ -99,11 +100,11 @@ def _state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]
         if model.deleted_at is not None:
             raise missing(job_id)
         state = State(job.state)
-        if state in _PAST:
+        if state in PAST:
             what = (
                 "nothing of it was kept" if job.version is None else f"download version {job.version} instead"
             )
-            raise _none(f"The job has {_PAST[state]}: {what}.", state)
+            raise _none(f"The job has {PAST[state]}: {what}.", state)
         if job.task_id is None:
             raise _none(f"This job is of the kind {job.kind}: it learns nothing.", state)
         if not job.recipe.get("anytime"):

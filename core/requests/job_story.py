@@ -7,10 +7,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Event, Model
+from core.db.states import State
+from core.db.tables import Event, Job, Model
 from core.protocol.answers.job import JobOut
 from core.requests import jobs
 from core.requests.actor import Actor
+from core.requests.anytime import PAST
 from core.requests.times import rfc3339
 
 EVENTS = 5000
@@ -31,9 +33,18 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best state so far, while it can be downloaded. `accuracy`: on the validation images, in [0, 1]."""
+
+    step: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class Story:
     """A job, its model's name, and what it said. `last`: id of its newest event, 0 without any.
 
+    best: None where there is no state to download.
     loss: (number of the report, mean loss since the one before), by time.
     """
 
@@ -42,6 +53,7 @@ class Story:
     last: int
     log: list[Line] = field(default_factory=list)
     loss: list[tuple[int, float]] = field(default_factory=list)
+    best: Best | None = None
 
 
 def story(db: Database, actor: Actor, job_id: str) -> Story:
@@ -56,13 +68,14 @@ def story(db: Database, actor: Actor, job_id: str) -> Story:
         newest = _newest(session, job["id"], None, 1)
         said = _newest(session, job["id"], "log", LINES)
         reports = _newest(session, job["id"], "progress", EVENTS)
+        best = _best(session, session.get_one(Job, job["id"]))
     log = [
         Line(rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
         for one in reversed(said)
     ]
     losses = [one.data.get("loss") for one in reversed(reports)]
     loss = [(index, float(value)) for index, value in enumerate(losses) if isinstance(value, int | float)]
-    return Story(job, name, newest[0].id if newest else 0, log, thinned(loss, POINTS))
+    return Story(job, name, newest[0].id if newest else 0, log, thinned(loss, POINTS), best)
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
@@ -76,6 +89,16 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
         low, high = min(part, key=lambda one: one[1]), max(part, key=lambda one: one[1])
         kept += sorted({low, high})
     return kept
+
+
+def _best(session: Session, job: Job) -> Best | None:
+    if job.anytime is None or State(job.state) in PAST:
+        return None
+    told = select(Event.data["value"].as_float()).where(
+        Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"
+    )
+    accuracy = session.scalars(told.order_by(Event.id.desc()).limit(1)).first()
+    return None if accuracy is None else Best(job.anytime.step, accuracy)
 
 
 def _newest(session: Session, job_id: str, kind: str | None, most: int) -> Sequence[Event]:

@@ -33,6 +33,13 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     delete_unused(db, blobs, digests)
 
 
+def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
+    """The name that a model of the caller had, by its id; None: there is none that was deleted."""
+    with db.read() as session:
+        named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
+        return session.scalar(named.where(actor.filter(Model.owner_id)))
+
+
 def _hidden(db: Database, session: Session, actor: Actor, model: str) -> tuple[list[str], list[str]] | None:
     """Hide a model; returns keys of archives and digests that it needs no more, or None: do it again.
 

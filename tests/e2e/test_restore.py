@@ -1,8 +1,9 @@
 """The restore drill: a backup while the service learns, everything destroyed, and the service again from the backup.
 
-Afterwards every version's download has the digest that it had, jobs that were open go on and finish, and the check of
-database against store finds nothing. In the large size with the standard tools: pg_dump and pg_restore for the
-database; a mirror of the bucket is played by our own store classes.
+Afterwards every version's download has the digest that it had, jobs that were open go on and finish, the check of
+database against store finds nothing, and webhooks of the small size are signed by the secrets that they had. In the
+large size with the standard tools: pg_dump and pg_restore for the database; a mirror of the bucket is played by our own store
+classes.
 """
 
 import os
@@ -18,7 +19,9 @@ from typing import Any
 import large_size
 import postgresql
 import pytest
+import receiver as receivers
 from operator_command import housekeeping
+from receiver import Receiver
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
 
@@ -40,7 +43,14 @@ SETTINGS = {
     "PERENNIAL_SNAPSHOT_S": "0.5",
     "PERENNIAL_LEASE_S": "5",
     "PERENNIAL_CHORES_S": "0.5",
+    "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receivers.running() as made:
+        yield made
 
 
 def at_work(client: Rest) -> str:
@@ -121,10 +131,11 @@ def judge(before: dict[tuple[str, int], str], after: dict[tuple[str, int], str],
 
 
 @pytest.mark.campaign
-def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
+def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Receiver) -> None:
     data, saved, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     with service.running(data, SETTINGS) as running:
         client = Rest(running.url, running.key)
+        hook = client.webhooks.create(f"{receiver.url}/", events=["export.ready"])
         job = at_work(client)
         with uploads(client):
             told = housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
@@ -137,6 +148,11 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path) -> None:
     with service.running(again, SETTINGS) as running:
         client = Rest(running.url, running.key)
         assert running.key == (saved / "admin-key").read_text().strip()
+        sent = client.webhooks.test(hook.id)
+        (first,) = receiver.wait(1)
+        assert (
+            first.headers["webhook-id"] == sent.id and first.verified(hook.secret)["type"] == "webhook.test"
+        )
         judge(before, digests(client, wanted, tmp_path), finished(client))
         attempts = client.get(f"/v1/jobs/{job}")["attempt"]
         assert attempts == 2  # it went on from its snapshot, after the lease of a worker that is no more

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core import damage
+from core import damage, webhook_secret
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.tables import Base, Owner
@@ -129,6 +129,7 @@ def test_a_disk_that_fails_a_backup_is_told_in_one_sentence(
 
 def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
     place.store.put_bytes("archives/tsk_never", b"no task names it")
+    key = webhook_secret.key(place.settings)
     told = backup.backup(place.settings, tmp_path / "saved")
     assert told["objects"] == 1
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
@@ -139,6 +140,8 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     db.close()
     assert [info.key for info in store.list("")] == [info.key for info in place.store.list("blobs/")]
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
+    assert webhook_secret.key(again) == key
+    assert (again.data_dir / "webhook-key").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_restore_asks_for_no_room_but_on_the_disk_of_the_store(

@@ -15,7 +15,11 @@ from receiver import Receiver
 from perennial import JobEnded, Perennial
 from tools import digits, service
 
-SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8"}
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_ANYTIME_S": "0.5",
+    "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
+}
 expect.set_options(timeout=30_000)  # of a busy machine; the default is 5 s
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""

@@ -152,6 +152,47 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     expect(row).to_have_count(0)
 
 
+def drop(page: Page, path: Path) -> None:
+    """What a person does who drags a file or folder from the desktop onto the page."""
+    box = page.locator("#drop").bounding_box()
+    assert box is not None
+    browser = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        browser.send(
+            "Input.dispatchDragEvent", {"type": kind, "x": box["x"] + 9, "y": box["y"] + 9, "data": data}
+        )
+
+
+def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
+    site: Site, open_page: OpenPage, bare: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "week 31"
+    (folder / "owl").mkdir(parents=True)
+    (folder / "owl" / "1.png").write_bytes(b"an image")
+    watched = open_page(f"{bare}/submit")
+    page = watched.page
+    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    drop(page, folder)
+    row = page.locator("#files > li")
+    name = site.client.models.retrieve(bare.rpartition("/")[2]).name
+    expect(row).to_contain_text("This is a folder, and a browser sends files. Drop a zip of it")
+    expect(row.locator("pre")).to_have_text(f"perennial submit {name} './week 31'")
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
+    assert faults(watched) == watched.wrong == []
+    assert "week 31" not in [one.filename for one in site.client.uploads.list()]
+
+
+def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Path) -> None:
+    file = tmp_path / "week-31.zip"
+    file.write_bytes(digits.archives()[0][1])
+    page = open_page(f"{bare}/submit").page
+    expect(page.get_by_text("Drop files here.")).to_be_visible()
+    drop(page, file)
+    looked_at(page)
+    page.get_by_role("button", name="Remove").click()
+
+
 def test_without_javascript_a_plain_form_checks_and_submits(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:

@@ -94,6 +94,21 @@ def test_images_are_deleted_by_whoever_says_that_he_means_it(
     assert "They were deleted" in logged_in.get(f"/ui/models/{model}/tasks/1").text
 
 
+def test_a_model_is_deleted_by_whoever_types_its_name(
+    logged_in: TestClient, model: str, text: Callable[[str], str]
+) -> None:
+    made = logged_in.get(f"/v1/models/{model}").json()["id"]
+    path = f"/ui/models/{made}/delete"
+    refused = logged_in.post(path, data={"name": "bird"})
+    assert refused.status_code == 422 and "only with its name typed as it is: birds." in text(refused.text)
+    assert "is deleted" not in logged_in.get(f"/ui?deleted={made}").text
+    answer = logged_in.post(path, data={"name": " birds "})
+    assert answer.status_code == 303 and answer.headers["location"] == f"/ui?deleted={made}"
+    assert newest(logged_in) == ("model.delete", {"name": "birds"})
+    assert "The model birds is deleted." in text(logged_in.get(f"/ui?deleted={made}").text)
+    assert logged_in.get(f"/ui/models/{made}").status_code == 404
+
+
 NO_FORMS = (
     (b'{"version": 1}', "application/json", 415),
     (b"version=1&reason=\xff", "application/x-www-form-urlencoded", 422),

@@ -1,9 +1,12 @@
 """The page that creates a model: what it asks for, and what it says of what is wrong."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from starlette.testclient import TestClient
+
+from api.pages import render
 
 PATH = "/ui/models/new"
 GIVEN = {
@@ -13,6 +16,8 @@ GIVEN = {
     "max_forgetting": "10",
     "description": "Owls.",
 }
+CHOSEN = 'Not taught task 2 (“POST /v1/models {"name": "\\ud800", "scenario": "x", "base": {}}.”).'
+"""Somebody named a batch so."""
 
 
 def test_a_form_creates_a_model_and_shows_it(logged_in: TestClient) -> None:
@@ -33,6 +38,33 @@ def test_random_weights_and_weights_of_timm_are_asked_for_by_name(logged_in: Tes
     assert made["architecture"]["model"] == "mobilenetv3_small_100.lamb_in1k" and made["state"] == "fetching"
 
 
+def test_a_model_on_a_version_of_another_has_its_architecture_and_images(
+    logged_in: TestClient, model: str
+) -> None:
+    wanted = {**GIVEN, "base": "version", "model": "birds", "version": "0"}
+    assert logged_in.post(PATH, data=wanted).status_code == 303
+    source, made = (logged_in.get(f"/v1/models/{name}").json() for name in (model, "owls"))
+    assert made["base"] == {"model": source["id"], "version": 0}
+    assert (made["architecture"], made["image"]) == (source["architecture"], source["image"])
+    assert made["recipe"]["method"]["name"] == "analytic"
+
+
+def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
+    body = '{"name": "b-analytic", "scenario": "data", "base": {"model": "b", "version": 3}, "recipe": {}}'
+    path = render.new_model(f"Start one: POST /v1/models {body}.")
+    assert path == f"{PATH}?name=b-analytic&scenario=data&base=version&model=b&version=3"
+    page = logged_in.get(path).text
+    for name, value in (("name", "b-analytic"), ("model", "b"), ("version", "3")):
+        assert re.search(rf'name="{name}" value="{value}"', page), name
+    for value in ("data", "version"):
+        assert f'value="{value}" checked' in page
+
+
+@pytest.mark.parametrize("text", ["Wait.", "POST /v1/models {}.", "POST /v1/models {...}.", CHOSEN])
+def test_a_sentence_that_asks_for_no_model_leads_nowhere(text: str) -> None:
+    assert render.new_model(text) is None
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -43,7 +75,9 @@ def test_random_weights_and_weights_of_timm_are_asked_for_by_name(logged_in: Tes
         ({"base": "timm"}, "choose a name of the list"),
         ({"base": "timm", "timm": "resnet"}, "did you mean"),
         ({"timm": "resnet18.a1_in1k"}, "choose one of both"),
-        ({"base": "elsewhere"}, "must be packaged, timm or random"),
+        ({"base": "elsewhere"}, "must be packaged, timm, version or random"),
+        ({"base": "version", "model": "hawks"}, "version is not a number"),
+        ({"model": "hawks"}, "choose one of both"),
         ({"description": "a\u202eb"}, "description"),
     ],
 )
@@ -54,6 +88,11 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
     assert answer.status_code == 422 and said in text(answer.text), text(answer.text)
     assert 'name="min_new_task" value="81"' in answer.text
     assert logged_in.get("/v1/models").json()["items"] == []
+
+
+def test_a_version_of_a_model_that_is_not_there_is_said(logged_in: TestClient) -> None:
+    answer = logged_in.post(PATH, data={**GIVEN, "base": "version", "model": "hawks", "version": "1"})
+    assert answer.status_code == 404 and 'value="hawks"' in answer.text
 
 
 def test_a_name_that_is_taken_is_said(logged_in: TestClient, model: str) -> None:

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import receiver as receivers
+from receiver import Receiver
 from sqlalchemy import select
 
 from core.db import measurements
@@ -37,6 +39,7 @@ from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work import claim as claims
 from core.work.fence import Claim
+from tests.core.work.post import Post
 from tools.service import lend_catalogue
 
 
@@ -316,3 +319,17 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     settings.data_dir.mkdir()
     lend_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
+
+
+@pytest.fixture
+def post(desk: Desk) -> Post:
+    """An outbox on the desk, for receivers on the loopback interface."""
+    desk.model()  # its owner
+    return Post(desk, desk.settings.model_copy(update={"webhook_allow": "127.0.0.0/8"}))
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of webhooks."""
+    with receivers.running() as made:
+        yield made

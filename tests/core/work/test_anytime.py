@@ -12,6 +12,8 @@ from core.db.states import Action
 from core.db.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.ids import new_id
+from core.requests.actor import Actor
+from core.requests.job_story import Best, story
 from core.work import anytime
 from core.work import claim as claims
 from core.work.publish import publish
@@ -159,6 +161,19 @@ def test_it_stays_while_the_job_runs_or_is_paused(desk: Any, job: Any) -> None:
     claims.stopped(desk.db, claim)
     run(desk)
     assert len(desk.keys("anytime/")) == 2 and desk.job(job_id).anytime is not None
+
+
+def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) -> None:
+    job_id, claim = job
+    actor = Actor(desk.owner, None, "read")
+    assert story(desk.db, actor, job_id).best is None
+    for correct, step in ((7, 12), (9, 20)):
+        register(desk, claim, correct, step=step)
+    assert story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
+    with desk.db.write() as session:
+        move(session, locked(session, job_id), Action.CANCEL, 1.0)
+    claims.stopped(desk.db, claim)
+    assert story(desk.db, actor, job_id).best is None
 
 
 def test_it_goes_with_a_cancelled_job(desk: Any, job: Any) -> None:

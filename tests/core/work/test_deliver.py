@@ -1,123 +1,27 @@
 """Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody waits for
 the slow."""
 
-import json
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import receiver as receivers
 from receiver import Receiver
-from sqlalchemy import update
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from core import webhook_secret
-from core.db import deliveries as outbox
-from core.db.session import Database
-from core.db.tables import Audit, Delivery, Model, Owner, Version, Webhook
+from core.db.tables import Audit, Webhook
 from core.errors import WrongState
-from core.ids import new_id
-from core.protocol.webhook import EVENTS
-from core.requests import tasks, webhook_deliveries, webhooks
+from core.requests import webhook_deliveries, webhooks
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.work import claim as claims
-from core.work import deliver, deliveries, publish
+from core.work import deliver, publish
 from core.work.deliver import Deliverer
-from core.work.deliveries import IN_ORDER, RETRY_S, Lease, Outcome
-from core.work.kinds.kind import Done
+from core.work.deliveries import IN_ORDER
+from tests.core.work.post import Post
 
 DAY_S = 86_400.0
-
-
-@dataclass
-class Post:
-    """An outbox on a desk, and who empties it."""
-
-    desk: Any
-    settings: Settings
-
-    @property
-    def db(self) -> Database:
-        return self.desk.db  # type: ignore[no-any-return]
-
-    def actor(self, owner: str | None = None) -> Actor:
-        return Actor(owner or self.desk.owner, None, "write")
-
-    def other_owner(self) -> str:
-        with self.db.write() as session:
-            row = Owner(id=new_id("own"), name=new_id("own")[4:], created_at=0.0)
-            session.add(row)
-            return row.id
-
-    def hook(self, url: str, *, owner: str | None = None, **given: Any) -> tuple[str, str]:
-        """Make a webhook; its id and secret."""
-        given = {"events": EVENTS, "model": None, **given}
-        made = webhooks.create(self.db, self.settings, self.actor(owner), url=url, **given)
-        return made["id"], made["secret"]
-
-    def happen(self, model: str, version: int, *, owner: str | None = None, fails: bool = False) -> None:
-        """An alias of a model is moved, in a transaction."""
-        with self.db.write() as session:
-            owner = owner or self.desk.owner
-            data: Any = {"alias": "production", "version": version, "previous": None, "cause": "set"}
-            outbox.tell(session, "alias.moved", owner, model, data, self.db.now(session))
-            if fails:
-                raise ZeroDivisionError
-
-    def rows(self, hook: str) -> list[Delivery]:
-        return sorted(self.desk.all(Delivery, webhook_id=hook), key=lambda row: row.number)
-
-    def row(self, hook: str) -> Webhook:
-        return self.desk.all(Webhook, id=hook)[0]  # type: ignore[no-any-return]
-
-    def set(self, hook: str, **values: Any) -> None:
-        with self.db.write() as session:
-            session.execute(update(Webhook).where(Webhook.id == hook).values(**values))
-
-    def all_due(self, hook: str) -> None:
-        """As if the time of every next attempt had come."""
-        with self.db.write() as session:
-            waiting = update(Delivery).where(Delivery.webhook_id == hook, Delivery.state == "pending")
-            session.execute(waiting.values(next_at=1.0))
-        self.set(hook, due_at=1.0)
-
-    def lease(self, hook: str) -> Lease:
-        (lease,) = [one for one in deliveries.take(self.db, (), 8, 8) if one.webhook_id == hook]
-        return lease
-
-    def fail(self, hook: str, status: int | None = 500) -> None:
-        """An attempt that fails now."""
-        self.all_due(hook)
-        lease = self.lease(hook)
-        outgoing = deliveries.next_of(self.db, lease)
-        assert outgoing is not None
-        deliveries.note(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
-        deliveries.leave(self.db, lease)
-
-    def empty(self, seconds: float = 20.0) -> None:
-        """Deliver what is due until nothing is."""
-        sender = Deliverer(self.db, self.settings)
-        end = time.monotonic() + seconds
-        while sender.look() or sender._serving:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def post(desk: Any) -> Post:
-    desk.model()  # its owner
-    return Post(desk, desk.settings.model_copy(update={"webhook_allow": "127.0.0.0/8"}))
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receivers.running() as made:
-        yield made
 
 
 def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Receiver) -> None:
@@ -155,57 +59,6 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     assert post.row(hook).due_at is None and post.row(hook).lease_until is None
 
 
-def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post: Post) -> None:
-    desk = post.desk
-    model = desk.model(gate={"min_acc": 0.9})
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    desk.submit(model)
-    claim = desk.claim()
-    publish.publish(desk.db, desk.store, claim, desk.result({"head": "h"}, [("new", 1, 1, 4)]))
-    tasks.delete_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
-    other = desk.model()
-    desk.submit(other)
-    claims.fail(desk.db, desk.claim(), "code", "broken")
-    check = desk.check(other)
-    claims.finish(desk.db, desk.claim(), Done({"valid": True}, []))
-    told = [json.loads(row.payload) for row in post.rows(hook)]
-    assert [one["type"] for one in told] == [
-        "version.held", "job.succeeded", "task.data_deleted", "job.failed", "job.succeeded"
-    ]  # fmt: skip
-    assert told[0]["data"]["gate"]["passed"] is False and told[0]["data"]["status"] == "held"
-    assert told[1]["data"]["outcome"] == "held" and told[2]["data"]["task"] == 1
-    assert told[3]["data"]["error"] == "code" and told[4]["data"]["job"] == check
-
-
-def test_an_export_is_told_with_its_version_and_digest(post: Post) -> None:
-    desk = post.desk
-    model = desk.model()
-    hook, _ = post.hook("http://127.0.0.1:9/", events=["export.ready"])
-    job = desk.check(model, kind="export", report={"version": 3, "format": "onnx"})
-    found: Any = {"version": 3, "format": "onnx", "sha256": "a" * 64, "bytes": 9}
-    claims.finish(desk.db, desk.claim(), Done(found, []))
-    (row,) = post.rows(hook)
-    assert json.loads(row.payload)["data"].items() >= {"job": job, **found}.items()
-
-
-def test_what_was_rolled_back_is_told_to_nobody(post: Post) -> None:
-    model = post.desk.model()
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    with pytest.raises(ZeroDivisionError):
-        post.happen(model, 1, fails=True)
-    assert post.rows(hook) == []
-
-
-def test_a_webhook_hears_of_its_own_model_and_its_own_owner_alone(post: Post) -> None:
-    one, two = post.desk.model(), post.desk.model()
-    own, _ = post.hook("http://127.0.0.1:9/", model=one)
-    foreign, _ = post.hook("http://127.0.0.1:9/", owner=post.other_owner())
-    post.happen(one, 1)
-    post.happen(two, 2)
-    assert [row.model_id for row in post.rows(own)] == [one]
-    assert post.rows(foreign) == []
-
-
 def test_events_of_a_model_wait_for_the_one_before_and_those_of_others_do_not(
     post: Post, receiver: Receiver
 ) -> None:
@@ -235,20 +88,6 @@ def test_after_five_attempts_later_events_of_the_model_overtake(post: Post, rece
     assert [one.verified(secret)["data"]["version"] for one in receiver.seen] == [2]
 
 
-def test_attempts_follow_the_schedule_and_end_after_ten(post: Post) -> None:
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    post.happen(post.desk.model(), 1)
-    for pause in RETRY_S:
-        post.fail(hook)
-        (row,) = post.rows(hook)
-        assert pause <= row.next_at - row.sent_at <= pause * 1.1
-        assert post.row(hook).due_at == row.next_at
-    post.fail(hook)
-    (row,) = post.rows(hook)
-    assert (row.state, row.attempts, row.next_at) == ("failed", 10, None)
-    assert webhooks.read(post.db, post.actor(), hook)["state"] == "failing"
-
-
 def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> None:
     models = [post.desk.model() for _ in range(3)]
     hooks = [post.hook(f"{receiver.url}/{number}")[0] for number in range(4)]
@@ -274,22 +113,6 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
         assert [row.id for row in post.rows(hook)] == [
             one.headers["webhook-id"] for one in receiver.of(f"/{number}")
         ]
-
-
-def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post: Post) -> None:
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    post.happen(post.desk.model(), 1)
-    zombie = post.lease(hook)
-    sent = deliveries.next_of(post.db, zombie)
-    assert sent is not None and deliveries.take(post.db, (), 8, 8) == []
-    post.set(hook, lease_until=1.0)
-    heir = post.lease(hook)
-    assert deliveries.next_of(post.db, zombie) is None
-    deliveries.note(post.db, zombie, sent, Outcome(200, None, None, 0.1))
-    deliveries.leave(post.db, zombie)
-    again = deliveries.next_of(post.db, heir)
-    assert again is not None and again.id == sent.id
-    assert post.row(hook).lease_until is not None
 
 
 def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> None:
@@ -398,17 +221,6 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
     assert waited < 5 and under_way <= deliver.SLOW_AT_ONCE + 1
 
 
-def test_an_owner_takes_at_most_half_of_the_places(post: Post) -> None:
-    model, other = post.desk.model(), post.other_owner()
-    for owner in (post.desk.owner, other):
-        for number in range(6):
-            post.hook(f"http://127.0.0.1:9/{number}", owner=owner)
-        post.happen(model, 1, owner=owner)
-    taken = deliveries.take(post.db, (), deliver.AT_ONCE, deliver.SLOW_AT_ONCE)
-    assert sorted(one.owner_id for one in taken) == sorted([post.desk.owner] * 4 + [other] * 4)
-    assert deliveries.take(post.db, taken, deliver.AT_ONCE, deliver.SLOW_AT_ONCE) == []
-
-
 def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Receiver) -> None:
     """It was public when the webhook was made: DNS rebinding."""
     hook, _ = post.hook(f"{receiver.url}/")
@@ -420,64 +232,6 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
         time.sleep(0.01)
     assert "169.254.169.254 is a link-local address" in (post.rows(hook)[0].error or "")
     assert receiver.seen == []
-
-
-def test_beyond_the_bound_events_are_counted_and_the_change_is_made(
-    post: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MAX_PENDING", 2)
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    model = post.desk.model()
-    for version in range(5):
-        post.happen(model, version)
-    assert len(post.rows(hook)) == 2
-    told = webhooks.read(post.db, post.actor(), hook)
-    assert (told["pending"], told["dropped"]) == (2, 3)
-
-
-def test_a_gate_of_many_kilobytes_is_told_without_its_checks(post: Post) -> None:
-    desk = post.desk
-    model = desk.model()
-    hook, _ = post.hook("http://127.0.0.1:9/", events=["version.published"])
-    with desk.db.write() as session:
-        row = session.get_one(Model, model)
-        version = session.query(Version).filter_by(model_id=model).one()
-        check = {
-            "name": "lost_tasks",
-            "limit": None,
-            "value": 1.0,
-            "passed": True,
-            "classes": ["c" * 90] * 500,
-        }
-        version.gate = {"passed": True, "checks": [check]}
-        outbox.of_version(session, row, version, 1.0)
-    (one,) = post.rows(hook)
-    assert len(one.payload) < 1000 and json.loads(one.payload)["data"]["gate"] == {
-        "passed": True,
-        "checks": [],
-    }
-
-
-def test_deliveries_that_are_over_are_swept_and_what_waits_stays(post: Post) -> None:
-    model = post.desk.model()
-    hook, _ = post.hook("http://127.0.0.1:9/")
-    for version in range(3):
-        post.happen(model, version)
-    done, fresh, waiting = post.rows(hook)
-    with post.db.write() as session:
-        now = post.db.now(session)
-        old = {"created_at": now - 9 * DAY_S}
-        for row, values in (
-            (done, {**old, "state": "delivered", "finished_at": now - 8 * DAY_S}),
-            (fresh, {**old, "state": "failed", "finished_at": now - 6 * DAY_S}),
-            (waiting, old),
-        ):
-            session.execute(update(Delivery).where(Delivery.number == row.number).values(**values))
-    deliveries.forget_old(post.db, 7.0)
-    assert [row.id for row in post.rows(hook)] == [fresh.id, waiting.id]
-    post.set(hook, disabled_at=1.0)
-    deliveries.forget_old(post.db, 7.0)
-    assert [row.id for row in post.rows(hook)] == [fresh.id]
 
 
 def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -> None:

@@ -1,0 +1,47 @@
+"""The page of a job that learns: its best state is there before the job is over."""
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.ui.conftest import Site, Watched
+from tests.ui.test_pages import faults
+from tools import digits
+
+OpenPage = Callable[..., Watched]
+LASTS = {"method": "finetune", "epochs": 5000, "validation": 0.2, "anytime": True}
+"""Minutes: no test waits for its end."""
+
+
+@pytest.fixture
+def learning(site: Site) -> Iterator[str]:
+    """A job that keeps its best state while it learns."""
+    site.client.models.create("anytime", scenario="class", architecture="mlp", recipe=LASTS)
+    name, batch = digits.archives()[0]
+    job = site.client.submit("anytime", batch, name=name).id
+    yield job
+    site.client.models.delete("anytime")
+
+
+def test_the_best_state_of_a_running_job_is_downloaded_by_a_click(open_page: OpenPage, learning: str) -> None:
+    watched = open_page(f"/ui/jobs/{learning}")
+    page = watched.page
+    expect(page.locator("#best")).to_contain_text("of the validation images right", timeout=120_000)
+    assert faults(watched) == []
+    with page.expect_download() as begun:
+        page.get_by_role("link", name="Download it").click()
+    with zipfile.ZipFile(begun.value.path()) as archive:
+        told = json.loads(archive.read("config.json"))
+    assert told["anytime"]["job"] == learning
+    assert watched.wrong == []
+
+
+def test_a_job_that_is_over_offers_no_best_state(site: Site, open_page: OpenPage, learning: str) -> None:
+    page = open_page(f"/ui/jobs/{learning}").page
+    expect(page.get_by_text("Best state so far")).to_be_visible()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
+    expect(page.get_by_text("Best state so far")).to_have_count(0)
