@@ -17,9 +17,9 @@ The marker `services`
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
 The marker `share(n)`
-    Cases of one behaviour that are too many for every run of CI: there each run takes one n-th of them, by a
-    hash of the commit and of the test's name, so that another commit takes others. A line at the end says how
-    many were left to other runs. `PERENNIAL_TEST_SHARES=all` takes all, as any run outside of CI does.
+    Cases of one behaviour that are too many for every run of CI: there each run takes one n-th of them, by the
+    commit, so that another commit takes others. With `together=True` a file is one case. A line at the end says
+    how many were left to other runs. `PERENNIAL_TEST_SHARES=all` takes all, as any run outside of CI does.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.
@@ -112,7 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "services(*names): needs postgresql, redis, s3 or chromium (tests/conftest.py)"
     )
-    config.addinivalue_line("markers", "share(n): CI takes one n-th of these each time (tests/conftest.py)")
+    config.addinivalue_line(
+        "markers", "share(n, together=False): CI takes one n-th of these each time (tests/conftest.py)"
+    )
     if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
@@ -169,11 +171,17 @@ def _left_to_other_runs(items: list[pytest.Item]) -> list[pytest.Item]:
         return []
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TESTS, capture_output=True, check=False)
     commit = zlib.crc32(asked.stdout)
-    shares = [(item, item.get_closest_marker("share")) for item in items]
+    cases: dict[int, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        if share := item.get_closest_marker("share"):
+            case = str(item.path) if share.kwargs.get("together") else item.nodeid
+            cases.setdefault(share.args[0], {}).setdefault(case, []).append(item)
     return [
         item
-        for item, share in shares
-        if share and (zlib.crc32(item.nodeid.encode()) + commit) % share.args[0]
+        for shares, of_them in cases.items()
+        for place, case in enumerate(sorted(of_them))
+        if (place + commit) % shares
+        for item in of_them[case]
     ]
 
 

@@ -104,7 +104,7 @@ def for_people(text: str) -> str:
 
 
 def new_model(text: str) -> str | None:
-    """The path of the form that makes the model which a sentence of the API asks for, on the version of another; or None."""
+    """The path of the form that makes the model which a sentence of the API asks for, on that of another; or None."""
     found = _NEW_MODEL.search(text)
     if found is None:
         return None

@@ -29,7 +29,12 @@ from core.store import open_store
 from tests.rest import Rest
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.services("postgresql", "redis", "s3"),
+    pytest.mark.timeout(300),
+    pytest.mark.share(2, together=True),
+]
 
 TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves", "keys")
 WRONG_S = 8.0

@@ -2,8 +2,8 @@
 
 Afterwards every version's download has the digest that it had, jobs that were open go on and finish, the check of
 database against store finds nothing, and webhooks of the small size are signed by the secrets that they had. In the
-large size with the standard tools: pg_dump and pg_restore for the database; a mirror of the bucket is played by our own store
-classes.
+large size with the standard tools: pg_dump and pg_restore for the database; a mirror of the bucket is played by our own
+store classes.
 """
 
 import os

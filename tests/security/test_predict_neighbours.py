@@ -29,6 +29,9 @@ HELPERS = {
 }
 
 
+pytestmark = pytest.mark.share(2, together=True)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with neighbours.site(tmp_path_factory.mktemp("site") / "data") as made:

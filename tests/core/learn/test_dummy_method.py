@@ -98,5 +98,6 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
 
     @pytest.mark.parametrize("scenario", Dummy.scenarios)
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.share(3)
     def test_a_method_in_one_file(check, scenario, tmp_path: Path, fork_server) -> None:
         check(conformance.Case("dummy", scenario, tmp_path, fork_server, module=__file__))

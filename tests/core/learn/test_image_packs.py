@@ -171,6 +171,7 @@ def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
 
 
 @pytest.mark.parametrize("name", KEEPERS)
+@pytest.mark.share(2)
 def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> None:
     bench = Bench(tmp_path)
     if families := registry.get(name).accepts.architectures:
@@ -202,6 +203,7 @@ STORED_BEFORE = [("der++", "buffer"), ("gem", "buffer"), ("icarl", "exemplars")]
 
 @pytest.mark.parametrize("resumed", [False, True], ids=["from its start", "from a snapshot of before"])
 @pytest.mark.parametrize(("name", "kind"), STORED_BEFORE)
+@pytest.mark.share(2)
 def test_a_memory_that_older_code_stored_goes_on_row_by_row(tmp_path, before, name, kind, resumed) -> None:
     bench = Bench(tmp_path, recipe={"method": _method(before / name)})
     second = Learned(bench.spec(2, None), [], before / name / "task-2")

@@ -103,6 +103,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
     ],
     ids=lambda recipe: next(iter(recipe)),
 )
+@pytest.mark.share(2)
 def test_a_kill_changes_no_bit_whatever_the_recipe(tmp_path, recipe) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11, recipe=recipe)
     first = bench.learn(bench.spec(1, None))
@@ -276,6 +277,7 @@ IN_CI = ("importance along the path", "replay of logits", "exemplars")
         for name, recipe in FAMILIES.items()
     ],
 )
+@pytest.mark.share(2)
 def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
     recipe = {"epochs": 200, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
     bench = Bench(tmp_path, **({"architecture": VIT} if recipe.get("method") == "vpt" else {}))

@@ -252,6 +252,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first", (0, 20))
+@pytest.mark.share(2)
 def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, first: int) -> None:
     for seed in range(first, first + 20):
         history = History(desk, seed)

@@ -247,6 +247,7 @@ def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.share(2)
 def test_der_remembers_digits_in_one_head(tmp_path) -> None:
     bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
     bench.show_digits()
@@ -267,6 +268,7 @@ def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(BUFFERED, 2)))
+@pytest.mark.share(3)
 def test_methods_with_a_buffer_take_over_each_others(bench, before, after) -> None:
     first = bench.learn(bench.spec(1, None, method=before, epochs=1))
     second = bench.learn(bench.spec(2, first, method=after, epochs=1))

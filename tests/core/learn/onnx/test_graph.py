@@ -52,6 +52,7 @@ CELLS = cells()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit, plain", "mlp, der-net", "small-cnn, linearised"])
+@pytest.mark.share(3)
 def test_graphs_of_other_families_do_too(name: str, tmp_path: Path) -> None:
     shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
 
