@@ -22,6 +22,7 @@ class PostgresqlReader:
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
     async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """All rows of a statement. Raises: Unavailable."""
         try:
             async with asyncio.timeout(self._timeout_s), self._slots:
                 try:
@@ -53,8 +54,10 @@ class PostgresqlReader:
         return connection
 
     async def close(self) -> None:
+        """Close the connections that are idle; the next read opens another."""
         while self._idle:
             await self._idle.pop().close()
 
     def loads(self, value: Any) -> Any:
+        """The content of a JSON column."""
         return value  # psycopg has read the JSON

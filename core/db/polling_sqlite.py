@@ -20,6 +20,7 @@ class SqliteReader:
         self._connection: sqlite3.Connection | None = None
 
     async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """All rows of a statement. Raises: Unavailable."""
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -36,9 +37,11 @@ class SqliteReader:
         return connection
 
     async def close(self) -> None:
+        """Close the connection; the next read opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def loads(self, value: str | None) -> Any:
+        """The content of a JSON column."""
         return None if value is None else json.loads(value)

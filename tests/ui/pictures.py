@@ -1,8 +1,9 @@
 """Pictures of every page, of a model that was taught scikit-learn's digits: to look at, and for the documents.
 
-    python -m tests.ui.pictures --out DIR [--docs docs/pictures]
+    python -m tests.ui.pictures --out DIR [--docs docs/pictures] [--stream BATCHES]
 
 DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that documents show.
+BATCHES is a folder of archives: a model learns all of them in the order of their names, instead of the digits.
 """
 
 import argparse
@@ -67,6 +68,29 @@ def taught(client: Perennial) -> dict[str, str]:
     }
 
 
+def streamed(client: Perennial, batches: list[tuple[str, bytes]]) -> dict[str, str]:
+    """Teach a model many batches by the defaults; the paths of its pages, by name."""
+    model = client.models.create("photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0})
+    jobs = [client.submit("photos", batch, name=name) for name, batch in batches]
+    for job in jobs:
+        job.wait(3600)
+    last = len(batches)
+    client.aliases.rollback("photos", reason="too slow on the old cameras")
+    home = f"/ui/models/{model.id}"
+    return {
+        "models": "/ui",
+        "model": home,
+        "a cell": f"{home}?v={last}&t={last // 2}",
+        "submit": f"{home}/submit",
+        "task": f"{home}/tasks/{last // 2}",
+        "compare": f"{home}/compare?a={last // 2}&b={last}",
+        "job": f"/ui/jobs/{jobs[-1].id}",
+        "predict": f"{home}/versions/production/predict",
+        "audit": "/ui/admin/audit",
+        "usage": "/ui/admin/usage",
+    }
+
+
 @contextmanager
 def logged_in(browser: "Browser", running: service.Service, **options: object) -> Iterator["BrowserContext"]:
     """A browser's context of somebody who has logged in."""
@@ -81,12 +105,12 @@ def logged_in(browser: "Browser", running: service.Service, **options: object) -
     context.close()
 
 
-def fill(page: "Page", name: str) -> None:
-    """What somebody does on a page before its picture is taken."""
+def fill(page: "Page", name: str, batches: list[tuple[str, bytes]]) -> None:
+    """What somebody does on a page before its picture is taken; `batches`: names and archives."""
     if name == "submit":
         chosen = [
             {"name": f"{label}.zip", "mimeType": "application/zip", "buffer": batch}
-            for label, batch in digits.archives()[3:]
+            for label, batch in batches[-2:]
         ]
         page.locator("#file").set_input_files(chosen)  # type: ignore[arg-type]
         page.get_by_text("Uploaded and looked at.").nth(1).wait_for()
@@ -94,11 +118,11 @@ def fill(page: "Page", name: str) -> None:
         page.get_by_text("The same from a terminal").click()
         page.get_by_text("--recipe").wait_for()
     if name == "predict":
-        _, batch = digits.archives()[1]
+        _, batch = batches[1]
         with zipfile.ZipFile(io.BytesIO(batch)) as archive:
             names = archive.namelist()
             photos = [
-                {"name": f"{n.replace('/', '-')}", "mimeType": "image/png", "buffer": archive.read(n)}
+                {"name": n.replace("/", "-"), "mimeType": "image/png", "buffer": archive.read(n)}
                 for n in names[:60:20]
             ]
         page.locator("input[type=file]").set_input_files(photos)  # type: ignore[arg-type]
@@ -106,7 +130,13 @@ def fill(page: "Page", name: str) -> None:
         page.locator(".answers").wait_for()
 
 
-def take(browser: "Browser", running: service.Service, paths: dict[str, str], out: Path) -> None:
+def take(
+    browser: "Browser",
+    running: service.Service,
+    paths: dict[str, str],
+    out: Path,
+    batches: list[tuple[str, bytes]],
+) -> None:
     """All pages, in all sizes, light and dark."""
     for size, (width, height, scale) in SIZES.items():
         for scheme in ("light", "dark"):
@@ -119,7 +149,7 @@ def take(browser: "Browser", running: service.Service, paths: dict[str, str], ou
                 for name, path in paths.items():
                     page = context.new_page()
                     page.goto(path)
-                    fill(page, name)
+                    fill(page, name, batches)
                     page.wait_for_timeout(300)
                     page.screenshot(
                         path=out / f"{name.replace(' ', '-')}-{size}-{scheme}.png", full_page=True
@@ -136,7 +166,7 @@ def for_documents(browser: "Browser", running: service.Service, paths: dict[str,
             page = context.new_page()
             page.set_viewport_size({"width": 1280, "height": height})
             page.goto(paths[name])
-            fill(page, name)
+            fill(page, name, digits.archives())
             page.evaluate("scrollTo(0, 0)")
             page.wait_for_timeout(300)
             save(page.screenshot(), folder / f"{name}.png")
@@ -156,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, help="folder for all pages in all sizes")
     parser.add_argument("--docs", type=Path, help="folder for the few that documents show")
+    parser.add_argument("--stream", type=Path, help="folder of archives to teach in place of the digits")
     given = parser.parse_args()
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     with (
@@ -164,11 +195,14 @@ def main() -> None:
         Perennial(running.key, base_url=running.url) as client,
         sync_playwright() as playwright,
     ):
-        paths = taught(client)
+        batches = digits.archives()
+        if given.stream is not None:
+            batches = [(file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))]
+        paths = taught(client) if given.stream is None else streamed(client, batches)
         browser = playwright.chromium.launch(executable_path=chromium)
         if given.out is not None:
             given.out.mkdir(parents=True, exist_ok=True)
-            take(browser, running, paths, given.out)
+            take(browser, running, paths, given.out, batches)
         if given.docs is not None:
             for_documents(browser, running, paths, given.docs)
         browser.close()
