@@ -18,6 +18,8 @@ from sklearn.datasets import load_digits
 from perennial import JobRejected, Perennial
 from tools import service
 
+pytestmark = pytest.mark.share(2, together=True)
+
 FLIPPED, COPIES = 0.08, 10
 PIXELS, DIGITS = load_digits(return_X_y=True)
 LARGE = np.rint(PIXELS.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)

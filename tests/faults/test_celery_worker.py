@@ -14,6 +14,8 @@ import pytest
 
 from core.doorbell import Doorbell
 
+pytestmark = pytest.mark.share(2, together=True)
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -12,6 +12,8 @@ import pytest
 from core.settings import Settings
 from worker import torch_check
 
+pytestmark = pytest.mark.share(2, together=True)
+
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator torchvision::nms does not exist"
 
