@@ -349,38 +349,22 @@ def _with_tables(url: str) -> None:
     db.close()
 
 
-@pytest.fixture(scope="session")
-def _shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Database]]:
-    path = tmp_path_factory.mktemp("shared") / "perennial-test.db"
-    db = Database(f"sqlite:///{path}")
-    yield path, db
-    db.close()
-
-
-@pytest.fixture(scope="session")
-def _shared_postgres(_postgres_of_tests: str) -> Iterator[Database]:
-    db = Database(_postgres_of_tests)
-    yield db
-    db.close()
-
-
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
 )
-def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    # One of each kind, emptied, is far quicker than new ones; and statements stay compiled, since the engine stays.
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "sqlite":
-        path, db = request.getfixturevalue("_shared_sqlite")
-        for ending in ("", "-wal", "-shm"):
-            path.with_name(path.name + ending).unlink(missing_ok=True)
+        path = tmp_path / "perennial-test.db"
         path.write_bytes(request.getfixturevalue("_sqlite_template"))
+        db = Database(f"sqlite:///{path}")
         yield db
         db.close()
         return
-    db = request.getfixturevalue("_shared_postgres")
+    url = request.getfixturevalue("_postgres_of_tests")
+    db = Database(url)
     yield db
     db.close()
-    postgresql.empty(db.url)
+    postgresql.empty(url)
 
 
 def _or_fail(start: Callable[[], T]) -> T:

@@ -3,12 +3,32 @@
 On both the statements stay compiled, since the engine stays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import postgresql
 import pytest
 
 from core.db.session import Database
 from core.db.tables import Table
+
+
+@pytest.fixture(scope="session")
+def _shared_postgres(request: pytest.FixtureRequest) -> Iterator[Database]:
+    template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
+    url = postgresql.create(template)
+    db = Database(url)
+    yield db
+    db.close()
+    postgresql.drop(url)
+
+
+@pytest.fixture(scope="session")
+def _shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Database]]:
+    path = tmp_path_factory.mktemp("shared") / "perennial-test.db"
+    db = Database(f"sqlite:///{path}")
+    yield path, db
+    db.close()
 
 
 @pytest.fixture
