@@ -3,6 +3,8 @@
 A retry keeps the place of its task in the line, comes before all waiting tasks, and runs while the line is stopped.
 """
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -31,6 +33,27 @@ from core.requests.job_answer import shown
 from core.requests.jobs import mine, missing, new_job
 from core.requests.run_again import run_again
 from core.requests.times import rfc3339
+
+
+@dataclass(frozen=True)
+class Again:
+    """A task that is to be learned again; the caller holds the model's row.
+
+    Attributes:
+        job: its newest job, or the one that is asked to be retried.
+        override: recipe override in place of that of `job`; None keeps it.
+        now: seconds since the epoch.
+    """
+
+    session: Session
+    actor: Actor
+    catalogue: Catalogue
+    model: Model
+    task: Task
+    job: Job
+    override: RecipePatch | None
+    now: float
+    admission: Admission
 
 
 def retry(
@@ -78,7 +101,8 @@ def retry(
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)
         if open_one is None:
-            fresh = _retried(session, actor, catalogue, model, task, job, override, now, admission)
+            again = Again(session, actor, catalogue, model, task, job, override, now, admission)
+            fresh = _retried(again)
             session.flush()
             quota.take_turn(session, model.owner_id, max_open_jobs)
             return shown(session, fresh), True
@@ -107,96 +131,60 @@ def _retried_without_task(
     )
 
 
-def _retried(
-    session: Session,
-    actor: Actor,
-    catalogue: Catalogue,
-    model: Model,
-    task: Task,
-    job: Job,
-    override: RecipePatch | None,
-    now: float,
-    admission: Admission,
-) -> Job:
+def _retried(again: Again) -> Job:
+    task, job = again.task, again.job
     if task.standing == Standing.LEARNED:
         raise WrongState(
-            f"Task {task.number} is learned: version {model.head}, from which the line goes on, was taught it.",
+            f"Task {task.number} is learned: version {again.model.head}, from which the line goes on, was taught it.",
             extra={"state": str(job.state)},
         )
     if job.state == State.SUCCEEDED:
-        status = session.scalar(select(Version.status).where(Version.job_id == job.id))
+        status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
         if status != "held":
             raise WrongState(
                 f"The job has succeeded and its version is published. Task {task.number} is {task.standing}: learn it "
-                f"again with POST /v1/models/{model.name}/tasks/{task.number}/relearn.",
+                f"again with POST /v1/models/{again.model.name}/tasks/{task.number}/relearn.",
                 extra={"state": str(job.state)},
             )
-        return learn_again(session, actor, catalogue, model, task, job, override, now, admission)
+        return learn_again(again)
     if job.state == State.REJECTED and not held_for_data(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
     after(job.state, Action.RETRY)
-    _queue_again(session, actor, catalogue, model, task, job, override, now, admission)
+    _queue_again(again)
     return job
 
 
-def _queue_again(
-    session: Session,
-    actor: Actor,
-    catalogue: Catalogue,
-    model: Model,
-    task: Task,
-    job: Job,
-    override: RecipePatch | None,
-    now: float,
-    admission: Admission,
-) -> None:
+def _queue_again(again: Again) -> None:
     """The job itself waits again, by what its model's recipe and gate are now."""
+    session, model, job = again.session, again.model, again.job
     before = job.state
-    _usable(task, job)
-    patch = job.recipe_override if override is None else override
-    if override is None and held_for_data(job):  # whoever asks again has seen what was found
+    patch = _patch(again)
+    if again.override is None and held_for_data(job):  # whoever asks again has seen what was found
         patch = {**patch, "data_report": "warn"}
-    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
-    check_next_task(session, catalogue, model, resolved.recipe)
-    _admitted(session, catalogue, model, task, resolved.recipe, admission)
-    job.recipe_override, job.recipe, job.gate = patch, resolved.recipe, model.gate
+    job.recipe_override, job.recipe, job.gate = patch, _recipe(again, patch), model.gate
     job.place, job.again = model.next_place, True
     model.next_place += 1
     job.strikes, job.error, job.progress = 0, None, {}
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is left out then.
     job.not_before = job.parent_version = job.anytime = None
-    move(session, job, Action.RETRY, now)
-    record(session, actor, "job.retry", job.id, {"from": before, "to": job.state}, now=now, model=model.id)
+    move(session, job, Action.RETRY, again.now)
+    said: AuditData = {"from": before, "to": job.state}
+    record(session, again.actor, "job.retry", job.id, said, now=again.now, model=model.id)
 
 
-def learn_again(
-    session: Session,
-    actor: Actor,
-    catalogue: Catalogue,
-    model: Model,
-    task: Task,
-    last: Job,
-    override: RecipePatch | None,
-    now: float,
-    admission: Admission,
-    action: str = "job.retry",
-) -> Job:
-    """A new job for a task of which a version was made; the caller holds the model's row. `action`: for the
-    audit trail.
+def learn_again(again: Again, action: str = "job.retry") -> Job:
+    """A new job for a task of which a version was made. `action`: for the audit trail.
 
     Raises:
         WrongState: its training data is gone.
         InvalidRecipe: the recipe cannot be used.
     """
-    _usable(task, last)
-    patch = last.recipe_override if override is None else override
-    resolved = resolve(catalogue, model.scenario, model.recipe, patch, architecture=model.architecture)
-    check_next_task(session, catalogue, model, resolved.recipe)
-    _admitted(session, catalogue, model, task, resolved.recipe, admission)
-    fresh = new_job(model, task, patch, resolved.recipe, now, retry_of=last.id)
+    session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
+    patch = _patch(again)
+    fresh = new_job(model, task, patch, _recipe(again, patch), now, retry_of=last.id)
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
@@ -206,15 +194,25 @@ def learn_again(
         job_log.add(session, fresh.id, ("warning", text), now)
     made(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record(session, actor, action, fresh.id, data, now=now, model=model.id)
+    record(session, again.actor, action, fresh.id, data, now=now, model=model.id)
     return fresh
 
 
-def _admitted(
-    session: Session, catalogue: Catalogue, model: Model, task: Task, recipe: RecipeOut, admission: Admission
-) -> None:
+def _patch(again: Again) -> RecipePatch:
+    return again.job.recipe_override if again.override is None else again.override
+
+
+def _recipe(again: Again, patch: RecipePatch) -> RecipeOut:
+    """The complete recipe, where the task's images are there and the job may be run."""
+    session, model, task = again.session, again.model, again.task
+    _usable(task, again.job)
+    recipe = resolve(
+        again.catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
+    ).recipe
+    check_next_task(session, again.catalogue, model, recipe)
     work = work_of(session, model, task.number)
-    admission.check_job(catalogue, model.architecture, model.image, recipe, work)
+    again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
+    return recipe
 
 
 def _open_job(session: Session, task: Task) -> Job | None:

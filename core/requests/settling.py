@@ -112,9 +112,8 @@ def relearn(
         if where not in LACKED:
             raise _refused(row, task, where, _why_not(session, row, task, where))
         now = db.now(session)
-        fresh = retries.learn_again(
-            session, actor, catalogue, row, task, last, override, now, admission, "task.relearn"
-        )
+        asked = retries.Again(session, actor, catalogue, row, task, last, override, now, admission)
+        fresh = retries.learn_again(asked, "task.relearn")
         quota.take_turn(session, row.owner_id, max_open_jobs)
         return shown(session, fresh), True
 
