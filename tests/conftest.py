@@ -78,6 +78,7 @@ LONGEST_FIRST = (
     "faults/test_browser_uploads.py",
     "docs/test_commands.py",
     "ui/test_story.py",
+    "client/test_command_line.py",
     "e2e/test_openapi.py",
     "security/test_corpus.py",
     "e2e/test_large_size.py",
@@ -110,6 +111,9 @@ LONGEST_FIRST = (
 )
 """Files of half a minute and more: begun at the end of a run, one would keep a worker busy while the others
 are done."""
+_RANKS = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
+ONE_SERVICE = ("tests/client/test_", "tests/ui/")
+"""Files whose tests use one service of their process: one process of tests takes them all, and starts it once."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _MISSING = pytest.StashKey[dict[str, str]]()
 _TO_OTHER_RUNS = pytest.StashKey[int]()
@@ -158,9 +162,13 @@ def _s3_missing() -> str | None:
     return None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only"
 
 
+def _rank(path: Path) -> int:
+    """Place among the longest; that of all others is behind them."""
+    return _RANKS.get(path, len(_RANKS))
+
+
 def _order(items: list[pytest.Item]) -> None:
     """Sort by file: the longest first, and files with slow tests, which wait much, evenly among those that compute."""
-    rank = {TESTS / name: number for number, name in enumerate(LONGEST_FIRST)}
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
@@ -169,7 +177,7 @@ def _order(items: list[pytest.Item]) -> None:
     }
     place: dict[Path, float] = {}
     for group in (slow, files.keys() - slow):
-        in_order = sorted(group, key=lambda path: (rank.get(path, len(rank)), path))
+        in_order = sorted(group, key=lambda path: (_rank(path), path))
         place.update((path, number / len(in_order)) for number, path in enumerate(in_order))
     items.sort(key=lambda item: place[item.path])
 
@@ -180,15 +188,17 @@ def _left_to_other_runs(items: list[pytest.Item]) -> list[pytest.Item]:
         return []
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TESTS, capture_output=True, check=False)
     commit = zlib.crc32(asked.stdout)
-    cases: dict[int, dict[str, list[pytest.Item]]] = {}
+    cases: dict[int, dict[tuple[int, str], list[pytest.Item]]] = {}
     for item in items:
         if share := item.get_closest_marker("share"):
-            case = str(item.path) if share.kwargs.get("together") else item.nodeid
+            case = (_rank(item.path), str(item.path) if share.kwargs.get("together") else item.nodeid)
             cases.setdefault(share.args[0], {}).setdefault(case, []).append(item)
     return [
         item
         for shares, of_them in cases.items()
-        for place, case in enumerate(sorted(of_them))
+        for place, case in enumerate(
+            sorted(of_them)
+        )  # the longest side by side: each run has its part of them
         if (place + commit) % shares
         for item in of_them[case]
     ]
@@ -217,6 +227,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = set(left_out)
         items[:] = [item for item in items if item not in dropped]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, where files that share a service stay together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByService(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return next(
+                (start for start in ONE_SERVICE if nodeid.startswith(start)), super()._split_scope(nodeid)
+            )
+
+    return ByService(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -12,7 +12,7 @@ import pytest
 from perennial import AsyncPerennial, Perennial
 from tools import service
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "client" / "README.md").read_text()

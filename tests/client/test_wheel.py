@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 12_000_000

@@ -8,7 +8,7 @@ from perennial import APIError
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.share(2, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.share(4, together=True)]
 
 ANALYTIC = {"method": {"name": "analytic", "projection": 300}}
 ARCHITECTURE = {"name": "mlp", "hidden": [200]}

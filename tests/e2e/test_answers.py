@@ -9,7 +9,7 @@ from tests.before_after.record import SETTINGS
 from tests.openapi import Contract
 from tools import service
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 ASIDE = (
     "/",

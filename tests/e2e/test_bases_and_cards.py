@@ -16,7 +16,7 @@ from tests.e2e.cards import answer_of_the_card, photo
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(2, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
 
 ROOT = Path(__file__).parents[2]
 BASE = {"Content-Type": "application/safetensors"}

@@ -21,7 +21,7 @@ from perennial.errors import APIError
 from tests.rest import Json, Rest
 from tools import service
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.share(2, together=True)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.share(4, together=True)]
 
 SMALL: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
 FAMILIES = {

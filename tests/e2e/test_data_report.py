@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from perennial import JobRejected, Perennial
 from tools import service
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 FLIPPED, COPIES = 0.08, 10
 PIXELS, DIGITS = load_digits(return_X_y=True)

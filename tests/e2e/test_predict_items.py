@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(2, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
 
 URL = "/v1/models/items/versions/latest/predict"
 RECIPE = {"method": "finetune", "epochs": 6}

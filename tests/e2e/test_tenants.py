@@ -18,7 +18,7 @@ from core.settings import Settings
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 
 @pytest.fixture(scope="module")

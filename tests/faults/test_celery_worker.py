@@ -14,7 +14,7 @@ import pytest
 
 from core.doorbell import Doorbell
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ def states(house: Any, job: str) -> list[str]:
     return [event.data["state"] for event in house.events(job) if event.type == "state"]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_killed_job_process_is_resumed_and_ends_bit_identical(
     house: Any, batches: list[bytes], undisturbed: Digests
 ) -> None:
@@ -31,7 +31,7 @@ def test_a_killed_job_process_is_resumed_and_ends_bit_identical(
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_worker_killed_beside_a_best_state_leaves_none_and_another_ends_bit_id
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_killed_zygote_costs_nothing(house: Any, batches: list[bytes], undisturbed: Digests) -> None:
     jobs = [house.submit(batch) for batch in batches]
     with house.worker() as worker:
@@ -109,7 +109,7 @@ def test_a_killed_zygote_costs_nothing(house: Any, batches: list[bytes], undistu
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     assert house.left_over() == []
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_job_whose_process_always_dies_fails_at_the_third_strike(house: Any, batches: list[bytes]) -> None:
     job = house.submit(batches[0], recipe={"epochs": 2000})
     with house.worker(PERENNIAL_SNAPSHOT_S="1000") as worker:
@@ -156,7 +156,7 @@ def test_a_job_whose_process_always_dies_fails_at_the_third_strike(house: Any, b
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_cancelled_job_ends_at_once_and_leaves_nothing(
     house: Any, batches: list[bytes], all_gone: Any
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_cancelled_job_ends_at_once_and_leaves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_a_paused_job_resumes_where_it_was(house: Any, batches: list[bytes], undisturbed: Digests) -> None:
     job = house.submit(batches[0])
     with house.worker():

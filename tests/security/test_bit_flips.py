@@ -17,7 +17,7 @@ from core.store import Blobs
 from tests.api.routes.conftest import Publish, default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 VERSIONS = 36
 OTHERS = 15

@@ -29,7 +29,7 @@ HELPERS = {
 }
 
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.rest import Rest
 from tools import service
 from tools.service import ROOT, Service
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 RECIPE = {"method": "finetune", "epochs": 1}
 HIDDEN = {

@@ -12,7 +12,7 @@ import pytest
 from core.settings import Settings
 from worker import torch_check
 
-pytestmark = pytest.mark.share(2, together=True)
+pytestmark = pytest.mark.share(4, together=True)
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator torchvision::nms does not exist"

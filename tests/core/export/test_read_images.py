@@ -122,6 +122,7 @@ def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     return scope
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_becomes_the_same_pixels(tmp_path: Path, name: str) -> None:
     data = FILES[name]()
@@ -144,6 +145,7 @@ OF_A_BASE = ("jpeg 3000x2000", "jpeg 1601x900", "jpeg 224x224", "jpeg 33x32", "j
              "png RGBA", "strip of a jpeg")  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", OF_A_BASE)
 def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_base(
     tmp_path: Path, name: str

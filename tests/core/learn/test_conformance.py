@@ -31,7 +31,7 @@ def cases() -> Iterator[object]:
                     )
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("check", "name", "scenario"), list(cases()))
 def test_a_method(check, name, scenario, tmp_path: Path, fork_server) -> None:
     check(conformance.Case(name, scenario, tmp_path, fork_server))

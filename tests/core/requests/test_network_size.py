@@ -45,6 +45,7 @@ def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, 
     return sum(p.numel() for p in network.parameters()), values, features.shape[1]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("architecture", "size", "channels"), CASES, ids=str)
 def test_parameters_are_exact_and_activations_a_little_above(
     architecture: dict[str, Any], size: int, channels: int
