@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from api.pages.schema_form import Field, Unfit, fields_of, patch_of, paths_in
+from api.pages.schema_form import Field, Unfit, fields_of, filled_in, patch_of, paths_in
 from core.db.session import Database
 from core.errors import InvalidRecipe
 from core.protocol.answers.model import ModelOut
@@ -56,6 +56,11 @@ class RecipeForm:
     def json(self) -> str:
         """The patch as it is sent; plain ASCII, so that it fits a header."""
         return json.dumps(self.patch)
+
+    @property
+    def filled_in(self) -> bool:
+        """Whether an input besides the choice is."""
+        return any(self.given.get(path) for path in paths_in((*self.method_fields, *self.fields)))
 
     def refused(self, error: InvalidRecipe) -> None:
         """Put an error of the service beside the inputs that it is about."""
@@ -116,6 +121,23 @@ def names(catalogue: Catalogue) -> tuple[str, ...]:
     for entry in catalogue["methods"].values():
         found |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
     return tuple(sorted(found))
+
+
+def given_of(text: str) -> dict[str, str]:
+    """What to fill in, by name, so that the form says the recipe of a patch in JSON. Raises ValueError: it is none."""
+    try:
+        patch = json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is too deep") from None
+    if not isinstance(patch, dict):
+        raise ValueError("the JSON is no object")
+    method, choice = patch.pop("method", {}), patch.pop("preset", None)
+    hyper = dict(method) if isinstance(method, dict) else {"name": method}
+    if "name" in hyper:
+        chosen = {CHOICE: f"method:{hyper.pop('name')}"}
+    else:
+        chosen = {CHOICE: f"preset:{choice}"} if choice is not None else {}
+    return chosen | filled_in(hyper, "method.") | filled_in(patch)
 
 
 def _plan(

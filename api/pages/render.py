@@ -30,6 +30,7 @@ _REQUESTS = re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)| with (?:POST|PU
 _SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |\Z))")
 """What a program would send: of a page, its form sends it."""
 _NEW_MODEL = re.compile(r"POST /v1/models (\{.*\})\.")
+_NEXT_BATCH = re.compile(r"Send the next batch [^:{]*: Perennial-Recipe: (\{.*?\}+)\.(?: |\Z)")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -116,6 +117,12 @@ def new_model(text: str) -> str | None:
         return None
 
 
+def next_batch(text: str) -> str | None:
+    """The query of the form that sends a batch, filled in with the recipe that a sentence advises; or None."""
+    found = _NEXT_BATCH.search(text)
+    return None if found is None else urlencode({"recipe": found[1]})
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -135,6 +142,7 @@ def _environment() -> Environment:
         span=span,
         people=for_people,
         new_model=new_model,
+        next_batch=next_batch,
         segment=lambda text: quote(str(text), safe=""),
     )
     made.globals["static"] = address

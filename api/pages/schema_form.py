@@ -43,11 +43,9 @@ class Field:
     @property
     def shown(self) -> str:
         """The own value for people."""
-        if isinstance(self.own, bool):
-            return "yes" if self.own else "no"
-        if self.own is None or self.kind == "group":
-            return ON if self.own is not None else OFF if self.kind == "group" else NONE
-        return self.own if isinstance(self.own, str) else json.dumps(self.own)
+        if self.kind == "group":
+            return OFF if self.own is None else ON
+        return written(self.own)
 
 
 class Unfit(Exception):
@@ -89,6 +87,27 @@ def patch_of(fields: Sequence[Field], given: Mapping[str, str]) -> JsonObject:
     if errors:
         raise Unfit(errors)
     return patch
+
+
+def filled_in(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """What to fill in, by path, so that `patch_of` gives the patch."""
+    found: dict[str, str] = {}
+    for name, value in patch.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found |= {path: ON, **filled_in(value, f"{path}.")}
+        else:
+            found[path] = written(value)
+    return found
+
+
+def written(value: object) -> str:
+    """A value as it is filled in."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def paths_in(fields: Sequence[Field]) -> Iterator[str]:

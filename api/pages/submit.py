@@ -7,10 +7,11 @@ one it is a plain form with a file. Both go the way of the API's own route (`api
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Annotated
 from urllib.parse import quote
 
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import session
@@ -41,17 +42,31 @@ FIELDS = 300
 """That the form may have: those of the widest method, and of all else that a recipe says."""
 FILES = 20
 """Named in the commands."""
+Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
 _PLAIN = ("name", "do")
 
 
 @router.get(PATH)
 def show(
-    request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf, choice: str = ""
+    request: Request,
+    model: ModelPath,
+    actor: Write,
+    db: Db,
+    catalogue: CatalogueOf,
+    choice: Filled = "",
+    recipe: Filled = "",
 ) -> Response:
-    """The form. `choice`: the method or preset whose settings are shown."""
+    """The form. `choice`: the method or preset whose settings are shown; `recipe`: a patch that fills all in."""
     found = models.read(db, catalogue(), actor, model)
     given = {recipe_form.CHOICE: choice} if choice else {}
+    unreadable = False
+    try:
+        given |= recipe_form.given_of(recipe) if recipe else {}
+    except ValueError:
+        unreadable = True
     form = recipe_form.recipe_form(db, catalogue(), actor, found, given)
+    if unreadable:
+        form.errors["recipe"] = "The link to this page names a recipe that is none: nothing is filled in."
     return _page(request, _Shown(found, form))
 
 

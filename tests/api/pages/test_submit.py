@@ -8,6 +8,9 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
+from api.pages import render
+from core.work.biased_head import REBALANCE
+
 PATH = "/ui/models/birds/submit"
 Archive = Callable[..., bytes]
 Text = Callable[[str], str]
@@ -114,6 +117,51 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     )
     assert "'http://127.0.0.1:8000/v1/models/birds/tasks?name=week%2031'" in said
     assert recipe_of(logged_in.post(f"{PATH}/plan", data={}).text) == {}
+
+
+@pytest.mark.parametrize(
+    ("advised", "sent"),
+    [
+        (REBALANCE, {"rebalance": {}}),  # five epochs are its default
+        ({"rebalance": {"epochs": 7}}, {"rebalance": {"epochs": 7}}),
+        ({"method": {"name": "analytic", "head": "lda"}}, {"method": {"name": "analytic", "head": "lda"}}),
+        ({"preset": "fast", "epochs": 2}, {"preset": "fast", "epochs": 2}),
+    ],
+)
+def test_a_link_fills_in_the_recipe_that_a_warning_advises(
+    logged_in: TestClient, model: str, advised: object, sent: object
+) -> None:
+    told = f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
+    assert recipe_of(logged_in.get(f"{PATH}?{render.next_batch(told)}").text) == sent
+
+
+def test_a_sentence_that_advises_no_recipe_leads_nowhere() -> None:
+    assert render.next_batch("Send the next batch with more images of `cat`.") is None
+
+
+@pytest.mark.parametrize("sent", ["{}}", "[1]", "[" * 1900, "1", "null"])
+def test_a_link_whose_recipe_is_none_is_said_and_fills_nothing_in(
+    logged_in: TestClient, model: str, sent: str
+) -> None:
+    page = logged_in.get(PATH, params={"recipe": sent}).text
+    assert "names a recipe that is none" in page
+    assert recipe_of(page) == {}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"epochs": "many"},
+        {"method": 1},
+        {"method": {"name": [2]}},
+        {"preset": {}},
+        {"rebalance": {"epochs": {}}},
+    ],
+)
+def test_a_link_whose_recipe_does_not_fit_is_said(logged_in: TestClient, model: str, sent: object) -> None:
+    page = logged_in.get(PATH, params={"recipe": json.dumps(sent)}).text
+    assert re.search(r'class="wrong" id="wrong-[a-z.]+">[^<]', page)
+    assert '<details class="more" open>' in page
 
 
 def test_the_commands_say_nothing_that_a_shell_would_run(logged_in: TestClient, model: str) -> None:
