@@ -188,6 +188,7 @@ function add(file, isFolder) {
   batch.name.autocomplete = "off";
   const label = made("label", "", "Name ");
   label.append(batch.name);
+  label.hidden = isFolder;
   batch.again = made("button", "small", "Go on");
   batch.again.type = "button";
   batch.again.addEventListener("click", () => upload(batch));

@@ -3,7 +3,8 @@
     python -m bench.service.page [--size 1000] [--rounds 20]
 
 A model of that many versions and tasks is written as rows, as `bench.service.metrics` does, and a service asked for its
-page, one request after the other: as it is, the first tasks in order, and with a cell opened.
+page, one request after the other: as it is, the first tasks in order, and with a cell opened. Then a Chromium opens
+it: until when something and the matrix are painted.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import httpx2
 
+from bench.service.browser import logged_in
 from bench.service.metrics import SCHEMA, cpu_s, fill, model_id
 from core.db import migrate
 from core.db.session import Database
@@ -39,6 +41,7 @@ def main() -> None:
         db.close()
         with service.running(Path(folder)) as running:
             _ask(running, given.size, given.rounds)
+            _paint(running, given.size, given.rounds)
 
 
 def _ask(running: service.Service, size: int, rounds: int) -> None:
@@ -58,6 +61,22 @@ def _ask(running: service.Service, size: int, rounds: int) -> None:
             f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) {len(answer.content):9,} bytes"
             f" {elements:7,} elements"
         )
+
+
+def _paint(running: service.Service, size: int, rounds: int) -> None:
+    """Milliseconds from the beginning of the navigation, in a browser that has the page's files already."""
+    first, whole, bytes_of_heap = [], [], 0.0
+    with logged_in(running) as page:
+        for _ in range(rounds + 1):
+            page.goto(f"/ui/models/{model_id(size)}", wait_until="load")
+            page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            first.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+            whole.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+        bytes_of_heap = page.evaluate("performance.memory.usedJSHeapSize")
+    print(
+        f"in Chromium: first paint {statistics.median(first[1:]):.0f} ms (cold {first[0]:.0f}), all loaded"
+        f" {statistics.median(whole[1:]):.0f} ms; heap {bytes_of_heap / 1e6:.1f} MB"
+    )
 
 
 if __name__ == "__main__":

@@ -180,6 +180,7 @@ def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
     name = site.client.models.retrieve(bare.rpartition("/")[2]).name
     expect(row).to_contain_text("This is a folder, and a browser sends files. Drop a zip of it")
     expect(row.locator("pre")).to_have_text(f"perennial submit {name} './week 31'")
+    expect(row.get_by_label("Name")).to_be_hidden()
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
     assert faults(watched) == watched.wrong == []
     assert "week 31" not in [one.filename for one in site.client.uploads.list()]
