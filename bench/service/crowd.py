@@ -59,7 +59,8 @@ def main() -> int:
         service.running(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
     ):
         wrong = _trained(running, given)
-        wrong += _uploaded(running, given.uploads, given.megabytes)
+        if given.uploads:
+            wrong += _uploaded(running, given.uploads, given.megabytes)
     print(f"load average after {os.getloadavg()[0]:.1f}")
     for line in wrong:
         print(f"WRONG: {line}")
@@ -88,10 +89,12 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
         got, streams = polled.result(), followed.result()
     after = _alone(client, "after", batch, given.epochs)
     events = sum(1 for _ in job.events())
+    if given.pollers:
+        print(
+            f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 {got.p50_ms:.1f} ms,"
+            f" p99 {got.p99_ms:.1f} ms, by status {got.statuses}"
+        )
     print(
-        f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 {got.p50_ms:.1f} "
-        "ms,"
-        f" p99 {got.p99_ms:.1f} ms, by status {got.statuses}\n"
         f"{given.streams} event streams: {sum(streams)} events received, {events} per job,"
         f" {min(streams, default=0)} to {max(streams, default=0)} per stream\n"
         f"job: alone {before:.1f} s, with the crowd {during:.1f} s, alone {after:.1f} s:"
