@@ -1,7 +1,7 @@
 """What happens to all models of an owner: pages, and one stream."""
 
 from functools import partial
-from typing import Annotated, get_args
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
@@ -12,14 +12,14 @@ from api.event_stream import EVENT_STREAM, PAGE, LastEventId, Look, Told, event_
 from api.problems import responses
 from core.db.polling import About, OwnerEventRow, PollingReads
 from core.db.session import Database
-from core.protocol.answers.owner_event import OwnerEventOut, OwnerEventPage, OwnerEventType
+from core.protocol.answers.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
 from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import rfc3339
 
 router = APIRouter(tags=["events"])
 
-_ANY = "|".join(get_args(OwnerEventType))
+_ANY = "|".join(OWNER_EVENT_TYPES)
 Types = Annotated[
     str | None,
     Query(pattern=rf"^({_ANY})(,({_ANY}))*$", description="Only these types, separated by commas"),

@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from core.db.states import UNFINISHED
 from core.protocol.answers.event import EventData, EventType
 from core.protocol.answers.job import Progress
-from core.protocol.answers.owner_event import OwnerEventData, OwnerEventType
+from core.protocol.answers.owner_event import OWNER_EVENT_TYPES, OwnerEventData, OwnerEventType
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.error import JobError
 from core.protocol.report import BatchCheck, ExportReport
@@ -42,10 +42,11 @@ _STOP = (
     " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
 )
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
-_OWNER_EVENTS = (
-    "SELECT id, type, model_id, job_id, data, at FROM owner_events WHERE {}id > {}{} ORDER BY id LIMIT {}"
+_OWNER_EVENTS_OF_A_TYPE = (
+    "SELECT * FROM (SELECT id, type, model_id, job_id, data, at FROM owner_events"
+    " WHERE {about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}) {name}"
 )
-_NEWEST_OWNER_EVENT = "SELECT max(id) FROM owner_events WHERE {}id > 0"
+_NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
     "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
     " WHERE prefix = {}"
@@ -122,6 +123,31 @@ class About:
         if self.model_id is not None:
             return f"model_id = {mark} AND ", (self.model_id,)
         return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
+
+
+def owner_events_query(
+    mark: str, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """The statement of `PollingReads.owner_events`, with its values.
+
+    Each type is read by itself, in the order of an index: a rare one is not looked for among all the others.
+    """
+    condition, of = about.condition(mark)
+    types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
+    parts = [
+        _OWNER_EVENTS_OF_A_TYPE.format(about=condition, mark=mark, name=f"of_type_{place}")
+        for place, _ in enumerate(types)
+    ]
+    query = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT {mark}"
+    return query, (*(value for type_ in types for value in (*of, type_, after_id, limit)), limit)
+
+
+def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
+    """The statement of `PollingReads.newest_owner_event`, with its values."""
+    condition, of = about.condition(mark)
+    part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
+    query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
+    return query, tuple(value for type_ in OWNER_EVENT_TYPES for value in (*of, type_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +269,8 @@ class PollingReads:
         Raises:
             Unavailable: the database does not answer.
         """
-        condition, values = about.condition(self._mark)
-        among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
-        query = _OWNER_EVENTS.format(condition, self._mark, among, self._mark)
-        rows = await self._reader.fetch(query, (*values, after_id, *(types or ()), limit))
+        query, values = owner_events_query(self._mark, about, after_id, limit, types)
+        rows = await self._reader.fetch(query, values)
         loads = self._reader.loads
         return [
             OwnerEventRow(id_, type_, model, job, loads(data), at)
@@ -255,8 +279,7 @@ class PollingReads:
 
     async def newest_owner_event(self, about: About) -> int:
         """The id of the newest event of an owner; 0: there is none. Raises: Unavailable."""
-        condition, values = about.condition(self._mark)
-        rows = await self._reader.fetch(_NEWEST_OWNER_EVENT.format(condition), values)
+        rows = await self._reader.fetch(*newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
     async def key(self, prefix: str) -> KeyRow | None:

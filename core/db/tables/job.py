@@ -128,7 +128,8 @@ class OwnerEvent(Table):
     data: Mapped[OwnerEventData] = mapped_column(JSON_COLUMN)
     at: Mapped[float] = mapped_column(index=True)
     __table_args__ = (
-        Index("ix_owner_events_owner_id_id", "owner_id", "id"),
-        Index("ix_owner_events_model_id_id", "model_id", "id"),
+        Index("ix_owner_events_owner_id_type_id", "owner_id", "type", "id"),
+        Index("ix_owner_events_model_id_type_id", "model_id", "type", "id"),
+        Index("ix_owner_events_type_id", "type", "id"),
         {"sqlite_autoincrement": True},
     )

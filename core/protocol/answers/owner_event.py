@@ -1,10 +1,11 @@
 """What happened to the models of an owner: their jobs, versions and aliases."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from typing_extensions import TypedDict
 
 OwnerEventType = Literal["job", "version", "alias"]
+OWNER_EVENT_TYPES: tuple[OwnerEventType, ...] = get_args(OwnerEventType)
 
 
 class JobMoved(TypedDict):
