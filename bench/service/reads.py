@@ -35,7 +35,7 @@ ASKS = (
     Ask("/v1/models", "/v1/models"),
     Ask("/v1/models", "/v1/models?include=summary"),
     Ask("/v1/models", "/v1/models?include=summary", "admin"),
-    Ask("/v1/models", "/v1/models?include=summary&q=DEL-1"),
+    Ask("/v1/models", "/v1/models?include=summary&q=DEL-1&limit=10"),
     Ask(_RESULTS, f"/v1/models/{{model}}/versions/{TASK}/results"),
     Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics?from=1&to=50&tasks=1,50"),
     Ask("/v1/events", "/v1/events"),
