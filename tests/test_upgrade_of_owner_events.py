@@ -13,9 +13,7 @@ from core.db.session import Database
 from tests.older_data import DIALECTS, empty
 
 BEFORE_IT = "0023"
-WRITTEN = [
-    (id_, "alias" if id_ % 7 == 0 else "version" if id_ % 5 == 0 else "job") for id_ in range(1, 101)
-]
+WRITTEN = [(id_, "alias" if id_ % 7 == 0 else "version" if id_ % 5 == 0 else "job") for id_ in range(1, 101)]
 
 
 @pytest.fixture(params=DIALECTS)
@@ -55,7 +53,9 @@ def test_events_from_before_are_found_by_their_type_both_ways(before: Database) 
     assert [(event.id, event.type) for event in every] == WRITTEN
     migrate.upgrade(before, "0024")
     assert read(before) == every
-    assert [event.id for event in read(before, "alias")] == [id_ for id_, type_ in WRITTEN if type_ == "alias"]
+    assert [event.id for event in read(before, "alias")] == [
+        id_ for id_, type_ in WRITTEN if type_ == "alias"
+    ]
     assert len(indexes(before) - former) == 3 and len(former - indexes(before)) == 2
     migrate.downgrade(before, BEFORE_IT)
     assert read(before) == every and indexes(before) == former

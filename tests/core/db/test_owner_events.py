@@ -120,7 +120,13 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
         reads = PollingReads(database.url)
         for about in (About(owner_id="own_1"), About(model_id=model.id), About()):
             of = [event for event in every if about.owner_id in (None, event.owner_id)]
-            for types in (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600):
+            for types in (
+                None,
+                ("alias",),
+                ("alias", "version"),
+                ("job", "alias", "job"),
+                ("version",) * 600,
+            ):
                 expected = [event.id for event in of if types is None or event.type in types]
                 for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
                     found = await reads.owner_events(about, after, limit, types)
