@@ -1,6 +1,5 @@
 """Migration 0024 on events from before it: each is there and found by its type, both ways."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +7,9 @@ import pytest
 from sqlalchemy import inspect, text
 
 from core.db import migrate
-from core.db.polling import About, OwnerEventRow, PollingReads
+from core.db.polling import About, OwnerEventRow
 from core.db.session import Database
+from tests.core.db.test_polling import with_reads
 from tests.older_data import DIALECTS, empty
 
 BEFORE_IT = "0023"
@@ -34,14 +34,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]
 
 
 def read(db: Database, *types: str) -> list[OwnerEventRow]:
-    async def asked() -> list[OwnerEventRow]:
-        reads = PollingReads(db.url)
-        try:
-            return await reads.owner_events(About(owner_id="own_1"), 0, 200, types)
-        finally:
-            await reads.close()
-
-    return asyncio.run(asked())
+    return with_reads(db, lambda reads: reads.owner_events(About(owner_id="own_1"), 0, 200, types))
 
 
 def indexes(db: Database) -> set[str]:

@@ -44,7 +44,7 @@ _STOP = (
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
 _OWNER_EVENTS_OF_A_TYPE = (
     "SELECT * FROM (SELECT id, type, model_id, job_id, data, at FROM owner_events"
-    " WHERE {about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}) {name}"
+    " WHERE {about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}) of_type"
 )
 _NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
@@ -134,11 +134,8 @@ def owner_events_query(
     """
     condition, of = about.condition(mark)
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
-    parts = [
-        _OWNER_EVENTS_OF_A_TYPE.format(about=condition, mark=mark, name=f"of_type_{place}")
-        for place, _ in enumerate(types)
-    ]
-    query = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT {mark}"
+    part = _OWNER_EVENTS_OF_A_TYPE.format(about=condition, mark=mark)
+    query = f"{' UNION ALL '.join([part] * len(types))} ORDER BY id LIMIT {mark}"
     return query, (*(value for type_ in types for value in (*of, type_, after_id, limit)), limit)
 
 

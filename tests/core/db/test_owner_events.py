@@ -1,12 +1,10 @@
 """Events of an owner are numbered in the order of their commits, whoever writes them at the same moment."""
 
-import asyncio
 import threading
 
 from sqlalchemy import select
 
 from core.db import owner_events
-from core.db.polling import About, PollingReads
 from core.db.session import Database
 from core.db.tables import Model, Owner, OwnerEvent
 from core.protocol.answers.owner_event import AliasMoved
@@ -100,39 +98,3 @@ def test_a_transaction_that_fails_tells_nothing(database: Database) -> None:
     except RuntimeError:
         pass
     assert ids(database) == []
-
-
-def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: Database) -> None:
-    model = a_model(database)
-    rare = {17: "alias", 40: "version", 41: "alias"}
-    with database.write() as session:
-        session.add_all(
-            OwnerEvent(
-                owner_id=owner, model_id=model.id, job_id=None, type=rare.get(n, "job"), data=MOVED, at=1.0
-            )
-            for n in range(50)
-            for owner in ("own_1", "own_2")
-        )
-    with database.read() as session:
-        every = session.scalars(select(OwnerEvent).order_by(OwnerEvent.id)).all()
-
-    async def check() -> None:
-        reads = PollingReads(database.url)
-        for about in (About(owner_id="own_1"), About(model_id=model.id), About()):
-            of = [event for event in every if about.owner_id in (None, event.owner_id)]
-            for types in (
-                None,
-                ("alias",),
-                ("alias", "version"),
-                ("job", "alias", "job"),
-                ("version",) * 600,
-            ):
-                expected = [event.id for event in of if types is None or event.type in types]
-                for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
-                    found = await reads.owner_events(about, after, limit, types)
-                    assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][:limit]
-            assert await reads.newest_owner_event(about) == of[-1].id
-        assert await reads.newest_owner_event(About(owner_id="nobody")) == 0
-        await reads.close()
-
-    asyncio.run(check())

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from sqlalchemy import select
 
-from core.db.polling import EventRow, PollingReads
+from core.db.polling import About, EventRow, PollingReads
 from core.db.session import Database
-from core.db.tables import Job
+from core.db.tables import Job, OwnerEvent
 from core.errors import Unavailable
 
 T = TypeVar("T")
@@ -73,6 +74,34 @@ def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
     assert page == every[2:4]
     assert [event.data["n"] for event in some] == [1, 3]
     assert both == every
+
+
+def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: Database) -> None:
+    rare = {17: "alias", 40: "version", 41: "alias"}
+    with database.write() as session:
+        session.add_all(
+            OwnerEvent(
+                owner_id=owner, model_id="mdl_1", job_id=None, type=rare.get(n, "job"), data={}, at=1.0
+            )
+            for n in range(50)
+            for owner in ("own_1", "own_2")
+        )
+    with database.read() as session:
+        every = session.scalars(select(OwnerEvent).order_by(OwnerEvent.id)).all()
+    asked = (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600)
+
+    async def use(reads: PollingReads) -> None:
+        for about in (About(owner_id="own_1"), About(model_id="mdl_1"), About()):
+            of = [event for event in every if about.owner_id in (None, event.owner_id)]
+            for types in asked:
+                expected = [event.id for event in of if types is None or event.type in types]
+                for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
+                    found = await reads.owner_events(about, after, limit, types)
+                    assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][:limit]
+            assert await reads.newest_owner_event(about) == of[-1].id
+        assert await reads.newest_owner_event(About(owner_id="nobody")) == 0
+
+    with_reads(database, use)
 
 
 def test_a_key_is_found_by_its_prefix(filled: Database) -> None:

@@ -327,9 +327,8 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
     ):
         lines = plan(many, statement, values)
         assert walks(lines) == [], lines
-        if (
-            many.dialect == "sqlite"
-        ):  # PostgreSQL takes the primary key where it expects most rows to be asked for
+        # PostgreSQL takes the primary key where it expects most rows to be asked for.
+        if many.dialect == "sqlite":
             found = [line for line in lines if "owner_events" in line]
             assert found and all("_type_id (" in line and "type=?" in line for line in found), found
 
