@@ -62,6 +62,12 @@ class RecipeForm:
         """Whether an input besides the choice is."""
         return any(self.given.get(path) for path in paths_in((*self.method_fields, *self.fields)))
 
+    @property
+    def unknown(self) -> list[str]:
+        """What was filled in by a name that no input has."""
+        known = {CHOICE, *paths_in((*self.method_fields, *self.fields))}
+        return [path for path in self.given if path not in known]
+
     def refused(self, error: InvalidRecipe) -> None:
         """Put an error of the service beside the inputs that it is about."""
         names = {CHOICE, *paths_in((*self.method_fields, *self.fields))}
@@ -149,9 +155,8 @@ def _plan(
     except Unfit as error:
         form.errors.update(error.errors)
         return
-    if hyper:
-        patch["method"] = hyper
-    form.patch = dict[str, object](_short(merge_recipe(base, patch)))
+    method = {**cast(JsonObject, base.get("method", {})), **hyper}
+    form.patch = _short({**base, **patch, **({"method": method} if method else {})})
     form.warnings = recipes.planned(db, catalogue, actor, model, form.patch).warnings
 
 

@@ -1,20 +1,18 @@
 """Makes a page of a template: what every page is told, and the policy under which it runs."""
 
-import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
+from api.pages import words
 from api.static_files import address
-from core.line.words import SETTLED_BY
 
 FOLDER = Path(__file__).parent.parent / "templates"
 POLICY = (
@@ -26,11 +24,6 @@ HEADERS = {
     # Of its own pages a browser then names the origin, also with a form: see `api.session`.
     "Referrer-Policy": "same-origin",
 }
-_REQUESTS = re.compile(r" \((?:GET|POST|PUT|DELETE) /v1/[^)]*\)| with (?:POST|PUT) /v1/[^ ]*[^ .,;:]")
-_SENT = re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}+(?=\.(?: |\Z))")
-"""What a program would send: of a page, its form sends it."""
-_NEW_MODEL = re.compile(r"POST /v1/models (\{.*\})\.")
-_NEXT_BATCH = re.compile(r"Send the next batch [^:{]*: Perennial-Recipe: (\{.*?\}+)\.(?: |\Z)")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -72,6 +65,11 @@ def points(share: float | None) -> str:
     return "0.0" if value == 0 else f"{'+' if value > 0 else '−'}{abs(value):.1f}"
 
 
+def number(count: int) -> str:
+    """`5,000` of 5000, as the API writes numbers in sentences."""
+    return f"{count:,}"
+
+
 def size(count: float) -> str:
     """`4.1 MB` of 4100000."""
     unit = 0
@@ -91,36 +89,17 @@ def ago(at: str) -> str:
     return f"in {span(-seconds)}" if seconds < -1 else f"{span(seconds)} ago"
 
 
+def until(begin: str, end: str) -> str:
+    """`5 min` from one time to another."""
+    return span((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+
+
 def span(seconds: float) -> str:
     """`40 s`, `5 min`, `3 h`, `12 days`."""
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
     return f"{max(0.0, seconds):.0f} s"
-
-
-def for_people(text: str) -> str:
-    """A sentence of the API without the requests that it names: the page has buttons for them."""
-    return _REQUESTS.sub("", _SENT.sub("", text.replace(SETTLED_BY, ""))).strip().replace("`", "")
-
-
-def new_model(text: str) -> str | None:
-    """The path of the form that makes the model which a sentence of the API asks for, on that of another; or None."""
-    found = _NEW_MODEL.search(text)
-    if found is None:
-        return None
-    try:
-        asked = json.loads(found[1])
-        filled = {"name": asked["name"], "scenario": asked["scenario"], "base": "version", **asked["base"]}
-        return f"/ui/models/new?{urlencode(filled)}"
-    except (ValueError, KeyError, TypeError):  # somebody chose a name that looks like one
-        return None
-
-
-def next_batch(text: str) -> str | None:
-    """The query of the form that sends a batch, filled in with the recipe that a sentence advises; or None."""
-    found = _NEXT_BATCH.search(text)
-    return None if found is None else urlencode({"recipe": found[1]})
 
 
 @cache
@@ -140,9 +119,11 @@ def _environment() -> Environment:
         moment=moment,
         ago=ago,
         span=span,
-        people=for_people,
-        new_model=new_model,
-        next_batch=next_batch,
+        until=until,
+        number=number,
+        people=words.for_people,
+        new_model=words.new_model,
+        next_batch=words.next_batch,
         segment=lambda text: quote(str(text), safe=""),
     )
     made.globals["static"] = address

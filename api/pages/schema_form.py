@@ -158,7 +158,12 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
         name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
         if field.kind == "group":
             inner = _patch(field.fields, given, errors)
-            if field.nullable and text == OFF:
+            allowed = [ON, OFF] if field.nullable else [ON]
+            if text == NONE:
+                text = OFF
+            if text and text not in allowed:
+                errors[field.path] = f"is {text[:40]!r}; choose {' or '.join(allowed)}, and its settings"
+            elif text == OFF:
                 patch[name] = None
             elif inner or text == ON:
                 patch[name] = inner

@@ -67,6 +67,9 @@ def show(
     form = recipe_form.recipe_form(db, catalogue(), actor, found, given)
     if unreadable:
         form.errors["recipe"] = "The link to this page names a recipe that is none: nothing is filled in."
+    elif form.unknown:
+        left_out = ", ".join(form.unknown[:10])
+        form.errors["recipe"] = f"The link to this page names settings that there are not: {left_out}."
     return _page(request, _Shown(found, form))
 
 

@@ -9,6 +9,12 @@ export function colours() {
   return { ink: of("--ink"), soft: of("--soft"), line: of("--line"), accent: of("--accent"), lines: dark ? DARK : LIGHT };
 }
 
+// While no pointer is on a chart, its legend has the newest values.
+function newest(chart) {
+  const last = chart.data[0].length - 1;
+  if (chart.cursor.left < 0 && chart.legend.idx !== last) chart.setLegend({ idx: last });
+}
+
 // `range`: of the lowest and highest value, the ends of the axis.
 export function draw(place, data, series, xLabel, yText, range) {
   const palette = colours();
@@ -24,6 +30,7 @@ export function draw(place, data, series, xLabel, yText, range) {
         { ...axis, size: 62, values: (_, ticks) => ticks.map(yText) },
       ],
       cursor: { points: { size: 6 } },
+      hooks: { setLegend: [newest] },
     },
     data,
     place,

@@ -128,4 +128,5 @@ def _images(count: int) -> str:
 
 
 def _share(count: int, of: int) -> str:
-    return f"{count / max(1, of):.1%}"
+    share = count / max(1, of)
+    return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

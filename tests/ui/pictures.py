@@ -130,6 +130,21 @@ def fill(page: "Page", name: str, batches: list[tuple[str, bytes]]) -> None:
         page.locator(".answers").wait_for()
 
 
+def settle(page: "Page") -> None:
+    """Scroll through a page, so that it loads all its images, and back to the top."""
+    page.evaluate(
+        """async () => {
+            for (let y = 0; y < document.body.scrollHeight; y += innerHeight) {
+                scrollTo(0, y);
+                await new Promise((done) => setTimeout(done, 50));
+            }
+            await Promise.all([...document.images].map((one) => one.decode().catch(() => {})));
+            scrollTo(0, 0);
+        }"""
+    )
+    page.wait_for_timeout(300)
+
+
 def take(
     browser: "Browser",
     running: service.Service,
@@ -150,7 +165,7 @@ def take(
                     page = context.new_page()
                     page.goto(path)
                     fill(page, name, batches)
-                    page.wait_for_timeout(300)
+                    settle(page)
                     page.screenshot(
                         path=out / f"{name.replace(' ', '-')}-{size}-{scheme}.png", full_page=True
                     )
@@ -167,8 +182,7 @@ def for_documents(browser: "Browser", running: service.Service, paths: dict[str,
             page.set_viewport_size({"width": 1280, "height": height})
             page.goto(paths[name])
             fill(page, name, digits.archives())
-            page.evaluate("scrollTo(0, 0)")
-            page.wait_for_timeout(300)
+            settle(page)
             save(page.screenshot(), folder / f"{name}.png")
             page.close()
 

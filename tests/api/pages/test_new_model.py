@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages import render
+from api.pages import words
 
 PATH = "/ui/models/new"
 GIVEN = {
@@ -51,7 +51,7 @@ def test_a_model_on_a_version_of_another_has_its_architecture_and_images(
 
 def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
     body = '{"name": "b-analytic", "scenario": "data", "base": {"model": "b", "version": 3}, "recipe": {}}'
-    path = render.new_model(f"Start one: POST /v1/models {body}.")
+    path = words.new_model(f"Start one: POST /v1/models {body}.")
     assert path == f"{PATH}?name=b-analytic&scenario=data&base=version&model=b&version=3"
     page = logged_in.get(path).text
     for name, value in (("name", "b-analytic"), ("model", "b"), ("version", "3")):
@@ -62,7 +62,7 @@ def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
 
 @pytest.mark.parametrize("text", ["Wait.", "POST /v1/models {}.", "POST /v1/models {...}.", CHOSEN])
 def test_a_sentence_that_asks_for_no_model_leads_nowhere(text: str) -> None:
-    assert render.new_model(text) is None
+    assert words.new_model(text) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages import render
+from api.pages import words
 from core.work.biased_head import REBALANCE
 
 PATH = "/ui/models/birds/submit"
@@ -126,17 +126,18 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
         ({"rebalance": {"epochs": 7}}, {"rebalance": {"epochs": 7}}),
         ({"method": {"name": "analytic", "head": "lda"}}, {"method": {"name": "analytic", "head": "lda"}}),
         ({"preset": "fast", "epochs": 2}, {"preset": "fast", "epochs": 2}),
+        ({"rebalance": None}, {"rebalance": None}),
     ],
 )
 def test_a_link_fills_in_the_recipe_that_a_warning_advises(
     logged_in: TestClient, model: str, advised: object, sent: object
 ) -> None:
     told = f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
-    assert recipe_of(logged_in.get(f"{PATH}?{render.next_batch(told)}").text) == sent
+    assert recipe_of(logged_in.get(f"{PATH}?{words.next_batch(told)}").text) == sent
 
 
 def test_a_sentence_that_advises_no_recipe_leads_nowhere() -> None:
-    assert render.next_batch("Send the next batch with more images of `cat`.") is None
+    assert words.next_batch("Send the next batch with more images of `cat`.") is None
 
 
 @pytest.mark.parametrize("sent", ["{}}", "[1]", "[" * 1900, "1", "null"])
@@ -156,6 +157,11 @@ def test_a_link_whose_recipe_is_none_is_said_and_fills_nothing_in(
         {"method": {"name": [2]}},
         {"preset": {}},
         {"rebalance": {"epochs": {}}},
+        {"rebalance": "balanced"},
+        {"optimizer": "adam"},
+        {"optimizer": None},
+        {"method": {"name": "icarl", "memory": 2000}},
+        {"<b>": 1},
     ],
 )
 def test_a_link_whose_recipe_does_not_fit_is_said(logged_in: TestClient, model: str, sent: object) -> None:
