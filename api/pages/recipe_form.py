@@ -156,7 +156,7 @@ def _plan(
         form.errors.update(error.errors)
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}
-    form.patch = _short({**base, **patch, **({"method": method} if method else {})})
+    form.patch = dict[str, object](_short({**base, **patch, **({"method": method} if method else {})}))
     form.warnings = recipes.planned(db, catalogue, actor, model, form.patch).warnings
 
 

@@ -92,7 +92,7 @@ def measure(
 def anchors(network: Network) -> list[Anchored]:
     """Every tensor of the backbone, the last layer too: by default that one stays free, which costs less."""
     parameters = dict(network.named_parameters())
-    found = layer_iotas(list(parameters), network.backbone.layers, OlorRecipe(iota2=0.001))
+    found = layer_iotas(list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001))
     return [
         Anchored(parameters[name], parameters[name].detach().clone(), iota) for name, iota in found.items()
     ]

@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from core.learn.analytic import discriminant
-from core.learn.analytic.projection import project
+from core.learn.analytic import discriminant, ridge
+from core.learn.analytic.linear import Linear
+from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums
+from core.learn.analytic.temperature import temperature
 from core.learn.method import Method
 from core.learn.methods import registry
+from core.learn.methods.analytic import COSINE_TEMPERATURE
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.der_net import ParallelNetwork
 from core.learn.networks.growing import GrowingNetwork
@@ -25,7 +29,7 @@ from core.learn.onnx.answers import Answers
 from core.learn.state import State
 from core.protocol.architecture import Normalisation
 
-CLASSES, CHANNELS = ("cat", "dog", "emu"), 3
+CLASSES, CHANNELS, IMAGES = ("cat", "dog", "emu"), 3, 60
 TASKS = ((1, ("cat", "dog")), (2, ("emu", "fox", "gnu")))
 NORMALISE = Normalisation(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.3])
 MLP = {"name": "mlp", "hidden": [24, 16]}
@@ -93,27 +97,44 @@ def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
 
 
 def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
-    """By a classifier in closed form: discriminants are those of images of noise, since theirs are no random
-    numbers."""
+    """By a classifier in closed form, solved for images of one colour a class: what it reads, and how far
+    apart its logits are, no random numbers have."""
 
     def build() -> tuple[Network, Method]:
         built, draw = network(architecture, size), torch.Generator().manual_seed(1)
-        width, state = built.backbone.width, {}
+        labels = torch.arange(IMAGES) % len(CLASSES)
+        colours = torch.randn(len(CLASSES), CHANNELS, 1, 1, generator=draw)
+        images = colours[labels] + torch.randn(IMAGES, CHANNELS, size, size, generator=draw)
+        state = {}
+        with torch.no_grad():
+            h = torch.cat([built.eval().features(some) for some in images.split(20)])
         if projection:
-            state["projection"] = {"matrix": torch.randn(projection, width, generator=draw)}
-        if head == "lda":
-            phi = built.eval().features(torch.randn(24, CHANNELS, size, size, generator=draw)).detach()
-            h = project(phi, state["projection"]["matrix"]) if projection else phi
-            sums = Sums.zero(h.shape[1], len(CLASSES))
-            sums.add(h, torch.arange(len(h)) % len(CLASSES))
-            linear = discriminant.discriminant(sums)
-            state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
-        else:
-            weight = torch.randn(len(CLASSES), projection or width, generator=draw) / 10
-            state["own"] = {"weight": weight, "bias": torch.randn(len(CLASSES), generator=draw)}
-        return built, method("analytic", state, head=head, projection=projection)
+            state["projection"] = {"matrix": matrix(projection, h.shape[1], seed=1)}
+            h = project(h, state["projection"]["matrix"])
+        linear, told = _solved(head, h, labels, ones=not projection)
+        state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
+        made = method("analytic", state, head=head, projection=projection)
+        made.state["own"].json.update(told)
+        return built, made
 
     return Case(size, build)
+
+
+def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear, dict[str, Any]]:
+    """The classifier for columns [n, K] as the method solves for it, and what it notes; `ones`: a ridge has a bias."""
+    columns = append_ones(h) if ones and head == "ridge" else h
+    sums = Sums.zero(columns.shape[1], len(CLASSES))
+    sums.add(columns, labels)
+    if head == "lda":
+        return discriminant.discriminant(sums), {}
+    if head == "ncm":
+        means = functional.normalize(discriminant.means(sums)) / COSINE_TEMPERATURE
+        return Linear(means, means.new_zeros(len(means))), {}
+    strength, weight = ridge.choose(sums)
+    cool = temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
+    weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
+    linear = Linear(weight[:, :-1], weight[:, -1]) if ones else Linear(weight, weight.new_zeros(len(weight)))
+    return linear, told
 
 
 def prompts(

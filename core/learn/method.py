@@ -158,9 +158,9 @@ class Method:
         self.state = state
 
     @property
-    def amplifies_rounding(self) -> bool:
-        """Whether rounding features to float32 alone moves a probability by more than 1e-5."""
-        return False
+    def probability_rounding(self) -> float:
+        """How much a probability may move by the rounding of features to float32 alone."""
+        return 1e-5
 
     def __setattr__(self, name: str, value: object) -> None:
         if _holds_tensors(value):

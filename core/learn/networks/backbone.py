@@ -43,8 +43,9 @@ class ImageSpec:
 class Backbone(nn.Module):
     """Base class. `forward` maps normalised float [B, channels, size, size] to features [B, width].
 
-    `stages[i]` holds the name prefixes of stage i, input side first; `layers` the same per block (the layer
-    index of OLOR, from 0 to n). `ignored`: prefixes of a reference checkpoint that are not part of the
+    `stage_prefixes[i]` holds the name prefixes of stage i, input side first; `layer_prefixes` the same per block
+    (the layer index of OLOR, from 0 to n). Networks of timm have children called `stages` and `layers`, which
+    must be found by these names. `ignored`: prefixes of a reference checkpoint that are not part of the
     backbone, its classifier.
     """
 
@@ -53,25 +54,24 @@ class Backbone(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stages: list[list[str]] = []
-        self.layers: list[list[str]] = []
+        self.stage_prefixes: list[list[str]] = []
+        self.layer_prefixes: list[list[str]] = []
 
     def declare_stages(self, stages: Sequence[Sequence[Layer]]) -> None:
         """Declare the layers of every stage, both in forward order.
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
         """
-        # In place: a network of timm may have children of these names.
-        self.layers[:] = [list(layer) for stage in stages for layer in stage]
-        self.stages[:] = [[prefix for layer in stage for prefix in layer] for stage in stages]
+        self.layer_prefixes = [list(layer) for stage in stages for layer in stage]
+        self.stage_prefixes = [[prefix for layer in stage for prefix in layer] for stage in stages]
         for name in self.state_dict():
-            homes = sum(has_prefix(name, stage) for stage in self.stages)
+            homes = sum(has_prefix(name, stage) for stage in self.stage_prefixes)
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def stage_names(self, stage: int) -> list[str]:
         """The state-dict names of one stage, in state-dict order."""
-        return [name for name in self.state_dict() if has_prefix(name, self.stages[stage])]
+        return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
 
     def draw(self, generator: torch.Generator) -> None:
         """Fill with first weights, in families that have no rule for each module (`networks.init`)."""

@@ -231,7 +231,7 @@ class LinearisedNetwork(Network):
             return super().depth_groups()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
-        for stage in reversed(range(len(self.backbone.stages))):
+        for stage in reversed(range(len(self.backbone.stage_prefixes))):
             names = [f"{DISPLACEMENT}{name}" for name in self._displaced(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
@@ -248,7 +248,7 @@ class LinearisedNetwork(Network):
         for name in self.references:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
-            for stage in range(len(self.backbone.stages)):
+            for stage in range(len(self.backbone.stage_prefixes)):
                 names[f"{DISPLACEMENT}{stage + 1}"] = [
                     f"{DISPLACEMENT}{name}" for name in self._displaced(stage)
                 ]

@@ -166,7 +166,7 @@ class Network(nn.Module):
         groups the greater depths are the same. Final norm layers belong to the last stage.
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
-        for stage in reversed(range(len(self.backbone.stages))):
+        for stage in reversed(range(len(self.backbone.stage_prefixes))):
             names = [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
@@ -188,7 +188,7 @@ class Network(nn.Module):
         """Part name → state-dict names: `backbone.1` (input side) … `backbone.k`, then the heads."""
         names = {
             f"backbone.{stage + 1}": [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
-            for stage in range(len(self.backbone.stages))
+            for stage in range(len(self.backbone.stage_prefixes))
         }
         if self.head is not None:
             names["head"] = ["head.weight", "head.bias"]

@@ -22,9 +22,8 @@ from core.protocol.export_job import INPUT, output_name
 BATCHES = (1, 3, 17)
 MAX_HELD_OUT = 64
 """Held-out images at most, of all tasks together."""
-PLAIN_TOLERANCE = 1e-5
-WIDE_TOLERANCE = 1e-3
-"""Of versions in whose probabilities the rounding of features shows: `amplifies_rounding`."""
+LINEARISED_TOLERANCE = 1e-3
+"""A linearised network adds up a value and its derivative, which may be large and of opposite signs."""
 _SEED = 0
 
 Images = NDArray[np.uint8]
@@ -83,16 +82,10 @@ def check(
 
 
 def tolerance_of(answers: Answers) -> float:
-    """How much a probability of the graph may differ."""
-    return WIDE_TOLERANCE if amplifies_rounding(answers) else PLAIN_TOLERANCE
-
-
-def amplifies_rounding(answers: Answers) -> bool:
-    """Whether rounding features to float32 alone moves a probability by more than 1e-5, in PyTorch as in ONNX Runtime.
-
-    A linearised network adds up a value and its derivative, which may be large and of opposite signs.
-    """
-    return answers.network.family == "linearised" or answers.method.amplifies_rounding
+    """How much a probability of the graph may differ: what rounding features to float32 alone may do."""
+    if answers.network.family == "linearised":
+        return LINEARISED_TOLERANCE
+    return answers.method.probability_rounding
 
 
 def _questions(

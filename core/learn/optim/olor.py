@@ -138,7 +138,7 @@ def anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
     """
     weights = ctx.weights_at(recipe.anchor)
     found: list[Anchored] = []
-    for name, iota in layer_iotas(list(ctx.trainable), ctx.network.backbone.layers, recipe).items():
+    for name, iota in layer_iotas(list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe).items():
         if name not in weights:
             raise ValueError(f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it")
         found.append(Anchored(ctx.trainable[name], weights[name], iota))

@@ -45,7 +45,7 @@ def rollback(ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
     if olor is None:
         return None
     rates = _rates(ctx.recipe, _that_move_the_backbone(stages))
-    iotas = iotas_by_layer(list(ctx.trainable), ctx.network.backbone.layers, olor)
+    iotas = iotas_by_layer(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
     if not rates or not any(iotas):
         return None
     sums = [sum(min(1.0, iota * rate) for rate in rates) for iota in iotas]

@@ -161,7 +161,7 @@ def test_the_depths_hold_the_published_numbers_of_parameters(name: str) -> None:
     for depth, expected in enumerate(COUNTS[name], start=1):
         count = sum(sizes[key] for key in network.trainable_names(depth))
         assert count == (expected if isinstance(expected, int) else pytest.approx(expected, abs=0.5e4))
-    assert len(network.backbone.layers) == BLOCKS[name]
+    assert len(network.backbone.layer_prefixes) == BLOCKS[name]
 
 
 def test_known_sizes_of_the_small_resnets() -> None:
@@ -184,7 +184,9 @@ def test_parts_hold_every_tensor_once_in_standard_layout(architecture: dict[str,
     parts = network.parts()
     names = [name for part in parts.values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
-    assert list(parts) == [f"backbone.{i + 1}" for i in range(len(network.backbone.stages))] + ["head"]
+    assert list(parts) == [f"backbone.{i + 1}" for i in range(len(network.backbone.stage_prefixes))] + [
+        "head"
+    ]
     assert all(tensor.is_contiguous() for part in parts.values() for tensor in part.values())
 
 

@@ -79,7 +79,7 @@ def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
 def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> None:
     network = build_network(named(name), OWN, "class")
     network.grow(1, ["cat", "dog"], "zero", torch.Generator())
-    stages, groups = network.backbone.stages, network.depth_groups()
+    stages, groups = network.backbone.stage_prefixes, network.depth_groups()
     assert len(stages) == 4 and len(groups) == 5
     assert groups[0] == ["head.weight", "head.bias"]
     moving = [network.trainable_names(depth) for depth in range(1, 6)]
@@ -90,9 +90,16 @@ def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> N
 
 
 def test_the_layers_are_those_of_the_transformer_in_order() -> None:
-    layers = made(VIT).layers
+    layers = made(VIT).layer_prefixes
     assert [f"blocks.{i}" in layer for i, layer in enumerate(layers[1:7])] == [True] * len(layers[1:7])
     assert {"patch_embed", "pos_embed"} <= set(layers[0])
+
+
+def test_children_of_every_recommended_network_are_found_by_their_names() -> None:
+    for name in RECOMMENDED:
+        backbone = meta_backbone(named(name), ImageSpec(pretrained(name).size, 3))
+        for path, _ in backbone.named_modules():
+            assert backbone.get_submodule(path) is not None, f"{name}: {path}"
 
 
 def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -> None:
@@ -207,7 +214,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says()
         known = pretrained(name)
         for size in {known.size, known.smallest}:
             backbone = meta_backbone(named(name), ImageSpec(size, 3))
-            assert 1 <= len(backbone.stages) <= 4, name
+            assert 1 <= len(backbone.stage_prefixes) <= 4, name
             with torch.no_grad():
                 found = backbone.eval()(torch.empty(2, 3, size, size, device="meta"))
             assert found.shape == (2, backbone.width), (name, size)

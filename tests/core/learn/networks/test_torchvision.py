@@ -92,24 +92,24 @@ def test_small_images_get_a_small_convnext_stem() -> None:
 def test_the_blocks_of_a_vit_are_split_into_four_runs() -> None:
     backbone = on_meta({"name": "vit_b_16"}, ImageSpec(224, 3))
     block = "encoder.layers.encoder_layer_"
-    assert backbone.stages[0] == ["conv_proj", "class_token", "encoder.pos_embedding"] + [
+    assert backbone.stage_prefixes[0] == ["conv_proj", "class_token", "encoder.pos_embedding"] + [
         f"{block}{i}" for i in range(3)
     ]
-    assert backbone.stages[3] == [f"{block}9", f"{block}10", f"{block}11", "encoder.ln"]
+    assert backbone.stage_prefixes[3] == [f"{block}9", f"{block}10", f"{block}11", "encoder.ln"]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 5, 7])
 def test_any_number_of_blocks_makes_at_most_four_stages(layers: int) -> None:
     backbone = on_meta({"name": "vit", "layers": layers}, ImageSpec(32, 3))
-    assert len(backbone.stages) == min(4, layers)
+    assert len(backbone.stage_prefixes) == min(4, layers)
     assert len(Network(backbone, "class").depth_groups()) == min(4, layers) + 1
 
 
 def test_downsamplings_go_with_the_following_stage() -> None:
     backbone = on_meta({"name": "convnext_tiny"}, ImageSpec(224, 3))
-    assert backbone.stages[0][0] == "features.0"
-    assert [stage[0] for stage in backbone.stages[1:]] == ["features.2", "features.4", "features.6"]
-    assert backbone.stages[3][-1] == "classifier.0"
+    assert backbone.stage_prefixes[0][0] == "features.0"
+    assert [stage[0] for stage in backbone.stage_prefixes[1:]] == ["features.2", "features.4", "features.6"]
+    assert backbone.stage_prefixes[3][-1] == "classifier.0"
 
 
 def test_nothing_in_a_torchvision_backbone_draws_in_training() -> None:

@@ -115,6 +115,15 @@ def test_discriminants_and_linearised_networks_may_differ_by_more() -> None:
     assert tolerance_of(CELLS["mlp, linearised"].answers()) == 1e-3
 
 
+@pytest.mark.parametrize(("temperature", "allowed"), [(1e-4, 1e-3), (0.01, 1e-4), (0.5, 1e-5)])
+def test_a_ridge_may_differ_by_what_rounding_does_at_its_temperature(
+    temperature: float, allowed: float
+) -> None:
+    answers = MORE["small-cnn, analytic ridge without projection"].answers()
+    answers.method.state["own"].json["ridge"]["temperature"] = temperature
+    assert tolerance_of(answers) == pytest.approx(allowed)
+
+
 def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(tmp_path: Path) -> None:
     answers, path = exported(QUICK["mlp"], tmp_path)
     with torch.no_grad():

@@ -274,7 +274,7 @@ def named(name: str):
 def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
     backbone, names = named(name)
-    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = layer_iotas(names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0))
     assert set(found) == set(names[:-1])  # every tensor of the backbone, biases and norms too, and no head's
     assert found[f"backbone.{stem}"] == 1.0
     assert found[f"backbone.{block}"] == pytest.approx(1 - 1 / n)
@@ -283,14 +283,16 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
 
 def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
     backbone, names = named("convnext_tiny")
-    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = layer_iotas(names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0))
     assert found["backbone.features.2.1.weight"] == found["backbone.features.3.0.layer_scale"]
     assert found["backbone.features.2.1.weight"] == pytest.approx(1 - 4 / 19)
 
 
 def test_single_tensors_are_layers_on_request() -> None:
     backbone, names = named("vit_b_16")
-    found = layer_iotas(names, backbone.layers, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor"))
+    found = layer_iotas(
+        names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor")
+    )
     assert len(found) == 150
     assert list(found.values()) == pytest.approx([1 - i / 149 for i in range(150)])
 
@@ -298,7 +300,7 @@ def test_single_tensors_are_layers_on_request() -> None:
 def test_single_tensors_are_counted_among_those_that_move() -> None:
     backbone, names = named("small-cnn")
     recipe = OlorRecipe(iota1=0.5, granularity="tensor")
-    found = layer_iotas(names[-3:], backbone.layers, recipe)
+    found = layer_iotas(names[-3:], backbone.layer_prefixes, recipe)
     assert found == {"backbone.fc1.weight": 0.5, "backbone.fc1.bias": 0.0}
-    blocks = layer_iotas(names[-3:], backbone.layers, OlorRecipe(iota1=0.5))
+    blocks = layer_iotas(names[-3:], backbone.layer_prefixes, OlorRecipe(iota1=0.5))
     assert set(blocks.values()) == {0.0}  # the last of four blocks, whatever else moves
