@@ -158,11 +158,10 @@ def _patch(fields: Sequence[Field], given: Mapping[str, str], errors: dict[str, 
         name, text = field.path.rpartition(".")[2], given.get(field.path, "").strip()
         if field.kind == "group":
             inner = _patch(field.fields, given, errors)
-            allowed = [ON, OFF] if field.nullable else [ON]
-            if text == NONE:
-                text = OFF
-            if text and text not in allowed:
-                errors[field.path] = f"is {text[:40]!r}; choose {' or '.join(allowed)}, and its settings"
+            text = OFF if text == NONE else text
+            if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
+                can = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
+                errors[field.path] = f"is {text[:40]!r}; {can}"
             elif text == OFF:
                 patch[name] = None
             elif inner or text == ON:

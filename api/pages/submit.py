@@ -69,7 +69,7 @@ def show(
         form.errors["recipe"] = "The link to this page names a recipe that is none: nothing is filled in."
     elif form.unknown:
         left_out = ", ".join(form.unknown[:10])
-        form.errors["recipe"] = f"The link to this page names settings that there are not: {left_out}."
+        form.errors["recipe"] = f"The link to this page names settings that do not exist: {left_out}."
     return _page(request, _Shown(found, form))
 
 
