@@ -8,10 +8,10 @@ from core.line.words import SETTLED_BY
 
 _BUTTONS = (
     # What a program would send: of a page, its form sends it.
-    (re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.*?\}(?=\.(?: |\Z))"), ""),
+    (re.compile(r": (?:Perennial-Recipe:|POST /v1/models) \{.{0,2000}?\}(?=\.(?: |\Z))"), ""),
     (re.compile(r"POST /v1/models/\S+/aliases/production/follow"), "A button on the model’s page"),
     (re.compile(r"PUT /v1/models/\S+/aliases/\S+ can"), "“Promote…” can"),
-    (re.compile(r": POST /v1/jobs/\S+/retry with \{.*?\}(?=\.(?: |\Z))"), " with “Learn it again…”"),
+    (re.compile(r": POST /v1/jobs/\S+/retry with \{.{0,2000}?\}(?=\.(?: |\Z))"), " with “Learn it again…”"),
     (re.compile(r", and send POST /v1/jobs/\S+/retry(?=\.(?: |\Z))"), ", and press “Try again”"),
     (re.compile(r": POST /v1/jobs/\S+/retry(?=\.?(?: |\Z))"), ""),
     (
@@ -23,7 +23,7 @@ _BUTTONS = (
 )
 """Requests and what stands for them, in this order."""
 _NEW_MODEL = re.compile(r"POST /v1/models (\{.*\})\.")
-_NEXT_BATCH = re.compile(r"Send the next batch [^:{]*: Perennial-Recipe: (\{.*?\})\.(?: |\Z)")
+_NEXT_BATCH = re.compile(r"Send the next batch [^:{]{0,200}: Perennial-Recipe: (\{.{0,2000}?\})\.(?: |\Z)")
 
 
 def for_people(text: str) -> str:
