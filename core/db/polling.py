@@ -42,10 +42,13 @@ _STOP = (
     " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
 )
 _EVENTS = "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
-_OWNER_EVENTS_OF_A_TYPE = (
-    "SELECT * FROM (SELECT id, type, model_id, job_id, data, at FROM owner_events"
-    " WHERE {about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}) of_type"
-)
+_OWNER_EVENTS_OF_A_TYPE = {
+    "?": "{about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}",
+    # PostgreSQL would walk through all events in the order of their ids, in hope that many are of the type. None
+    # but the index of types has this order; `>=` has it expect as many rows as there are.
+    "%s": "{about}(type, id) >= ({mark}, {mark}) AND type <= {mark} ORDER BY type, id LIMIT {mark}",
+}
+"""By the mark of the database: the events of one type after an id."""
 _NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
 _KEY = (
     "SELECT id, owner_id, name, prefix, hash, scope, expires_at, revoked_at, last_used_at FROM keys"
@@ -134,9 +137,13 @@ def owner_events_query(
     """
     condition, of = about.condition(mark)
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
-    part = _OWNER_EVENTS_OF_A_TYPE.format(about=condition, mark=mark)
+    where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
+    part = (
+        f"SELECT * FROM (SELECT id, type, model_id, job_id, data, at FROM owner_events WHERE {where}) of_type"  # noqa: S608
+    )
     query = f"{' UNION ALL '.join([part] * len(types))} ORDER BY id LIMIT {mark}"
-    return query, (*(value for type_ in types for value in (*of, type_, after_id, limit)), limit)
+    after = (lambda type_: (type_, after_id)) if mark == "?" else (lambda type_: (type_, after_id + 1, type_))
+    return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
 def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
