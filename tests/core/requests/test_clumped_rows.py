@@ -1,0 +1,88 @@
+"""Rows of one kind that lie together, behind many of another, are found in an index of their own."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import ColumnElement, insert, select, text
+
+from core.db.polling import About, owner_events_query
+from core.db.session import Database
+from core.db.tables import Audit, Model, Owner, OwnerEvent
+from core.requests import audit
+from core.requests.actor import Actor
+
+MANY = 8_000
+ADMIN = Actor(key_id="key_1", owner_id="own_1", scope="admin")
+
+
+def is_sqlite(database: Database) -> bool:
+    return database.engine.dialect.name == "sqlite"
+
+
+def ids(database: Database, table: type[OwnerEvent | Audit], *where: ColumnElement[bool]) -> list[int]:
+    with database.read() as session:
+        return list(session.scalars(select(table.id).where(*where).order_by(table.id)))
+
+
+@pytest.fixture
+def clumped(database: Database) -> Database:
+    """First all events of jobs and all submits, then all of aliases and all publishes."""
+    event: dict[str, Any] = {"owner_id": "own_1", "model_id": "mdl_1", "data": {}, "at": 0.0}
+    row: dict[str, Any] = {"owner_id": "own_1", "actor": "key_1", "object": "x", "data": {}, "at": 0.0}
+    with database.write() as session:
+        session.add(Owner(id="own_1", name="one", created_at=0.0))
+        session.flush()
+        session.add(
+            Model(
+                id="mdl_1", owner_id="own_1", name="birds", scenario="class", architecture={"name": "mlp"},
+                image={"size": 8, "channels": 3}, base="random", recipe={}, gate={}, keep_training_data=False,
+                held_out="keep", warnings=[], created_at=0.0,
+            )
+        )  # fmt: skip
+        session.flush()
+        for type_, action in (("job", "task.submit"), ("alias", "version.publish")):
+            session.execute(insert(OwnerEvent), [{**event, "type": type_}] * MANY)
+            session.execute(insert(Audit), [{**row, "action": action}] * MANY)
+    if not is_sqlite(database):
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM (ANALYZE)"))
+    return database
+
+
+@pytest.mark.parametrize("about", [About(), About("own_1"), About("own_1", "mdl_1")])
+def test_events_of_a_type_are_read_in_the_index_of_types(clumped: Database, about: About) -> None:
+    mark = "?" if is_sqlite(clumped) else "%s"
+    query, values = owner_events_query(mark, about, 0, 50, ["alias"])
+    explain = "EXPLAIN QUERY PLAN" if is_sqlite(clumped) else "EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT)"
+    with clumped.engine.connect() as connection:
+        plan = "\n".join(str(row) for row in connection.exec_driver_sql(f"{explain} {query}", values))
+        rows = connection.exec_driver_sql(query, values).all()
+    assert "type_id" in plan and "pk_owner_events" not in plan and "Rows Removed" not in plan, plan
+    assert [row[0] for row in rows] == ids(clumped, OwnerEvent, OwnerEvent.type == "alias")[:50]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(clumped: Database, newest_first: bool) -> None:
+    wanted, seen, cursor = (
+        audit.Wanted(action="version.publish", newest_first=newest_first),
+        list[int](),
+        None,
+    )
+    for _ in range(4):
+        page = audit.list_audit(clumped, ADMIN, limit=3, cursor=cursor, wanted=wanted)
+        assert {row["action"] for row in page["items"]} == {"version.publish"}
+        seen += [row["id"] for row in page["items"]]
+        cursor = page["next_cursor"]
+    expected = ids(clumped, Audit, Audit.action == "version.publish")
+    assert seen == (expected[::-1] if newest_first else expected)[:12]
+
+
+def test_the_last_page_of_an_action_is_the_last(clumped: Database) -> None:
+    row: dict[str, Any] = {"owner_id": "own_1", "object": "x", "data": {}, "at": 0.0}
+    with clumped.write() as session:
+        session.execute(insert(Audit), [{**row, "action": "key.create"}] * 2)
+    wanted = audit.Wanted(action="key.create")
+    first = audit.list_audit(clumped, ADMIN, limit=1, cursor=None, wanted=wanted)
+    last = audit.list_audit(clumped, ADMIN, limit=1, cursor=first["next_cursor"], wanted=wanted)
+    assert [one["items"][0]["id"] for one in (first, last)] == ids(clumped, Audit)[-2:]
+    assert last["next_cursor"] is None
