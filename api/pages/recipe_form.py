@@ -58,19 +58,24 @@ class RecipeForm:
         return json.dumps(self.patch)
 
     @property
+    def paths(self) -> set[str]:
+        """The names of the inputs besides the choice."""
+        return set(paths_in((*self.method_fields, *self.fields)))
+
+    @property
     def filled_in(self) -> bool:
         """Whether an input besides the choice is."""
-        return any(self.given.get(path) for path in paths_in((*self.method_fields, *self.fields)))
+        return any(self.given.get(path) for path in self.paths)
 
     @property
     def unknown(self) -> list[str]:
         """What was filled in by a name that no input has."""
-        known = {CHOICE, *paths_in((*self.method_fields, *self.fields))}
+        known = {CHOICE, *self.paths}
         return [path for path in self.given if path not in known]
 
     def refused(self, error: InvalidRecipe) -> None:
         """Put an error of the service beside the inputs that it is about."""
-        names = {CHOICE, *paths_in((*self.method_fields, *self.fields))}
+        names = {CHOICE, *self.paths}
         for one in error.fields:
             path = one["field"].removeprefix("recipe.")
             self.errors[CHOICE if path == "method.name" else path if path in names else "recipe"] = one[
