@@ -51,8 +51,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 """Name → a model of a family; those from `class-means` on belong to the campaign."""
 CAMPAIGN = list(METHODS)[list(METHODS).index("class-means") :]
-WIDE = {"linear", "discriminants"}
-"""Whose probabilities may differ by 1e-3."""
+TOLERANCES = {"linear": (1e-3, 1e-3), "discriminants": (1e-5, 1e-2), "ridge": (1e-5, 1e-2)}
+"""Between what the tolerance of a version lies that is not 1e-5: of `analytic` it is what float32 may move."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; exec(open('run.py').read())"
 
 
@@ -205,7 +205,9 @@ def test_the_readme_runs_where_only_its_three_packages_are_installed(
 
 def answers_alike(client: Rest, name: str, folder: Path) -> None:
     report = onnx_of(client, name, 2, folder)
-    assert report.held_out_images and report.tolerance == (1e-3 if name in WIDE else 1e-5)
+    least, most = TOLERANCES.get(name, (1e-5, 1e-5))
+    assert report.held_out_images and report.max_difference <= report.tolerance
+    assert least <= report.tolerance <= most
     labels = json.loads((folder / "labels.json").read_text())
     for output in labels:
         task = None if output == "probabilities" else int(output.removeprefix("task_"))
