@@ -154,6 +154,20 @@ def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(tmp_path: P
         check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
+def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, path = exported(QUICK["mlp"], tmp_path)
+    monkeypatch.setattr(answers.method, "rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0))
+    check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+    with torch.no_grad():
+        answers.network.head.bias[0] += 1
+    with pytest.raises(
+        ExportFailed, match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`"
+    ):
+        check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
+
+
 def test_a_graph_for_one_size_of_batch_is_refused(tmp_path: Path) -> None:
     case = QUICK["mlp"]
     answers, path = exported(case, tmp_path)
