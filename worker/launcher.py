@@ -8,6 +8,7 @@ worker. Standard library only: this process waits, so it should cost nothing.
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -182,6 +183,37 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
+def is_taken(host: str, port: int) -> bool:
+    """Whether something listens on a port of `host`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE  # another reason is told by who listens there
+    return False
+
+
+def wait_for(host: str, port: int, grace_s: float) -> bool:
+    """Wait while a port is taken, as long as a service that was just ended may need; False: it still is."""
+    until = time.monotonic() + grace_s
+    if is_taken(host, port):
+        say(
+            f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s at most: waiting."
+        )
+    while is_taken(host, port):
+        if time.monotonic() > until:
+            say(
+                f"Port {port} is still in use: another service serves there. Stop it, or choose another port: "
+                f"PERENNIAL_PORT={port + 1} perennial serve. Two services need two data directories "
+                "(PERENNIAL_DATA_DIR)."
+            )
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def say(text: str) -> None:
     """One line on the console."""
     print(text, file=sys.stderr, flush=True)
@@ -218,6 +250,8 @@ def main() -> int:
     os.umask(0o077)  # all parts inherit it; see core.private
     told = _prepare()
     if told is None:
+        return 1
+    if told["port"] and not wait_for(told["host"], told["port"], told["grace_s"]):
         return 1
     port = told["port"] or free_port(told["host"])
     host = f"[{told['host']}]" if ":" in told["host"] else told["host"]

@@ -1,9 +1,10 @@
 """Errors as pages: a person reads what went wrong, and who is not logged in is led to the login."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.types import Scope
 
@@ -31,9 +32,22 @@ def of_problem(scope: Scope, answer: Answer) -> Answer:
     if status == 401:
         return _to_login(scope)
     told: Mapping[str, Any] = json.loads(body)
-    said = {"title": told["title"], "detail": told["detail"], "status": status}
+    said = {
+        "title": told["title"],
+        "detail": told["detail"],
+        "status": status,
+        "model": _model(scope, status),
+    }
     text = rendered(scope, "error.html", said)
     return status, {**kept, **HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
+
+
+def _model(scope: Scope, status: int) -> str | None:
+    """The model whose page a refused request came from."""
+    found = re.match(
+        rf"{PREFIX}/models/([\w.-]+)/", str(scope["path"]).removeprefix(root_of(scope)), re.ASCII
+    )
+    return found[1] if found and status in (400, 409, 422) else None
 
 
 def own_path(scope: Scope, path: str) -> str:
@@ -57,9 +71,17 @@ def _here(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
+def _page_of_form(scope: Scope) -> str:
+    """The page that a form was on, as the browser says; own_path makes sure that it is one of ours."""
+    sent = urlsplit(header(scope, b"referer") or "")
+    return f"{sent.path}?{sent.query}" if sent.query else sent.path
+
+
 def _to_login(scope: Scope) -> Answer:
-    back = _here(scope) if scope["method"] == "GET" else PREFIX
-    place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}"
+    """And from there back to the page; where something was sent, the login says that it was not done."""
+    is_sent = scope["method"] != "GET"
+    back = _page_of_form(scope) if is_sent else _here(scope)
+    place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     if header(scope, b"hx-request"):  # htmx would put the login into a part of the page
         return 200, {"HX-Redirect": place}, b""
     return 303, {"Location": place}, b""

@@ -1,6 +1,6 @@
 """Log in with a key, and out."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request
@@ -16,16 +16,24 @@ from core.errors import NotAllowed, NotAuthenticated
 from core.requests import sessions
 
 router = APIRouter(include_in_schema=False)
+NOT_DONE = (
+    "Your session has ended, or its key was revoked. What you sent was not done: log in, and send it again from the "
+    "page that you were on."
+)
 
 
 @router.get(LOGIN)
 async def ask(
-    request: Request, next: Annotated[str, Query(max_length=2000, description="Where to go then")] = ""
+    request: Request,
+    next: Annotated[str, Query(max_length=2000, description="Where to go then")] = "",
+    sent: Annotated[Literal["yes"] | None, Query(description="Something was sent, and was not done")] = None,
 ) -> Response:
     """The form that asks for a key; where nobody has to log in, the page itself."""
     if request.app.state.settings.auth == "off":
         return RedirectResponse(own_path(request.scope, next), 303)
-    return page(request, "login.html", {"next": own_path(request.scope, next), "wrong": None})
+    return page(
+        request, "login.html", {"next": own_path(request.scope, next), "wrong": NOT_DONE if sent else None}
+    )
 
 
 @router.post(LOGIN)

@@ -103,10 +103,10 @@ def _hurt(shown: Mapping[int, VersionRow], production: int) -> float | None:
 async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
     """Put a version in production."""
     given = await forms.form(request)
-    version, reason = forms.number_of(given, "version"), forms.reason_of(given)
+    version, reason, seen = forms.number_of(given, "version"), forms.reason_of(given), _seen(given)
 
     def moved() -> str | None:
-        return aliases.set_alias(db, actor, model, PRODUCTION, version=version, reason=reason)[1]
+        return aliases.set_alias(db, actor, model, PRODUCTION, version=version, reason=reason, seen=seen)[1]
 
     return await done(request, model, moved, bell)
 
@@ -116,12 +116,17 @@ async def rollback(request: Request, model: ModelPath, actor: Write, db: Db, bel
     """Put production back on an earlier version."""
     given = await forms.form(request)
     version = forms.number_of(given, "version") if given.get("version") else None
-    reason = forms.reason_of(given)
+    reason, seen = forms.reason_of(given), _seen(given)
 
     def moved() -> str | None:
-        return aliases.rollback(db, actor, model, PRODUCTION, version=version, reason=reason)[1]
+        return aliases.rollback(db, actor, model, PRODUCTION, version=version, reason=reason, seen=seen)[1]
 
     return await done(request, model, moved, bell)
+
+
+def _seen(given: dict[str, str]) -> int | None:
+    """The version that production was on when the page of a form was made; None: the form does not say."""
+    return forms.number_of(given, "production") if given.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")

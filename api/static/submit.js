@@ -74,7 +74,8 @@ async function plan() {
 
 function planSoon() {
   clearTimeout(due);
-  due = setTimeout(() => plan().catch((error) => error.name === "AbortError" || say(error.message)), 250);
+  const told = (error) => error.name === "AbortError" || say(error.message);
+  due = setTimeout(() => plan().then((recipe) => recipe && say(""), told), 250); // what was said was of former settings
 }
 
 // Another method has other settings.

@@ -54,7 +54,7 @@ def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[Callable[[Job]
 
 def share(job: Job) -> float:
     """How far a job is, 0 to 1."""
-    if job.is_terminal:
+    if job.state == "succeeded":
         return 1.0
     done, total = job.progress.step or 0, job.progress.total_steps or 0
     return done / total if total else 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, NoKey
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_PROFILE = "default"
@@ -33,6 +33,14 @@ class Connection:
     key: str | None = field(repr=False)
     source: str
     profile: str
+
+    def __post_init__(self) -> None:
+        if self.key and not (self.key.isascii() and self.key.isprintable()):
+            where = "The argument `api_key`" if self.source == "argument" else self.source
+            raise NoKey(
+                f"{where} is no key of Perennial: one begins with pk_ and has plain letters and digits. "
+                "`perennial keys create` makes one, `perennial login` keeps it."
+            )
 
 
 def connection(url: str | None = None, key: str | None = None, profile: str | None = None) -> Connection:

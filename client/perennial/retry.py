@@ -53,6 +53,13 @@ class Retries:
         return jitter if asked is None else asked + jitter
 
 
+def may_come_back(error: PerennialError) -> bool:
+    """Whether a service may answer by itself after a while: it, or what stands before it, is being restarted."""
+    if not isinstance(error, APIError):
+        return isinstance(error, ServiceUnreachable)
+    return error.status in ALWAYS | IF_REPLAYABLE and error.code not in LASTING
+
+
 def _may_repeat(error: PerennialError, is_replayable: bool) -> bool:
     if isinstance(error, ServiceUnreachable):
         return is_replayable or not error.is_sent

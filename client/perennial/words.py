@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from perennial._types import Action, Attention, GateCheck, Model, Task, Version
+    from perennial._types import Action, Attention, BatchReport, GateCheck, Model, Task, Version
 
 CHECKS = {
     "max_forgetting": "it forgot more than the gate allows",
@@ -40,6 +40,16 @@ ATTENTION = (
     "`perennial status` tells what settles it.",
 )
 """What the service says, and what one types for it."""
+OPTIONS = (
+    (r'give a reason: \{"version": \d+, "reason": "…"\}', 'give a reason: `--reason "WHY"`'),
+    (
+        r"PUT /v1/models/(?P<model>[^/\s]+)/aliases/production can",
+        r"`perennial promote \g<model> VERSION` can",
+    ),
+    (r"\?task=", "--task"),
+    (r"send `Authorization: Bearer pk_…`", "keep one with `perennial login`"),
+)
+"""What the service says of parts of requests (regular expressions), and what one types for it."""
 
 
 def held(model: Model, version: Version, entry: Attention | None) -> str:
@@ -101,6 +111,8 @@ def _command(asked: str, model: str, version: int | None) -> str | None:
 def by_commands(text: str) -> str:
     """A sentence of the service with commands in the place of the requests that it names."""
     text = text.replace(*ATTENTION)
+    for said, typed in OPTIONS:
+        text = re.sub(said, typed, text)
     text = re.sub(r"(?P<before>:?) POST /v1/models (?P<body>\{.*\})\.?", _create, text)
 
     def put(found: re.Match[str]) -> str:
@@ -123,6 +135,16 @@ def _create(found: re.Match[str]) -> str:
         said = value if isinstance(value, str) else json.dumps(value)
         words.append(f"--{name} {shlex.quote(said)}")
     return f"{found['before']}\n  perennial models create {' '.join(words)}"
+
+
+def left_out(found: BatchReport) -> list[str]:
+    """Which files of a batch could not be used, in a sentence at most."""
+    if not found.rejected_count:
+        return []
+    shown = "; ".join(f"{one.path} ({one.reason})" for one in (found.rejected or [])[:3])
+    more = ", …" if found.rejected_count > 3 else ""
+    files = "1 file" if found.rejected_count == 1 else f"{found.rejected_count:,} files"
+    return [f"{files} could not be used: {shown}{more}"]
 
 
 def found_in(task: Task) -> list[str]:

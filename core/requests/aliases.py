@@ -36,9 +36,19 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, *, version: int, reason: str | None
+    db: Database,
+    actor: Actor,
+    model: str,
+    alias: str,
+    *,
+    version: int,
+    reason: str | None,
+    seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at a version; made when new. The same target again changes nothing.
+
+    Args:
+        seen: the version that it was on when somebody decided this; None: not known.
 
     Returns:
         The alias, and a job of the model that may run next.
@@ -46,7 +56,7 @@ def set_alias(
     Raises:
         Invalid: a name that no alias may have, an unknown version, or `production` moved to a held version
             without a reason.
-        WrongState: `production` moved to a version that was taught nothing.
+        WrongState: `production` moved to a version that was taught nothing, or is not where it was seen.
     """
     _check_name(alias)
     with db.write() as session:
@@ -58,6 +68,7 @@ def set_alias(
                 fields=[{"field": "version", "message": "no such version"}],
             )
         current = session.get(Alias, (row.id, alias))
+        _require_seen(row, current, seen, version)
         if alias == PRODUCTION:
             return _set_production(session, db, actor, row, target, reason)
         if current is not None and current.version == version:
@@ -74,11 +85,21 @@ def set_alias(
 
 
 def rollback(
-    db: Database, actor: Actor, model: str, alias: str, *, version: int | None = None, reason: str | None
+    db: Database,
+    actor: Actor,
+    model: str,
+    alias: str,
+    *,
+    version: int | None = None,
+    reason: str | None,
+    seen: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier target: the one named, else the previous one whose gate passed.
 
     Production stays there until it is moved or told to follow.
+
+    Args:
+        seen: as for `set_alias`.
 
     Returns:
         The alias, and a job of the model that may run next.
@@ -87,7 +108,7 @@ def rollback(
         NotFound: no such alias.
         Invalid: no such version.
         WrongState: it never had another target whose gate passed, or the one named cannot answer, was held, or is
-            where the alias stands; `extra["targets"]` has those that can be named.
+            where the alias stands; `extra["targets"]` has those that can be named. Or it is not where it was seen.
     """
     _check_name(alias)
     with db.write() as session:
@@ -95,6 +116,7 @@ def rollback(
         current = session.get(Alias, (row.id, alias))
         if current is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+        _require_seen(row, current, seen, version)
         target = (
             _previous(session, row, current) if version is None else _named(session, row, current, version)
         )
@@ -188,6 +210,16 @@ def earlier_targets(moves: list[AliasMove]) -> list[int]:
         else:
             stack.append(move.version)
     return stack[:-1]
+
+
+def _require_seen(model: Model, current: Alias | None, seen: int | None, target: int | None) -> None:
+    """Raises WrongState where an alias was moved after somebody saw it and decided, other than to that target."""
+    if current is None or seen is None or current.version in (seen, target):
+        return
+    raise WrongState(
+        f"{current.name.capitalize()} of {model.name} is version {current.version} by now, and was version {seen} when "
+        "you decided this. Nothing was changed: look at the model again, and then decide."
+    )
 
 
 def _set_production(

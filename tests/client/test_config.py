@@ -76,3 +76,9 @@ def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
 
 def test_a_key_is_not_in_what_is_printed() -> None:
     assert "pk_secret" not in repr(config.connection("https://perennial.example", "pk_secret"))
+
+
+@pytest.mark.parametrize("key", ["ключ", "pk_a\nb"])
+def test_a_key_that_can_be_none_is_told_before_anything_is_sent(key: str) -> None:
+    with pytest.raises(NoKey, match="one begins with pk_"):
+        Perennial(key)

@@ -18,6 +18,7 @@ from perennial import (
     JobRejected,
     NotFound,
     Perennial,
+    ServiceUnreachable,
     WaitTimeout,
     types,
 )
@@ -145,6 +146,31 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
         found: list[Any] = list(client.job("job_1").events())
     assert [one.id for one in found] == [1, 2, 3, 4, 5, 6, 7]
     assert len(stub.asked) > 3
+
+
+def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("job", "http"):
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+    asked = itertools.count(1)
+    job = {"id": "job_1", "is_terminal": False, "state": "running"}
+
+    def answer(_: Asked) -> Said:
+        number = next(asked)
+        if 2 <= number <= 12:
+            return Said(503)
+        return Said(body=job if number == 1 else {**job, "is_terminal": True, "state": "succeeded"})
+
+    with answering(answer) as stub, Perennial("k", base_url=stub.url, max_retries=1) as client:
+        assert client.job("job_1").wait(60).state == "succeeded"
+    assert next(asked) == 14  # the first answer, eleven times none, the end
+
+
+def test_a_service_that_was_never_there_ends_the_wait_at_once() -> None:
+    with (
+        Perennial("k", base_url="http://127.0.0.1:9", max_retries=1) as client,
+        pytest.raises(ServiceUnreachable),
+    ):
+        client.job("job_1").wait()
 
 
 def test_a_batch_is_checked_without_a_task(client: Perennial, model: str, archives: list[bytes]) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from perennial.words import by_commands
+from perennial.shapes import read_as
+from perennial.types import BatchReport
+from perennial.words import by_commands, left_out
 
 
 @pytest.mark.parametrize(
@@ -11,6 +13,15 @@ from perennial.words import by_commands
         ("with POST /v1/models/a/tasks/2/relearn (soon).", "with `perennial tasks relearn a 2` (soon)."),
         ("POST /v1/models/a/aliases/production/follow lets it.", "`perennial follow a` lets it."),
         ("POST /v1/jobs/job_1/retry, once more", "`perennial jobs retry job_1 --recipe '{}'`, once more"),
+        (
+            'To put it in production all the same, give a reason: {"version": 4, "reason": "…"}.',
+            'To put it in production all the same, give a reason: `--reason "WHY"`.',
+        ),
+        (
+            "PUT /v1/models/a/aliases/production can put it on version 1 or 2.",
+            "`perennial promote a VERSION` can put it on version 1 or 2.",
+        ),
+        ("name the task with ?task= (1 or 2)", "name the task with --task (1 or 2)"),
         ("DELETE /v1/models/a.", "`perennial models rm a`."),
         (
             'once more: POST /v1/models {"name": "a b", "base": {"model": "x", "version": 2}}.',
@@ -27,3 +38,11 @@ def test_a_request_is_told_as_the_command_that_makes_it(said: str, told: str) ->
 )
 def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
     assert by_commands(said) == said
+
+
+def test_files_that_could_not_be_used_are_named() -> None:
+    found = [{"path": f"a/{number}.png", "reason": "is empty"} for number in range(5)]
+    report = read_as(BatchReport, {"rejected": found, "rejected_count": 5})
+    (said,) = left_out(report)
+    assert said == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), …"
+    assert left_out(read_as(BatchReport, {})) == []

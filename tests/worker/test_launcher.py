@@ -1,8 +1,10 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from worker.launcher import API, WORKER, free_port, parts
+from worker.launcher import API, WORKER, free_port, parts, wait_for
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -151,3 +153,17 @@ def test_the_worker_does_not_import_torch() -> None:
 
 def test_a_free_port_can_be_bound() -> None:
     assert 0 < free_port("127.0.0.1") < 65536
+
+
+def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert not wait_for("127.0.0.1", port, 0.3)
+        assert f"PERENNIAL_PORT={port + 1} perennial serve" in capfd.readouterr().err
+    assert wait_for("127.0.0.1", port, 0.3)
+
+
+def test_the_port_of_a_service_that_ends_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        threading.Timer(0.3, other.close).start()
+        assert wait_for("127.0.0.1", other.getsockname()[1], 10)

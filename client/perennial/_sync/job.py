@@ -11,12 +11,24 @@ from perennial._sync.http import Ask, Http
 from perennial._sync.stream import followed
 from perennial._sync.waiting import sleep
 from perennial.bars import shown_job
-from perennial.errors import GateHeld, JobCancelled, JobEnded, JobFailed, JobRejected, WaitTimeout
+from perennial.errors import (
+    GateHeld,
+    JobCancelled,
+    JobEnded,
+    JobFailed,
+    JobRejected,
+    ServiceUnreachable,
+    Unavailable,
+    WaitTimeout,
+)
+from perennial.retry import may_come_back
 from perennial.shapes import read_as
 from perennial.words import held
 
 NOT_MODIFIED = 304
 LOOK_S, LONGEST_LOOK_S = 0.1, 1.0
+PATIENCE_S = 180.0
+"""How long a service may be away, to be restarted, while somebody waits for a job that it has."""
 
 Seen = Callable[["types.Job"], None]
 
@@ -68,12 +80,19 @@ class JobHandle:
         Raises:
             GateHeld, JobRejected, JobFailed, JobCancelled: how it ended instead.
             WaitTimeout: it has not ended in time; it goes on.
+            ServiceUnreachable, Unavailable: nothing has answered for three minutes; the job goes on.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with shown_job(progress) as show:
-            pause, last = LOOK_S, self.job
+            pause, last, heard = LOOK_S, self.job, time.monotonic()
             while True:
-                job = self.refresh()
+                try:
+                    job, heard = self.refresh(), time.monotonic()
+                except (ServiceUnreachable, Unavailable) as error:
+                    is_over = time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
+                    if last is None or is_over or not may_come_back(error):
+                        raise
+                    job = last
                 if job is not last or job.is_terminal:
                     show(job)
                     last = job

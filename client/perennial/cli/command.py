@@ -16,6 +16,8 @@ from perennial.cli.output import document, line
 if TYPE_CHECKING:
     from perennial import Perennial
 
+SECONDS = click.FloatRange(min=0, min_open=True)
+
 
 @dataclass(frozen=True)
 class Shell:

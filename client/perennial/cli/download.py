@@ -17,7 +17,12 @@ from perennial.cli.triton import lay_out
 @command("download", short_help="Fetch a version as a verified zip.")
 @click.argument("model")
 @VERSION
-@click.option("--output", "-o", metavar="FILE|FOLDER", help="Where to; default: MODEL-VERSION.zip here.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE|FOLDER",
+    help="Where to; default: here, MODEL-VERSION.zip or MODEL-VERSION-onnx.zip.",
+)
 @click.option("--format", "form", default="safetensors", show_default=True, help="safetensors or onnx.")
 @click.option("--layout", type=click.Choice(["zip", "files", "triton"]), default="zip", show_default=True)
 def download(shell: Shell, model: str, version: str, output: str | None, form: str, layout: str) -> None:
@@ -31,7 +36,11 @@ def download(shell: Shell, model: str, version: str, output: str | None, form: s
     if layout == "triton":
         form = "onnx"
     folder = Path(output or ".") if layout != "zip" else None
-    target = Path(output) if output and layout == "zip" else Path(f"{model}-{number}.zip")
+    target = (
+        Path(output)
+        if output and layout == "zip"
+        else Path(f"{model}-{number}{'' if form == 'safetensors' else f'-{form}'}.zip")
+    )
     if folder is not None:
         target = folder / f".{model}-{number}-{form}.zip"
     found = client.download(model, number, target, format=form, progress=sys.stderr.isatty())

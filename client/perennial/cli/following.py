@@ -9,11 +9,12 @@ from perennial.bars import share, state
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
 from perennial.cli.output import complain, document, line, say
-from perennial.words import by_commands, found_in
+from perennial.errors import ServiceUnreachable, Unavailable
+from perennial.words import by_commands, found_in, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
-    from perennial.types import Job
+    from perennial.types import Job, Task
 
 
 def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None) -> None:
@@ -22,12 +23,17 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
     Raises:
         JobEnded: it did not end as it should; what is printed is complete.
         Detached: Ctrl-C; the job goes on.
+        ServiceUnreachable, Unavailable: for some minutes nothing answered; a note says how to come back.
     """
     try:
         job = handle.wait(timeout, progress=True if sys.stderr.isatty() else _Lines(), check=False)
     except KeyboardInterrupt:
         raise Detached(came_away(handle.id)) from None
-    for warning in job.warnings:
+    except (ServiceUnreachable, Unavailable) as away:
+        away.add_note(came_away(handle.id).strip())
+        raise
+    task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
+    for warning in _new_warnings(handle, job, task):
         complain(f"warning: {by_commands(warning)}")
     if shell.is_json:
         document(job)
@@ -35,7 +41,14 @@ def follow(shell: Shell, client: Perennial, handle: JobHandle, timeout: float | 
     if error is not None:
         raise error
     if not shell.is_json:
-        told(client, job)
+        told(client, job, task)
+
+
+def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
+    """Of the job and of what it found in its batch, but for those that the answer to the submit had."""
+    known = handle.task.warnings if handle.task else []
+    every = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
+    return [text for text in dict.fromkeys(every) if text not in known]
 
 
 def stream_events(shell: Shell, handle: JobHandle) -> None:
@@ -59,7 +72,7 @@ def came_away(job: str) -> str:
     return f"\nJob {job} goes on. Come back with: perennial jobs watch {job}\nEnd it with: perennial jobs cancel {job}"
 
 
-def told(client: Perennial, job: Job) -> None:
+def told(client: Perennial, job: Job, task: Task | None) -> None:
     """A job that ended as it should, in sentences."""
     if job.version is None:
         say(f"Job {job.id} ({job.kind}) succeeded.")
@@ -73,9 +86,8 @@ def told(client: Perennial, job: Job) -> None:
     cells = [f"task {task} {'–' if right is None else f'{right:.3f}'}" for task, right in pairs]
     if cells:
         say(f"  accuracy: {', '.join(cells)}")
-    if job.task is not None:
-        for text in found_in(client.tasks.retrieve(job.model, job.task)):
-            say(f"  data: {by_commands(text)}")
+    for text in found_in(task) if task else ():
+        say(f"  data: {by_commands(text)}")
 
 
 class _Lines:

@@ -9,7 +9,7 @@ import click
 
 from perennial import words
 from perennial.bars import share, state
-from perennial.cli.command import RECIPE, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.following import came_away, follow, stream_events
 from perennial.cli.output import fields, say, table, when, when_short
@@ -74,7 +74,7 @@ def _show(job: Job) -> None:
 
 @command("watch", jobs)
 @click.argument("job")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Wait so long at most.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
 def watch(shell: Shell, job: str, timeout: float | None) -> None:
     """Follow a job to its end. With --json every event as a line. Ctrl-C leaves the job alone."""
     client = shell.client()

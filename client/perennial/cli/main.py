@@ -18,6 +18,7 @@ from perennial import __version__
 from perennial.cli.exits import INTERRUPTED, Detached, status_of
 from perennial.cli.output import complain
 from perennial.errors import PerennialError
+from perennial.words import by_commands
 
 PLUGINS = "perennial.commands"
 """Entry points by which the service's own package adds serve, worker, migrate …"""
@@ -109,7 +110,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         complain(str(detached))
         return INTERRUPTED
     except PerennialError as error:
-        complain(str(error))
+        complain(by_commands(str(error)))
         _tell_notes(error)
         return status_of(error)
     except OSError as error:

@@ -9,10 +9,10 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.output import complain, line, table
+from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import as_json
 from perennial.types import Prediction
 
-ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".heif"})
 MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 """Of one request."""
 
@@ -47,7 +47,7 @@ def predict(
                 line({"path": str(file), "version": answer.version, **as_json(one)})
     if not used:
         raise click.UsageError(
-            f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(ENDINGS))}."
+            f"There is no image in {', '.join(map(str, paths))}: {', '.join(sorted(IMAGE_SUFFIXES))}."
         )
     if not shell.is_json:
         width = max((len(row) for row in rows), default=1)
@@ -76,7 +76,9 @@ def images_in(paths: tuple[Path, ...]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             found = (
-                one for one in sorted(path.rglob("*")) if one.suffix.lower() in ENDINGS and one.is_file()
+                one
+                for one in sorted(path.rglob("*"))
+                if one.suffix.lower() in IMAGE_SUFFIXES and one.is_file()
             )
             yield from found
         else:

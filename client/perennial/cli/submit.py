@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import RECIPE, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import complain, fields, say
 from perennial.transfer import PackedSource, source_of
@@ -29,7 +29,7 @@ from perennial.words import by_commands
 @click.option("--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first.")
 @click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Wait so long at most.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
 @click.option(
     "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="Of the adapter of a data set."
 )
@@ -122,5 +122,5 @@ def _report(report: Report) -> None:
     if data is not None and data.few:
         rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
     fields(rows)
-    for text in (*report.notes, *(f"warning: {one}" for one in report.warnings)):
+    for text in (*report.notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
         say(text)

@@ -10,7 +10,7 @@ from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.following import follow
 from perennial.cli.output import Cell, fields, say, table, when
 from perennial.types import Task
-from perennial.words import by_commands, found_in
+from perennial.words import by_commands, found_in, left_out
 
 
 @click.group("tasks")
@@ -60,7 +60,7 @@ def _show(task: Task) -> None:
     fields(rows)
     for note in task.report.notes or []:
         say(note)
-    for warning in task.warnings:
+    for warning in (*task.warnings, *left_out(task.report)):
         say(f"warning: {by_commands(warning)}")
     for text in found_in(task):
         say(f"data: {by_commands(text)}")

@@ -47,6 +47,44 @@ def test_a_held_version_is_promoted_with_a_reason_alone(
     assert logged_in.get("/v1/models/birds").json()["aliases"]["production"] == 2
 
 
+def test_the_state_of_a_job_is_in_the_part_of_its_page_that_is_refreshed(
+    logged_in: TestClient, model: str, archive: Callable[..., bytes]
+) -> None:
+    sent = logged_in.post(
+        f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers={"Content-Type": "application/zip"}
+    ).json()
+    page = logged_in.get(f"/ui/jobs/{sent['job']['id']}").text
+    assert page.index('id="live"') < page.index('class="state queued"')
+
+
+@pytest.mark.parametrize("verb", ["", "/rollback"])
+def test_a_page_that_is_out_of_date_does_not_move_production(
+    logged_in: TestClient, model: str, publish: Publish, verb: str
+) -> None:
+    for _ in range(3):
+        publish(model)
+    path = f"/ui/models/{model}/aliases/production{verb}"
+    seen = {"version": "1", "reason": "worse", "production": "2"}
+    refused = logged_in.post(path, data=seen)
+    assert refused.status_code == 409 and "is version 3 by now, and was version 2" in refused.text
+    assert f'href="/ui/models/{model}">Back to the model</a>' in refused.text
+    assert logged_in.get("/v1/models/birds").json()["aliases"]["production"] == 3
+    shown = logged_in.get(f"/ui/models/{model}").text
+    assert 'name="production" value="3"' in shown and 'name="production" value="2"' not in shown
+    assert logged_in.post(path, data={**seen, "production": "3"}).status_code == 303
+    assert logged_in.get("/v1/models/birds").json()["aliases"]["production"] == 1
+
+
+def test_a_button_that_is_pressed_twice_moves_production_once(
+    logged_in: TestClient, model: str, publish: Publish
+) -> None:
+    for _ in range(2):
+        publish(model)
+    sent = {"version": "1", "reason": "", "production": "2"}
+    for _ in range(2):
+        assert logged_in.post(f"/ui/models/{model}/aliases/production", data=sent).status_code == 303
+
+
 @pytest.mark.parametrize("verb", ["continue", "discard"])
 def test_a_held_task_is_settled(logged_in: TestClient, model: str, publish: Publish, verb: str) -> None:
     publish(model, passed=False)

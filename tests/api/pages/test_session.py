@@ -86,6 +86,22 @@ def test_who_is_not_logged_in_is_led_to_the_door_and_back(browser: TestClient) -
     assert browser.get("/v1/models").status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("page", "back"),
+    [
+        ("/ui/models/birds?v=3", "/ui/models/birds%3Fv%3D3"),
+        ("", "/ui"),
+        ("https://elsewhere.example/ui/models/birds?\\", "/ui"),
+    ],
+)
+def test_who_sends_after_the_end_of_a_session_hears_that_nothing_was_done_and_is_led_back(
+    browser: TestClient, page: str, back: str
+) -> None:
+    answer = browser.post("/ui/models/birds/aliases/production", headers={"Referer": page} if page else {})
+    assert answer.status_code == 303 and answer.headers["location"] == f"/ui/login?next={back}&sent=yes"
+    assert "What you sent was not done" in browser.get(answer.headers["location"]).text
+
+
 def test_the_login_leads_to_no_other_place(browser: TestClient) -> None:
     far = (
         "https://evil.example/ui",
