@@ -72,8 +72,11 @@ def _here(scope: Scope) -> str:
 
 
 def _page_of_form(scope: Scope) -> str:
-    """The page that a form was on, as the browser says; own_path makes sure that it is one of ours."""
-    sent = urlsplit(header(scope, b"referer") or "")
+    """The page that a form was on, as the browser says; `own_path` makes sure that it is one of ours."""
+    try:
+        sent = urlsplit(header(scope, b"referer") or "")
+    except ValueError:  # such as http://[
+        return PREFIX
     return f"{sent.path}?{sent.query}" if sent.query else sent.path
 
 

@@ -89,8 +89,8 @@ class JobHandle:
                 try:
                     job, heard = self.refresh(), time.monotonic()
                 except (ServiceUnreachable, Unavailable) as error:
-                    is_over = time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
-                    if last is None or is_over or not may_come_back(error):
+                    is_lost = time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
+                    if last is None or is_lost or not may_come_back(error):
                         raise
                     job = last
                 if job is not last or job.is_terminal:

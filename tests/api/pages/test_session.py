@@ -91,6 +91,7 @@ def test_who_is_not_logged_in_is_led_to_the_door_and_back(browser: TestClient) -
     [
         ("/ui/models/birds?v=3", "/ui/models/birds%3Fv%3D3"),
         ("", "/ui"),
+        ("http://[", "/ui"),
         ("https://elsewhere.example/ui/models/birds?\\", "/ui"),
     ],
 )
