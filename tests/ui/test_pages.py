@@ -190,5 +190,6 @@ def test_flipped_images_are_shown_with_both_answers(site: Site, open_page: OpenP
     expect(shown).to_have_count(min(48, getattr(told, kind)))
     if getattr(told, kind):
         shown.first.scroll_into_view_if_needed()
-        page.wait_for_function("document.querySelector('.flipped img').naturalWidth > 0")
+        width = "async image => { await image.decode(); return image.naturalWidth }"
+        assert shown.first.evaluate(width) > 0
     assert watched.wrong == []
