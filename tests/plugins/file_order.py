@@ -1,0 +1,43 @@
+"""The order of test files, and which of them stay with one process of pytest-xdist."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+LONGEST_FIRST: tuple[str, ...] = ()
+"""Files of 15 seconds and more: one that begins at the end of a run keeps one process busy while the others are
+done. The table of durations at the end of a run says which they are."""
+SHARED_SERVICES = ("tests/client/test_", "tests/ui/")
+"""Files whose tests use one service of their process: one process takes them all and starts it once."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by file: the longest first, then files with slow tests evenly among the others.
+
+    Slow tests wait for servers and clocks much of their time, while the others use the processor.
+    """
+    ranks = {TESTS / name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    places: dict[Path, float] = {}
+    for group in (slow, {item.path for item in items} - slow):
+        in_order = sorted(group, key=lambda path: (ranks.get(path, len(ranks)), path))
+        places.update((path, number / len(in_order)) for number, path in enumerate(in_order))
+    items.sort(key=lambda item: places[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep files that share a service with one process, beside what `--dist loadfile` does."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ServiceScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            shared = (start for start in SHARED_SERVICES if nodeid.startswith(start))
+            return next(shared, super()._split_scope(nodeid))
+
+    return ServiceScheduling(config, log)
