@@ -5,10 +5,12 @@ VENV ?= .venv
 TORCH_INDEX ?=
 # Arguments for test-slow, which tests to run: all of them by default.
 TESTS ?=
+# Argument for test-changed: the commit that the working tree is compared with.
+BASE ?= HEAD
 BIN := $(VENV)/bin
-# A file stays with one worker, which makes its fixtures once; tests/conftest.py puts the longest files first.
+# A file stays with one process, which makes its fixtures once; tests/plugins/file_order.py puts the longest first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-# One process of tests more than cores: they wait for other processes and for clocks much of their time.
+# One process of tests more than cores: tests wait for other processes and for clocks much of their time.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 ALL_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 2))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -17,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_COMPILE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve test test-slow test-all test-campaign check clean
+.PHONY: demo serve test test-changed test-slow test-all test-campaign check clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -28,6 +30,12 @@ serve: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto $(BY_FILE)
+
+# The tests that import what differs from BASE, the long ones among them.
+test-changed: $(VENV)/.dev
+	tests=$$($(BIN)/python -m tests.changed $(BASE)); \
+	if [ -z "$$tests" ]; then echo "The change reaches no test."; \
+	else $(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE) $$tests; fi
 
 # Both in one run, which is shorter: while long tests wait for servers and clocks, the fast ones use the processor.
 test-all: $(VENV)/.dev

@@ -43,10 +43,11 @@ class Import:
 def modules(checkout: Path) -> list[Module]:
     """All modules of a checkout but its tests, by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
-    return [_module(checkout, path) for path in paths]
+    return [read_module(checkout, path) for path in paths]
 
 
-def _module(checkout: Path, path: Path) -> Module:
+def read_module(checkout: Path, path: Path) -> Module:
+    """Parse a file of a checkout."""
     relative = path.relative_to(checkout)
     parts = relative.with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -1,0 +1,79 @@
+"""Tests that a change reaches, found on a small planted checkout."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.changed import find_changed_files, find_reached_tests
+
+FILES = {
+    "core/one.py": "",
+    "core/two.py": "from core import one\n",
+    "core/three.py": 'TEMPLATE = "pages/page.html"\n',
+    "core/data/table.json": "{}",
+    "core/data/__init__.py": "",
+    "client/perennial/__init__.py": "from perennial.verbs import say\n",
+    "client/perennial/verbs.py": "",
+    "docs/guide.md": "",
+    "tests/helpers/builder.py": "import core.two\n",
+    "tests/core/conftest.py": "import builder\n",
+    "tests/core/test_apart.py": "",
+    "tests/test_one.py": "def test(): import core.one\n",
+    "tests/test_three.py": "from core.three import TEMPLATE\n",
+    "tests/test_data.py": "import core.data\n",
+    "tests/test_client.py": "import perennial\n",
+    "tests/test_guide.py": 'GUIDE = ROOT / "docs" / "guide.md"\n',
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A planted tree."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changed", "tests"),
+    [
+        pytest.param(
+            "core/one.py", ["core/test_apart.py", "test_one.py"], id="through a helper and a conftest"
+        ),
+        pytest.param("tests/test_one.py", ["test_one.py"], id="a test itself"),
+        pytest.param("client/perennial/verbs.py", ["test_client.py"], id="the client"),
+        pytest.param("api/templates/page.html", ["test_three.py"], id="a file that code names"),
+        pytest.param("core/data/table.json", ["test_data.py"], id="data of a package"),
+        pytest.param("docs/guide.md", ["test_guide.py"], id="a document that a test names"),
+        pytest.param("core/gone.py", [], id="a file that is gone"),
+        pytest.param("NOTES.txt", [], id="a file that nothing reads"),
+    ],
+)
+def test_a_changed_file_reaches_the_tests_that_import_it(
+    checkout: Path, changed: str, tests: list[str]
+) -> None:
+    assert find_reached_tests(checkout, [changed]) == [f"tests/{name}" for name in tests]
+
+
+def test_the_settings_of_all_tests_reach_every_test(checkout: Path) -> None:
+    every = sorted(name for name in FILES if Path(name).name.startswith("test_"))
+    assert find_reached_tests(checkout, ["tests/conftest.py"]) == every
+
+
+def test_changed_files_are_those_that_differ_from_a_commit_and_the_untracked(checkout: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True)
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    (checkout / "core/one.py").write_text("x = 1\n")
+    git("commit", "-am", "second")
+    (checkout / "core/two.py").unlink()
+    (checkout / "core/new one.py").write_text("")
+    assert find_changed_files(checkout, "HEAD") == {"core/two.py", "core/new one.py"}
+    assert find_changed_files(checkout, "HEAD~1") == {"core/one.py", "core/two.py", "core/new one.py"}

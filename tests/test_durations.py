@@ -1,0 +1,19 @@
+"""The tables of durations at the end of a run."""
+
+from tests.plugins.durations import describe_durations
+
+
+def test_durations_are_summed_by_folder_and_long_files_are_named() -> None:
+    durations = [
+        ("tests/a/test_x.py::test_1", 1.0),
+        ("tests/a/test_x.py::test_1", 2.0),
+        ("tests/a/test_y.py::test_2[case::1]", 4.0),
+        ("tests/b/test_z.py::test_3", 20.0),
+    ]
+    assert describe_durations(durations) == [
+        "    20.0 s      1 tests  tests/b",
+        "     7.0 s      2 tests  tests/a",
+        "    27.0 s      3 tests  in all",
+        "files of 15 s and more:",
+        "    20.0 s  tests/b/test_z.py",
+    ]
