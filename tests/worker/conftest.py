@@ -1,15 +1,20 @@
-"""A zygote whose children run a scripted stand-in for the learning job, so that tests need no torch."""
+"""A clock that only a test moves, and a zygote whose children run a scripted stand-in, so that tests need no torch."""
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from worker import heartbeat, reaper, supervisor
 from worker.child import Zygote
 
+LIMIT_S = 60.0
+"""How long a test waits for what must happen: generous, as the machine may be busy."""
 FAKE = '''
 """A stand-in job: does what the lines of its spec say, one after the other."""
 import json, os, signal, sys, threading, time
@@ -42,6 +47,9 @@ def job(spec, out_fd, control_fd):
             emit(value)
         elif what == "sleep":
             time.sleep(value)
+        elif what == "await":  # until the file is there
+            while not Path(value).exists():
+                time.sleep(0.01)
         elif what == "take":  # so many bytes, and keep them
             try:
                 heard.append(bytearray(b"x") * value)
@@ -55,15 +63,10 @@ def job(spec, out_fd, control_fd):
         elif what == "write":
             os.write(out_fd, value.encode())
         elif what == "obey":  # answer control bytes until told to stop
-            end = time.monotonic() + value
-            while time.monotonic() < end:
+            while True:
                 if heard:
-                    byte = heard.pop(0)
-                    if byte == "a":
-                        emit({{"event": "anytime", "path": "/nowhere"}})
-                        continue
                     emit({{"event": "snapshot", "path": "/nowhere", "stage": 0, "epoch": 0, "step": 1}})
-                    if byte == "p":
+                    if heard.pop(0) == "p":
                         emit({{"event": "stopped"}})
                         return 0
                 time.sleep(0.01)
@@ -72,6 +75,25 @@ def job(spec, out_fd, control_fd):
 
 serve(socket.socket(fileno=int(sys.argv[1])), job)
 '''
+
+
+@dataclass
+class Clock:
+    """Stands in for the module `time`: only the test moves it on."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of heartbeat, reaper and supervisor."""
+    made = Clock()
+    for module in (heartbeat, reaper, supervisor):
+        monkeypatch.setattr(module, "time", made)
+    return made
 
 
 @pytest.fixture
@@ -95,8 +117,6 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
     """Writes a stand-in job's script: `spec(("emit", {...}), ("sleep", 1.0))`."""
 
     def write(*lines: tuple[str, object]) -> Path:
-        import json
-
         path = tmp_path / f"spec-{time.monotonic_ns()}.json"
         path.write_text(json.dumps({"do": lines}))
         return path
@@ -104,19 +124,27 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def within_limit(condition: Callable[[], object]) -> bool:
+    """Wait for a condition; False: it did not come true."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 @pytest.fixture
 def gone() -> Callable[[int], bool]:
-    """Whether a process ends within three seconds (a zombie counts as ended)."""
+    """Waits for the end of a process (a zombie counts as ended)."""
 
-    def wait(pid: int) -> bool:
-        for _ in range(300):
-            try:
-                if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                    return True
-                os.kill(pid, 0)
-            except (ProcessLookupError, FileNotFoundError):
+    def is_gone(pid: int) -> bool:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 return True
-            time.sleep(0.01)
+            os.kill(pid, 0)
+        except (ProcessLookupError, FileNotFoundError):
+            return True
         return False
 
-    return wait
+    return lambda pid: within_limit(lambda: is_gone(pid))

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from core.protocol.job_event import DoneEvent, JobEvent, LogEvent, MetricEvent
+from tests.worker.conftest import LIMIT_S
 from worker.child import Child, Zygote, ZygoteDied
 
 Spec = Callable[..., Path]
 
 
-def read_all(child: Child, limit_s: float = 10.0) -> list[JobEvent]:
-    found, end = [], time.monotonic() + limit_s
+def read_all(child: Child) -> list[JobEvent]:
+    found, end = [], time.monotonic() + LIMIT_S
     while not child.ended and time.monotonic() < end:
         found += child.events(0.1)
     return found
@@ -41,54 +42,49 @@ def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> No
     child.finish()
 
 
-def test_a_child_that_raises_ends_with_a_code_of_its_own(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("raise", "boom")))
+@pytest.mark.parametrize(
+    ("script", "code"), [(("raise", "boom"), 70), (("die", int(signal.SIGKILL)), -signal.SIGKILL)]
+)
+def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
+    zygote: Zygote, spec: Spec, script: tuple[str, object], code: int
+) -> None:
+    child = zygote.spawn(spec(script))
     read_all(child)
-    assert child.finish() == 70
+    assert child.finish() == code
 
 
-def test_a_killed_child_reports_its_signal(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("sleep", 60)))
-    os.kill(child.pid, signal.SIGKILL)
-    read_all(child)
-    assert child.finish() == -signal.SIGKILL
-
-
-def test_one_zygote_forks_children_one_after_the_other(zygote: Zygote, spec: Spec) -> None:
-    pids = set()
-    for _ in range(5):
-        child = zygote.spawn(spec(("emit", {"event": "done", "path": "/r"})))
-        read_all(child)
-        assert child.finish() == 0
-        pids.add(child.pid)
-    assert len(pids) == 5
-    assert zygote.alive()
-
-
-def test_no_descriptor_is_left_open_after_many_children(zygote: Zygote, spec: Spec) -> None:
+def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_open(
+    zygote: Zygote, spec: Spec
+) -> None:
     def count() -> tuple[int, ...]:
         return tuple(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), zygote.pid))
 
     zygote.wait_ready()
-    before = count()
+    before, pids = count(), set()
     for _ in range(10):
         child = zygote.spawn(spec(("emit", {"event": "done", "path": "/r"})))
         read_all(child)
-        child.finish()
+        assert child.finish() == 0
+        pids.add(child.pid)
+    assert len(pids) == 10 and zygote.alive()
     assert count() == before
 
 
 def test_a_child_exits_when_the_control_pipe_closes(
     zygote: Zygote, spec: Spec, gone: Callable[[int], bool]
 ) -> None:
-    child = zygote.spawn(spec(("sleep", 60)))
+    child = zygote.spawn(spec(("sleep", 600)))
     child.finish(timeout_s=0.0)
     assert gone(child.pid)
 
 
-def test_a_dead_zygote_is_reported_and_its_child_still_heard(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(spec(("sleep", 0.3), ("emit", {"event": "done", "path": "/r"})))
+def test_a_dead_zygote_is_reported_and_its_child_still_heard(
+    zygote: Zygote, spec: Spec, tmp_path: Path, gone: Callable[[int], bool]
+) -> None:
+    child = zygote.spawn(spec(("await", str(tmp_path / "go")), ("emit", {"event": "done", "path": "/r"})))
     os.kill(zygote.pid, signal.SIGKILL)
+    assert gone(zygote.pid)
+    (tmp_path / "go").touch()
     assert read_all(child) == [DoneEvent(path="/r")]
     assert child.finish() is None
     with pytest.raises(ZygoteDied):
@@ -114,10 +110,10 @@ def test_no_process_outlives_a_killed_worker(
         "zygote = Zygote(sys.argv[2:])\n"
         "child = zygote.spawn(Path(sys.argv[1]))\n"
         "print(zygote.pid, child.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     worker = subprocess.Popen(
-        [sys.executable, "-c", program, str(spec(("sleep", 60))), *fake_command],
+        [sys.executable, "-c", program, str(spec(("sleep", 600))), *fake_command],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
     )

@@ -1,8 +1,10 @@
 import threading
-import time
 
+import pytest
 from sqlalchemy.exc import OperationalError
 
+from tests.worker.conftest import LIMIT_S
+from worker import chores as worker_chores
 from worker.chores import Chores
 
 
@@ -15,7 +17,8 @@ def test_a_round_does_every_chore_in_order() -> None:
 
 
 def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> None:
-    done: list[str] = []
+    rounds: list[int] = []
+    twice = threading.Event()
 
     def out() -> None:
         raise OperationalError("SELECT 1", None, Exception("no database"))
@@ -26,27 +29,29 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> Non
     def silent() -> None:
         raise TimeoutError  # without a word
 
-    rounds = {"out": out, "broken": broken, "silent": silent, "a": lambda: done.append("a")}
-    chores = Chores("chores", 0.01, rounds)
+    def last() -> None:
+        rounds.append(1)
+        if len(rounds) == 2:
+            twice.set()
+
+    chores = Chores("chores", 0.01, {"out": out, "broken": broken, "silent": silent, "last": last})
     chores.start()
-    end = time.monotonic() + 10
-    while len(done) < 2 and time.monotonic() < end:
-        time.sleep(0.01)
+    assert twice.wait(LIMIT_S)
     chores.close()
-    assert len(done) >= 2
 
 
-def test_closing_waits_for_the_present_chore_and_begins_no_other() -> None:
+def test_closing_waits_for_the_present_chore_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_chores, "CLOSE_S", LIMIT_S)
     done: list[str] = []
     begun = threading.Event()
 
     def slow() -> None:
         begun.set()
-        time.sleep(0.3)
+        assert chores.pause(LIMIT_S)  # until it is closed
         done.append("slow")
 
     chores = Chores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
     chores.start()
-    assert begun.wait(10)
+    assert begun.wait(LIMIT_S)
     chores.close()
     assert done == ["slow"]

@@ -1,6 +1,5 @@
 """When a worker may take jobs from others: not in the first moments after an outage."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,16 +7,18 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from tests.worker.conftest import Clock
 from worker import reaper as reapers
 from worker.reaper import Reaper
 
-LEASE_S = 0.6
+LEASE_S = 60.0
 
 
 class Base:
-    """A database with a clock of its own, that can be out or slow."""
+    """A database with the clock of the test, that can be out or slow."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.out = False
         self.slow_s = 0.0
 
@@ -28,60 +29,58 @@ class Base:
         yield
 
     def now(self, _session: Any) -> float:
-        now = time.monotonic()
-        time.sleep(self.slow_s)
+        now = self.clock.now
+        self.clock.now += self.slow_s
         return now
 
 
 @pytest.fixture
-def base() -> Base:
-    return Base()
+def base(clock: Clock) -> Base:
+    return Base(clock)
 
 
 @pytest.fixture
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
-    """One that takes `["job"]` whenever it may."""
-    monkeypatch.setattr(reapers.claims, "reap", lambda _db, _before: ["job"])
+    """One that takes a job, named by the time by which it judges, whenever it may."""
+    monkeypatch.setattr(reapers.claims, "reap", lambda _db, before: [f"job {before}"])
     return Reaper(base, LEASE_S)  # type: ignore[arg-type]
 
 
-def taken_after(reaper: Reaper) -> float:
-    """Seconds until it takes the job."""
-    began = time.monotonic()
+def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
+    begin = clock.now
     while not reaper.reap():
-        assert time.monotonic() - began < 10
-        time.sleep(0.01)
-    return time.monotonic() - began
+        clock.now += 1.0
+    return clock.now - begin
 
 
-def test_it_gives_others_half_a_lease_when_it_begins(reaper: Reaper) -> None:
-    assert taken_after(reaper) >= LEASE_S / 2 - 0.01
-    assert reaper.reap() == ["job"]
+def test_it_gives_others_half_a_lease_when_it_begins(reaper: Reaper, clock: Clock) -> None:
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert seconds_until_it_takes(reaper, clock) == 0
 
 
-def test_it_gives_others_half_a_lease_after_an_outage(reaper: Reaper, base: Base) -> None:
-    taken_after(reaper)
+def test_it_gives_others_half_a_lease_after_an_outage(reaper: Reaper, base: Base, clock: Clock) -> None:
+    seconds_until_it_takes(reaper, clock)
     base.out = True
     with pytest.raises(OperationalError):
         reaper.reap()
     base.out = False
-    assert taken_after(reaper) >= LEASE_S / 2 - 0.01
+    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
 
-def test_it_gives_others_half_a_lease_after_the_database_hung(reaper: Reaper, base: Base) -> None:
-    taken_after(reaper)
-    base.slow_s = LEASE_S / 3
-    assert reaper.reap() == []
+@pytest.mark.parametrize(("slow_s", "grace_s"), [(LEASE_S / 6 + 1, LEASE_S / 2), (LEASE_S / 6, 0)])
+def test_it_gives_others_half_a_lease_after_the_database_hung(
+    reaper: Reaper, base: Base, clock: Clock, slow_s: float, grace_s: float
+) -> None:
+    seconds_until_it_takes(reaper, clock)
+    base.slow_s = slow_s
+    assert bool(reaper.reap()) is (grace_s == 0)
     base.slow_s = 0.0
-    assert taken_after(reaper) > 0.0
+    assert seconds_until_it_takes(reaper, clock) == grace_s
 
 
 def test_leases_are_judged_by_the_time_before_the_database_could_hang(
-    reaper: Reaper, monkeypatch: pytest.MonkeyPatch
+    reaper: Reaper, base: Base, clock: Clock
 ) -> None:
-    taken_after(reaper)
-    judged: list[float] = []
-    monkeypatch.setattr(reapers.claims, "reap", lambda _db, before: judged.append(before) or [])
-    began = time.monotonic()
-    reaper.reap()
-    assert began <= judged[0] <= time.monotonic()
+    seconds_until_it_takes(reaper, clock)
+    asked, base.slow_s = clock.now, 1.0
+    assert reaper.reap() == [f"job {asked}"]
