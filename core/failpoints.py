@@ -1,7 +1,8 @@
-"""Named places in the code where a fault campaign ends the process as `kill -9` does; otherwise nothing happens there.
+"""Named places in the code where fault tests end the process as `kill -9` does; otherwise nothing happens there.
 
 PERENNIAL_KILL_POINTS names a folder. A file in it with a point's name arms the point: the first process that comes
-there takes the file away and is killed, so one file is one death.
+there takes the file away and is killed, so one file is one death. A file that holds the number of a signal sends that
+signal instead: SIGSTOP holds the process at the point until it gets SIGCONT.
 """
 
 import os
@@ -52,11 +53,13 @@ _FOLDER = os.environ.get("PERENNIAL_KILL_POINTS")
 
 
 def hit(point: str) -> None:
-    """Die here if the point is armed."""
+    """Die here, or get the signal that the file names, if the point is armed."""
     if _FOLDER is None:
         return
+    armed = Path(_FOLDER, point)
     try:
-        Path(_FOLDER, point).unlink()
+        number = int(armed.read_text() or signal.SIGKILL)
+        armed.unlink()
     except FileNotFoundError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), number)

@@ -182,6 +182,7 @@ class _Watch:
         elif self._beat.asked is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.stop()
+            log.info("job process is asked to stop", pid=self._child.pid)
         elif now > self._end_at:
             log.warning("job process has had its time", pid=self._child.pid)
             self._end("overtime")
