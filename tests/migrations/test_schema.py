@@ -3,10 +3,9 @@
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
+import alembic.config
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -17,15 +16,9 @@ from core.db import migrate
 from core.db.session import Database
 from core.db.tables import Table
 from core.errors import SchemaOutdated
-from tests import older_data
+from tests.migrations.databases import read_rows
 
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(params=older_data.DIALECTS)
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with older_data.empty(request.param, tmp_path) as db:
-        yield db
+ROOT = Path(__file__).parents[2]
 
 
 def tables(db: Database) -> set[str]:
@@ -41,27 +34,20 @@ def test_up_makes_every_table_and_down_removes_it(empty: Database) -> None:
     assert tables(empty) == set(Table.metadata.tables)
 
 
-def test_up_twice_changes_nothing(empty: Database) -> None:
-    migrate.upgrade(empty)
-    migrate.upgrade(empty)
-    migrate.require_current(empty)
-
-
-def test_the_migrations_make_exactly_the_tables_of_the_code(empty: Database) -> None:
-    migrate.upgrade(empty)
-    with empty.engine.connect() as connection:
+def test_the_migrations_make_exactly_the_tables_of_the_code(database: Database) -> None:
+    migrate.upgrade(database)  # once more, which changes nothing
+    migrate.require_current(database)
+    with database.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
 
 
-def test_the_partial_unique_indexes_are_there(empty: Database) -> None:
-    migrate.upgrade(empty)
+def test_the_partial_unique_indexes_are_there(database: Database) -> None:
     query = {
         "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%UNIQUE%WHERE%'",
         "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE indexdef LIKE '%UNIQUE%WHERE%'",
-    }[empty.dialect]
-    with empty.engine.connect() as connection:
-        found = {name: sql for name, sql in connection.execute(text(query))}
+    }[database.dialect]
+    found = dict(read_rows(database, query))
     assert set(found) == {"uq_jobs_model_id_leased", "uq_models_owner_id_name"}
     for state in ("validating", "running", "pausing", "cancelling"):
         assert state in found["uq_jobs_model_id_leased"]
@@ -82,7 +68,7 @@ def test_an_empty_database_names_the_command(empty: Database) -> None:
 
 
 def test_a_newer_schema_is_refused_too(empty: Database) -> None:
-    migrate.upgrade(empty)
+    migrate.upgrade(empty, "0001")
     with empty.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = 'future'"))
     with pytest.raises(SchemaOutdated, match="newer"):
@@ -111,45 +97,26 @@ def _break_at(table: str, original: object) -> object:
 
 
 def test_starts_at_the_same_moment_migrate_once(empty: Database) -> None:
-    errors: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            upgrade_in_a_process(empty.url)
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    threads = [threading.Thread(target=start) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    migrate.require_current(empty)
-
-
-def upgrade_in_a_process(url: str) -> None:
     code = (
         "import sys; from core.db import migrate; from core.db.session import Database;"
         "migrate.upgrade(Database(sys.argv[1]))"
     )
-    subprocess.run([sys.executable, "-c", code, url], cwd=ROOT, check=True, timeout=60)
+    starts = [subprocess.Popen([sys.executable, "-c", code, empty.url], cwd=ROOT) for _ in range(2)]
+    assert [start.wait() for start in starts] == [0, 0]
+    migrate.require_current(empty)
 
 
-def test_the_command_line_upgrades_and_makes_the_store(tmp_path: Path) -> None:
-    environment = {**os.environ, "PERENNIAL_DATA_DIR": str(tmp_path / "data")}
-    alembic = Path(sys.executable).with_name("alembic")
-    for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
-        done = subprocess.run(
-            [alembic, *command],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        if command[0] == "upgrade":
-            migrate.require_current(Database(f"sqlite:///{tmp_path / 'data' / 'perennial.db'}"))
-            assert (tmp_path / "data" / "store").is_dir()
+def test_the_command_line_upgrades_and_makes_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("logging.config.fileConfig", lambda *_, **__: None)  # of the process of the tests
+    umask = os.umask(0o077)
+    try:
+        for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
+            alembic.config.main(["-c", str(ROOT / "alembic.ini"), *command])
+            if command[0] == "upgrade":
+                migrate.require_current(Database(f"sqlite:///{tmp_path / 'data' / 'perennial.db'}"))
+                assert (tmp_path / "data" / "store").is_dir()
+    finally:
+        os.umask(umask)

@@ -1,0 +1,111 @@
+"""Make databases for tests of migrations, among them what older code wrote, and read their rows."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import postgresql
+from sqlalchemy import MetaData, func, insert, select, text
+from sqlalchemy.engine import make_url
+
+from core.db import migrate
+from core.db.session import Database
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
+"""What code of `FIRST` wrote; `tests/data/make_before_line.py` says how."""
+FIRST = "0007"
+"""The revision of the archive."""
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+Schema = dict[str, tuple[Any, Any]]
+
+
+def unpack(folder: Path) -> None:
+    """Put the archive's database into a folder."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extract("perennial.db", folder, filter="data")
+
+
+def sqlite_url(folder: Path) -> str:
+    """Return the URL of the database in a folder."""
+    return f"sqlite:///{folder / 'perennial.db'}"
+
+
+def create(dialect: str, folder: Path, template: str | None = None) -> str:
+    """Make a database, empty or as a copy of another, and return its URL."""
+    if dialect == "postgresql":
+        return postgresql.create(*([] if template is None else [postgresql.name_of(template)]))
+    if template is not None:
+        shutil.copy(make_url(template).database or "", folder / "perennial.db")
+    return sqlite_url(folder)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    """Open a database that `create` has made; afterwards, drop it if it is one of PostgreSQL's."""
+    db = Database(url)
+    try:
+        yield db
+    finally:
+        db.close()
+        if db.dialect == "postgresql":
+            postgresql.drop(url)
+
+
+def copy_rows(source: str, target: str) -> None:
+    """Fill an empty PostgreSQL database with the schema of `FIRST` and the rows of a SQLite one."""
+    old, db = Database(source), Database(target)
+    migrate.upgrade(db, FIRST)
+    schema = MetaData()
+    schema.reflect(db.engine)
+    with db.engine.begin() as connection:
+        rows, _ = read_tables(old)
+        for table in schema.sorted_tables:
+            if rows.get(table.name):
+                connection.execute(insert(table), rows[table.name])
+        newest = select(func.max(schema.tables["events"].c.id)).scalar_subquery()
+        connection.execute(
+            select(func.setval("events_id_seq", newest))
+        )  # copied ids do not move the sequence
+    db.close()
+    old.close()
+
+
+def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
+    """Return what a query finds."""
+    with db.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def read_tables(db: Database) -> tuple[Rows, Schema]:
+    """Return the rows of all tables in the order of their keys, with JSON decoded; and columns and indexes."""
+    tables = MetaData()
+    tables.reflect(db.engine)
+    tables.remove(tables.tables["alembic_version"])
+    with db.engine.connect() as connection:
+        rows = {
+            table.name: [
+                dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()
+            ]
+            for table in tables.sorted_tables
+        }
+    schema = {
+        table.name: (
+            {column.name: (str(column.type), column.nullable) for column in table.columns},
+            {
+                index.name: ([column.name for column in index.columns], index.unique)
+                for index in table.indexes
+            },
+        )
+        for table in tables.sorted_tables
+    }
+    return rows, schema
+
+
+def json_of(value: Any) -> Any:
+    """Decode a value of a JSON column that a textual query found: SQLite gives text."""
+    return json.loads(value) if isinstance(value, str) else value

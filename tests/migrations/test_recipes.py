@@ -1,0 +1,121 @@
+"""Migrations 0009 and 0014 on recipes and overrides as older code stored them."""
+
+import json
+from typing import Any
+
+from sqlalchemy import select
+
+from core.db import migrate
+from core.db.session import Database
+from core.db.tables import Alias, Audit, Job, Model, Owner, Task
+from core.learn.catalogue import catalogue
+from core.recipe.resolve import completed, resolve
+from core.requests import models
+from core.requests.actor import Actor
+from core.requests.audit import MAX_DATA_BYTES
+from tests.core.requests.batches import CATALOGUE
+
+JUNK = {"x" * 900_000: None, "method": None, "epochs": 4, "optimizer": {"lr": 0.1, "clip": None}}
+"""A recipe with nulls, one of them of an impossible name."""
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mdl_1": ("task", {"method": "si", "epochs": 2}),
+    "mdl_2": ("task", {"method": {"name": "si", "xi": 0.01}}),
+    "mdl_3": ("class", {"method": {"name": "lwf", "lambda_o": 2.0}}),
+    "mdl_4": ("data", {"method": "dlcft"}),
+    "mdl_5": ("class", {"method": "er"}),
+    "mdl_6": ("class", {"epochs": 3}),
+}
+"""Model → scenario and recipe."""
+FORMER: dict[str, dict[str, Any]] = {
+    "mdl_1": {"c": 0.1, "xi": 0.1},
+    "mdl_2": {"c": 0.1, "xi": 0.01},
+    "mdl_3": {"lambda_o": 2.0, "temperature": 2.0, "warmup_epochs": 0, "weight": "constant"},
+    "mdl_4": {"curvature": "tkfac", "norms": "fold", "alpha": 15.0},
+}
+"""What the recipes of these models meant to the code that stored them."""
+OVERRIDES: dict[str, tuple[str, dict[str, Any]]] = {
+    "job_1": ("mdl_2", {"method": "si"}),  # the model's own xi counts
+    "job_2": ("mdl_5", {"method": {"name": "si", "c": 1.0}}),
+    "job_3": ("mdl_5", {"epochs": 4}),
+}
+"""Job → model and override."""
+
+
+def store(
+    db: Database,
+    revision: str,
+    recipes: dict[str, tuple[str, dict[str, Any]]],
+    overrides: dict[str, tuple[str, dict[str, Any]]],
+    *audited: dict[str, Any],
+) -> None:
+    """Store models, jobs and audit rows with these recipes, overrides and data, and go to an earlier revision."""
+    migrate.upgrade(db)
+    shared = {"owner_id": "own_1", "created_at": 1.0, "warnings": []}
+    model = {
+        "architecture": {"name": "mlp"},
+        "image": {"size": 8, "channels": 1},
+        "base": "random",
+        "gate": {},
+    }
+    model |= {"keep_training_data": False, "held_out": "keep"}
+    batch = {"sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": {}, "report": {}, "warnings": []}
+    with db.write() as session:
+        session.add(Owner(id="own_1", name="one", created_at=1.0))
+        session.flush()
+        for id_, (scenario, recipe) in recipes.items():
+            session.add(Model(id=id_, name=id_, scenario=scenario, recipe=recipe, **model, **shared))
+        session.flush()
+        for number, (id_, (of, override)) in enumerate(overrides.items(), 1):
+            task = f"tsk_{number}"
+            session.add(Task(id=task, model_id=of, number=number, created_at=1.0, **batch))
+            session.flush()
+            place = {"task_id": task, "task_number": number, "place": number, "recipe": {}, "progress": {}}
+            session.add(Job(id=id_, model_id=of, recipe_override=override, **place, **shared))
+        for data in audited:
+            session.add(Audit(at=1.0, owner_id="own_1", action="a.b", object="mdl_1", data=data))
+    migrate.downgrade(db, revision)
+
+
+def test_nulls_that_say_nothing_go_and_huge_audit_rows_are_shortened(empty: Database) -> None:
+    recipes = {"mdl_1": ("class", JUNK), "mdl_2": ("class", {"epochs": 2})}
+    store(empty, "0008", recipes, {"job_1": ("mdl_1", JUNK)}, {"recipe": JUNK}, {"name": "é" * 5000})
+    migrate.upgrade(empty)
+    with empty.write() as session:
+        stored = list(session.scalars(select(Model.recipe).order_by(Model.id)))
+        assert stored == [{"epochs": 4, "optimizer": {"lr": 0.1}}, {"epochs": 2}]
+        kept = {"method": None, "epochs": 4, "optimizer": {"lr": 0.1, "clip": None}}
+        assert session.scalars(select(Job.recipe_override)).one() == kept
+        huge, short = session.scalars(select(Audit.data).order_by(Audit.id))
+        assert huge == {"left_out": ["recipe"], "bytes": len(json.dumps({"recipe": JUNK}))}
+        assert huge["bytes"] > MAX_DATA_BYTES and short == {"name": "é" * 5000}
+        for id_ in recipes:
+            session.add(Alias(model_id=id_, name="production", version=0, updated_at=1.0))
+    found = models.list_models(empty, CATALOGUE, Actor("own_1", None, "write"), 50, None)["items"]
+    assert [model["recipe"]["epochs"] for model in found] == [4, 2]
+    assert found[0]["recipe"]["method"]["name"] == "er" and len(json.dumps(found)) < 5000
+
+
+def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: Database) -> None:
+    store(empty, "0013", MODELS, OVERRIDES)
+    migrate.upgrade(empty)
+    with empty.read() as session:
+        stored = {id_: recipe for id_, recipe in session.execute(select(Model.id, Model.recipe))}
+        overrides = {id_: override for id_, override in session.execute(select(Job.id, Job.recipe_override))}
+    known = catalogue()
+    for id_, wanted in FORMER.items():
+        scenario, sent = MODELS[id_]
+        shown = completed(known, scenario, stored[id_])
+        assert shown == resolve(known, scenario, stored[id_]).recipe
+        assert wanted.items() <= dict(shown["method"]).items()
+        assert {**stored[id_], "method": None} == {**sent, "method": None}
+    assert [stored[id_] for id_ in ("mdl_5", "mdl_6")] == [MODELS[id_][1] for id_ in ("mdl_5", "mdl_6")]
+    complete = {"method": {"name": "si", "c": 1.0, "xi": 0.1}}  # where its model does not say it
+    assert overrides == {"job_1": {"method": "si"}, "job_2": complete, "job_3": {"epochs": 4}}
+    migrate.downgrade(empty, "0013")
+    with empty.read() as session:  # older code finds no field that it does not know
+        assert "weight" not in json.dumps(list(session.scalars(select(Model.recipe))))
+
+
+def test_a_model_of_today_has_the_defaults_of_today() -> None:
+    found = resolve(catalogue(), "task", {"method": "si"}).recipe["method"]
+    assert found == {"name": "si", "c": 0.1, "xi": 0.001}
