@@ -1,7 +1,9 @@
 """Shared by the tests of core/learn: the conformance kit and small streams of tasks."""
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,24 @@ import conformance
 import streams
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Spare the waits for the disk: each run of a job has several, and no test here loses power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator["conformance.ForkServer"]:
+def case_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., conformance.Case]]:
+    """The case of a method and a scenario: one for all checks, which share what it has learned."""
     server = conformance.ForkServer()
-    yield server
+
+    @cache
+    def make(name: str, scenario: str, module: str | None = None) -> conformance.Case:
+        return conformance.Case(name, scenario, tmp_path_factory.mktemp("case"), server, module)
+
+    yield make
     server.close()
 
 

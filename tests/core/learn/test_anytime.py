@@ -142,7 +142,7 @@ def metric(learned: Learned, name: str) -> list[tuple[int, float]]:
 
 
 def test_a_job_reports_validation_and_adp_in_events_and_result(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, **ANYTIME))
+    learned = bench.learn_task(1, **ANYTIME)
     assert learned.result["steps"] == 16
     validated = metric(learned, "validation_accuracy")
     assert [step for step, _ in validated] == [0, 1, 3, 6, 10, 15, 16]
@@ -155,7 +155,7 @@ def test_a_job_reports_validation_and_adp_in_events_and_result(bench) -> None:
 
 
 def test_without_anytime_there_is_no_adp_and_validation_is_per_epoch(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, validation=0.25, epochs=3))
+    learned = bench.learn_task(1, validation=0.25, epochs=3)
     assert learned.result["adp"] is None and metric(learned, "adp") == []
     assert [step for step, _ in metric(learned, "validation_accuracy")] == [4, 8, 12]
 
@@ -163,8 +163,7 @@ def test_without_anytime_there_is_no_adp_and_validation_is_per_epoch(bench) -> N
 @pytest.mark.parametrize("scenario", ["task", "class"])
 def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe=ANYTIME)
-    first = bench.learn(bench.spec(1, None))
-    learned = bench.learn(bench.spec(2, first))
+    first, learned = bench.learn_tasks(2)
     kept = next(r for r in first.result["results"] if r["version"] == "new")
     assert points(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]  # nothing is trained yet
     assert all(set(point["accuracy"]) == {"1", "2"} for point in points(learned))
@@ -174,14 +173,14 @@ def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None
 def test_looking_changes_nothing_of_the_training(tmp_path) -> None:
     """BatchNorm and dropout-like state, the optimizer and every generator are as without it."""
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11)
-    plain = bench.learn(bench.spec(1, None, validation=0.25))
-    looked = bench.learn(bench.spec(1, None, validation=0.25, anytime=True))
+    plain = bench.learn_task(1, validation=0.25)
+    looked = bench.learn_task(1, validation=0.25, anytime=True)
     losses = [[e["loss"] for e in run.events if e["event"] == "progress"] for run in (plain, looked)]
     assert losses[0] == losses[1]
 
 
 def test_what_is_deployed_does_not_depend_on_the_test_part(bench) -> None:
-    honest = bench.learn(bench.spec(1, None, **ANYTIME))
+    honest = bench.learn_task(1, **ANYTIME)
     spec = bench.spec(1, None, **ANYTIME)
     tensors = load_tensors(Path(spec["task"]["held_out"]))
     save_file({**tensors, "labels": 1 - tensors["labels"]}, bench.folder / "wrong.safetensors")
@@ -194,12 +193,10 @@ def test_what_is_deployed_does_not_depend_on_the_test_part(bench) -> None:
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
 def test_a_kill_at_any_step_changes_no_bit_of_weights_or_curve(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe={**ANYTIME, "sampler": "stratified"})
-    first = bench.learn(bench.spec(1, None))
-    undisturbed = bench.learn(bench.spec(2, first))
+    first, undisturbed = bench.learn_tasks(2)
     assert len(points(undisturbed)) == 7
     for at in (1, 2, 6, 13, 15):
-        again = bench.killed(bench.spec(2, first), Script([at], at + 1))
-        assert bench.learn(again).digests == undisturbed.digests
+        assert bench.resumed(2, first, at, at + 1).digests == undisturbed.digests
     stopped = bench.spec(2, first)
     bench.learn(stopped, Script(stop_at=16))  # after the last step
     again = {**stopped, "snapshot": str(Path(stopped["out"]) / "snapshot-1")}
@@ -214,7 +211,7 @@ def test_an_interrupted_run_has_the_curve_up_to_its_snapshot(bench) -> None:
 
 def test_a_run_goes_on_after_the_data_of_an_earlier_task_was_deleted(tmp_path) -> None:
     bench = Bench(tmp_path, recipe=ANYTIME)
-    again = bench.killed(bench.spec(2, bench.learn(bench.spec(1, None))), Script([5], 6))
+    again = bench.killed(bench.spec(2, bench.learn_task(1)), Script([5], 6))
     again["history"][0]["held_out"], again["erased_tasks"] = None, [1]
     adp = bench.learn(again).result["adp"]
     assert set(adp["mean"]) == {"2"} and set(adp["curve"][-1]["accuracy"]) == {"2"}
@@ -223,7 +220,7 @@ def test_a_run_goes_on_after_the_data_of_an_earlier_task_was_deleted(tmp_path) -
 def test_testing_gives_a_sign_of_life_for_each_task(tmp_path) -> None:
     """Many tasks take long; a job that says nothing is ended as stalled."""
     bench = Bench(tmp_path, recipe=ANYTIME)
-    events = bench.learn(bench.spec(2, bench.learn(bench.spec(1, None)))).events
+    events = bench.learn_task(2, bench.learn(bench.spec(1, None))).events
     kinds = [e.get("name", e["event"]) for e in events]
     begins = next(number for number, e in enumerate(events) if e.get("phase") == "train")
     assert kinds[begins : kinds.index("adp")].count("alive") == 2
@@ -240,13 +237,13 @@ def test_testing_gives_a_sign_of_life_for_each_task(tmp_path) -> None:
 )
 def test_what_a_validation_part_of_that_size_means_is_said(tmp_path, n, recipe, said) -> None:
     bench = Bench(tmp_path, n=n, recipe={"epochs": 1, **recipe})
-    (warning,) = bench.learn(bench.spec(1, None)).result["warnings"]
+    (warning,) = bench.learn_task(1).result["warnings"]
     assert said in warning
 
 
 def test_nothing_is_said_of_a_validation_part_that_will_do(tmp_path) -> None:
     bench = Bench(tmp_path, n=80, recipe={"epochs": 1, "validation": 0.2, "anytime": True})
-    assert bench.learn(bench.spec(1, None)).result["warnings"] == []
+    assert bench.learn_task(1).result["warnings"] == []
 
 
 def test_too_few_images_for_a_validation_part_are_said_to_be(tmp_path) -> None:
@@ -276,7 +273,7 @@ def state_at(learned: Learned, number: int) -> tuple[Path, dict]:
 def test_the_best_state_that_is_asked_for_is_written_beside_the_training(bench) -> None:
     spec = bench.spec(1, None, **ANYTIME)
     learned = bench.learn(spec, Asking(2, 16))
-    undisturbed = bench.learn(bench.spec(1, None, **ANYTIME))
+    undisturbed = bench.learn_task(1, **ANYTIME)
     assert learned.network_digests == undisturbed.network_digests
     announced = [e["step"] for e in learned.events if e["event"] == "best"]
     _, early = state_at(learned, 0)

@@ -25,8 +25,8 @@ def test_changes_are_counted_per_image() -> None:
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
 def test_the_change_of_accuracy_is_improvement_minus_regression(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, n_held_out=40)
-    first = bench.learn(bench.spec(1, None, method="finetune", optimizer={"lr": 0.2}))
-    result = bench.learn(bench.spec(2, first, method="finetune", optimizer={"lr": 0.2})).result
+    first = bench.learn_task(1, method="finetune", optimizer={"lr": 0.2})
+    result = bench.learn_task(2, first, method="finetune", optimizer={"lr": 0.2}).result
     rows = [*first.result["results"], *result["results"]]
     before = {row["task"]: row for row in first.result["results"] if row["version"] == "new"}
     before |= {row["task"]: row for row in rows if row["version"] == "parent" and row["task"] == 2}
@@ -40,14 +40,13 @@ def test_the_change_of_accuracy_is_improvement_minus_regression(tmp_path, scenar
 
 
 def test_a_first_version_has_nothing_to_compare_with(bench) -> None:
-    result = bench.learn(bench.spec(1, None)).result
+    result = bench.learn_task(1).result
     assert result["changes"] == {}
     assert result["drift"] == pytest.approx(result["update_norm"]["backbone"])
 
 
 def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> None:
-    first = bench.learn(bench.spec(1, None))
-    second = bench.learn(bench.spec(2, first))
+    first, second = bench.learn_tasks(2)
 
     def backbone(learned) -> torch.Tensor:
         parts = [p["name"] for p in learned.result["parts"] if p["type"] == "backbone"]
@@ -88,7 +87,7 @@ def test_each_comparison_is_reported_as_a_metric(bench) -> None:
 
 
 def test_without_held_out_images_nothing_is_compared(bench) -> None:
-    first = bench.learn(bench.spec(1, None))
+    first = bench.learn_task(1)
     spec = bench.spec(2, first)
     for task in (*spec["history"], spec["task"]):
         task["held_out"] = None
@@ -119,6 +118,6 @@ def test_version_0_is_measured_without_the_method(tmp_path, monkeypatch) -> None
     bench = Bench(tmp_path, "data", n_held_out=40)
     cells = []
     for method in ("finetune", "wrapping"):
-        result = bench.learn(bench.spec(1, None, method=method)).result
+        result = bench.learn_task(1, method=method).result
         cells.append([row for row in result["results"] if row["version"] in ("base", "parent")])
     assert cells[0] == cells[1] and len(cells[0]) == 2

@@ -38,20 +38,19 @@ def test_training_has_the_same_bits_with_and_without_the_report(tmp_path, method
     found = {}
     for policy in ("off", "warn"):
         bench = Bench(tmp_path / policy)
-        first = bench.learn(bench.spec(1, None, method=method, data_report=policy))
-        second = bench.learn(bench.spec(2, first, method=method, data_report=policy))
+        second = bench.stream(2, method=method, data_report=policy)
         found[policy] = {k: v for k, v in second.digests.items() if k != "result.json"}
         assert any(e["event"] == "data" for e in second.events) == (policy == "warn")
     assert found["off"] == found["warn"]
 
 
 def test_the_report_draws_nothing_from_the_global_generator_and_is_the_same_twice(bench) -> None:
-    first = bench.learn(bench.spec(1, None))
-    assert told(bench.learn(bench.spec(2, first))) == told(bench.learn(bench.spec(2, first)))
+    first = bench.learn_task(1)
+    assert told(bench.learn_task(2, first)) == told(bench.learn_task(2, first))
 
 
 def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_the_same_bits(bench) -> None:
-    whole = bench.learn(bench.spec(1, None))
+    whole = bench.learn_task(1)
     again = bench.learn(bench.killed(bench.spec(1, None), Script([8], 9)))
     assert again.digests == whole.digests
     assert not [e for e in again.events if e["event"] == "data"]

@@ -22,11 +22,11 @@ def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
     bench = Bench(tmp_path)
     if families := registry.get(name).accepts.architectures:
         bench.architecture = SMALL[families[0]]
-    first = bench.learn(bench.spec(1, None, method=name))
+    first = bench.learn_task(1, method=name)
     kinds = {part["type"] for part in first.result["parts"]} & IMAGES
     assert kinds, "the method keeps images"
     second = bench.learn(without_images(bench.spec(2, first, method=name)))
-    assert any("were deleted" in text for text in second.result["warnings"])
+    assert second.warns("were deleted")
     for kind in kinds:
         assert set(second.tensors(kind)["tasks"].tolist()) == {2}
 
@@ -34,12 +34,12 @@ def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
 def test_what_was_counted_of_deleted_images_does_not_count_on(bench) -> None:
     """A reservoir that believed in 22 earlier images would keep fewer of the new ones."""
     recipe = {"method": {"name": "er", "buffer": 10}}
-    first = bench.learn(bench.spec(1, None, **recipe))
+    first = bench.learn_task(1, **recipe)
     second = bench.learn(without_images(bench.spec(2, first, **recipe)))
     assert second.result["method"]["state"]["buffer"]["seen"] == bench.n
 
 
 def test_a_method_that_would_not_have_used_the_images_says_nothing_of_them(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="er"))
+    first = bench.learn_task(1, method="er")
     second = bench.learn(without_images(bench.spec(2, first, method="finetune")))
-    assert not any("were deleted" in text for text in second.result["warnings"])
+    assert not second.warns("were deleted")

@@ -24,8 +24,8 @@ def state(learned):
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth, number) -> None:
     from core.learn.networks import HeadSpec, ImageSpec, build_network
 
-    parent = deep.learn(deep.spec(1, None, method="finetune")) if number == 2 else None
-    learned = deep.learn(deep.spec(number, parent, method="finetune", depth=depth))
+    parent = deep.learn_task(1, method="finetune") if number == 2 else None
+    learned = deep.learn_task(number, parent, method="finetune", depth=depth)
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
     before = state(parent) if parent else network.state_dict()
     moving = network.trainable_names(depth)
@@ -53,8 +53,8 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
     bench, monkeypatch, optimizer, decay, same
 ) -> None:
     recipe = {"method": "finetune", "optimizer": {"name": optimizer, "lr": 0.01, "weight_decay": decay}}
-    parent = bench.learn(bench.spec(1, None, method="finetune"))
-    filtered = bench.learn(bench.spec(2, parent, depth=1, **recipe))
+    parent = bench.learn_task(1, method="finetune")
+    filtered = bench.learn_task(2, parent, depth=1, **recipe)
 
     def project(self, ctx):
         for name, parameter in ctx.trainable.items():
@@ -62,7 +62,7 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
                 parameter.grad.zero_()
 
     monkeypatch.setattr(Finetune, "project", project)
-    masked = bench.learn(bench.spec(2, parent, **recipe))
+    masked = bench.learn_task(2, parent, **recipe)
     assert (masked.network_digests == filtered.network_digests) is same
 
 
@@ -88,9 +88,9 @@ def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old tasks."""
     bench = Bench(tmp_path, scenario, {"name": "resnet20"} if method == "finetune" else MLP, size=8, n=10)
     recipe = {"method": method, "train_ce": "masked", "optimizer": optimizer}
-    first = last = bench.learn(bench.spec(1, None, **recipe))
+    first = last = bench.learn_task(1, **recipe)
     for number in (2, 3):
-        last = bench.learn(bench.spec(number, last, **recipe, depth=1))
+        last = bench.learn_task(number, last, **recipe, depth=1)
     before, after = state(first), state(last)
     for name, old in before.items():
         assert torch.equal(after[name][: len(old)] if old.dim() else after[name], old), name
@@ -106,8 +106,8 @@ def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> Non
     """Distillation on features that stand still has no gradient but for rounding."""
     bench = Bench(tmp_path, "task", MLP)
     recipe = {"method": method, "optimizer": SGD}
-    first = bench.learn(bench.spec(1, None, **recipe))
-    second = bench.learn(bench.spec(2, first, depth=1, **recipe))
+    first = bench.learn_task(1, **recipe)
+    second = bench.learn_task(2, first, depth=1, **recipe)
     old, new = (learned.tensors("head.1")["heads.1.weight"] for learned in (first, second))
     moved = float((new - old).abs().max())
     assert moved <= most if most is not None else moved > 1e-4
@@ -125,19 +125,18 @@ def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> Non
 )
 def test_a_global_loss_weight_decay_or_carried_momentum_moves_old_rows(bench, change, moves) -> None:
     recipe = {"method": "finetune", "train_ce": "masked", "optimizer": {**SGD, "carry_state": True}}
-    first = bench.learn(bench.spec(1, None, **recipe))
-    second = bench.learn(bench.spec(2, first, **{**recipe, "optimizer": SGD, **change}, depth=1))
+    first = bench.learn_task(1, **recipe)
+    second = bench.learn_task(2, first, **{**recipe, "optimizer": SGD, **change}, depth=1)
     old, new = (learned.tensors("head")["head.weight"][:2] for learned in (first, second))
     assert torch.equal(old, new) is not moves
 
 
 def test_a_head_of_its_own_rate_moves_at_it(bench) -> None:
-    slow = bench.learn(bench.spec(1, None, method="finetune", optimizer={"head_lr": 1e-9}))
+    slow = bench.learn_task(1, method="finetune", optimizer={"head_lr": 1e-9})
     assert float(slow.tensors("head")["head.weight"].abs().max()) < 1e-6
 
 
 def test_a_linear_probe_moves_the_head_and_no_stage_is_stored_anew(bench) -> None:
-    first = bench.learn(bench.spec(1, None, preset="linear-probe"))
-    second = bench.learn(bench.spec(2, first, preset="linear-probe"))
+    first, second = bench.learn_tasks(2, preset="linear-probe")
     changed = {n for n, d in second.network_digests.items() if first.digests[n] != d}
     assert changed == {"head"}

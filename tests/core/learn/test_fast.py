@@ -120,7 +120,7 @@ def test_with_adam_the_zero_head_protects_one_step_only() -> None:
 
 def test_a_job_with_the_preset_starts_so_and_keeps_its_backbone_for_one_step(tmp_path: Path) -> None:
     bench = Bench(tmp_path, recipe={"preset": "fast", "validation": 0.2})
-    start = bench.learn(bench.spec(1, None, epochs=1, optimizer={"lr": 1e-30, "head_lr": 1e-30}))
+    start = bench.learn_task(1, epochs=1, optimizer={"lr": 1e-30, "head_lr": 1e-30})
     again = bench.killed(bench.spec(1, None), Script([1], 2))
     held = load_tensors(Path(again["snapshot"]) / "tensors.safetensors")
     for part in (p["name"] for p in start.result["parts"] if p["type"] == "backbone"):

@@ -18,7 +18,7 @@ def said(run: Learned) -> list[str]:
 
 def learned(bench: Bench, **recipe: object) -> Learned:
     """One task with n = 32, so that no batch is a small remainder, for which kernels round otherwise."""
-    return bench.learn(bench.spec(1, None, **{**CACHED, **recipe}))
+    return bench.learn_task(1, **{**CACHED, **recipe})
 
 
 def test_epochs_after_the_first_pass_do_not_touch_the_backbone(tmp_path, monkeypatch) -> None:
@@ -55,7 +55,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(tmp_path) -> None:
     spec = bench.spec(1, None, method="der++", **CACHED)
     again = bench.killed(spec, Script([5], 6))
     torch.manual_seed(999)
-    assert bench.learn(again).digests == bench.learn(bench.spec(1, None, method="der++", **CACHED)).digests
+    assert bench.learn(again).digests == bench.learn_task(1, method="der++", **CACHED).digests
 
 
 @pytest.mark.parametrize(

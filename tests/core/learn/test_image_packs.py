@@ -149,7 +149,7 @@ def test_an_empty_memory_is_read_as_it_was_stored(versions) -> None:
 def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_path) -> None:
     """A cache may drop files that were fetched long ago."""
     bench = Bench(tmp_path, recipe={"method": {"name": "er", "buffer": 20}})
-    first = bench.learn(bench.spec(1, None))
+    first = bench.learn_task(1)
     kept = first.digests["buffer.images.1"]
     file = first.folder / "parts" / "buffer.images.1.safetensors"
 
@@ -171,7 +171,6 @@ def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
 
 
 @pytest.mark.parametrize("name", KEEPERS)
-@pytest.mark.share(2)
 def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> None:
     bench = Bench(tmp_path)
     if families := registry.get(name).accepts.architectures:
@@ -179,7 +178,7 @@ def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> No
     known: dict[str, int] = {}
     learned = None
     for number in (1, 2, 3):
-        learned = bench.learn(bench.spec(number, learned, method=name))
+        learned = bench.learn_task(number, learned, method=name)
         (kind,) = {p["type"] for p in learned.result["parts"]} & {"buffer", "exemplars"}
         brought = learned.tensors(kind)["images"][learned.tensors(kind)["tasks"] == number]
         packs = {n: d for n, d in learned.digests.items() if n.startswith(f"{kind}.images.")}
@@ -203,7 +202,6 @@ STORED_BEFORE = [("der++", "buffer"), ("gem", "buffer"), ("icarl", "exemplars")]
 
 @pytest.mark.parametrize("resumed", [False, True], ids=["from its start", "from a snapshot of before"])
 @pytest.mark.parametrize(("name", "kind"), STORED_BEFORE)
-@pytest.mark.share(2)
 def test_a_memory_that_older_code_stored_goes_on_row_by_row(tmp_path, before, name, kind, resumed) -> None:
     bench = Bench(tmp_path, recipe={"method": _method(before / name)})
     second = Learned(bench.spec(2, None), [], before / name / "task-2")

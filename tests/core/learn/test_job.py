@@ -27,14 +27,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_events_tell_the_phases_in_order_and_end_with_the_result(bench) -> None:
-    learned = bench.learn(bench.spec(1, None))
+    learned = bench.learn_task(1)
     phases = [e["phase"] for e in learned.events if e["event"] == "phase"]
     assert phases == ["measure", "inspect", "train", "consolidate", "evaluate"]
     assert learned.events[-1] == {"event": "done", "path": str(learned.folder)}
 
 
 def test_progress_counts_steps_to_the_total_and_stays_brief(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, epochs=3, batch_size=1))
+    learned = bench.learn_task(1, epochs=3, batch_size=1)
     progress = [e for e in learned.events if e["event"] == "progress"]
     assert progress[-1]["step"] == progress[-1]["total_steps"] == 3 * bench.n
     assert len(progress) <= 3 * 20
@@ -58,7 +58,7 @@ def test_in_the_data_scenario_base_and_parent_are_measured_before(tmp_path) -> N
 def test_in_the_data_scenario_training_starts_from_rows_of_the_recipes_init(tmp_path, init, moved) -> None:
     bench = Bench(tmp_path, "data")
     frozen = {"depth": 1, "optimizer": {"lr": 1e-12}, "epochs": 1, "head": {"init": init}}
-    learned = bench.learn(bench.spec(1, None, **frozen))
+    learned = bench.learn_task(1, **frozen)
     weight = learned.tensors("head")["head.weight"]
     assert weight.shape == (2, 12) and bool(weight.abs().max() > 1e-3) is moved
     parent = next(r for r in learned.result["results"] if r["version"] == "parent")
@@ -85,7 +85,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
     assert not learned.folder.exists()
     path = Path(learned.events[-2]["path"])
     assert sorted(p.name for p in path.iterdir()) == ["snapshot.json", "tensors.safetensors"]
-    undisturbed = bench.learn(bench.spec(1, None))
+    undisturbed = bench.learn_task(1)
     assert bench.learn({**spec, "snapshot": str(path)}).digests == undisturbed.digests
 
 
@@ -103,20 +103,18 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
     ],
     ids=lambda recipe: next(iter(recipe)),
 )
-@pytest.mark.share(2)
 def test_a_kill_changes_no_bit_whatever_the_recipe(tmp_path, recipe) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11, recipe=recipe)
-    first = bench.learn(bench.spec(1, None))
+    first = bench.learn_task(1)
     for number, parent in ((1, None), (2, first)):
-        undisturbed = bench.learn(bench.spec(number, parent))
+        undisturbed = bench.learn_task(number, parent)
         steps = undisturbed.result["steps"]
         for at in (steps // 2, steps - 1):
-            again = bench.killed(bench.spec(number, parent), Script([at], at + 1))
-            assert bench.learn(again).digests == undisturbed.digests
+            assert bench.resumed(number, parent, at, at + 1).digests == undisturbed.digests
 
 
 def test_a_second_kill_after_a_resume_changes_no_bit(bench) -> None:
-    undisturbed = bench.learn(bench.spec(1, None))
+    undisturbed = bench.learn_task(1)
     again = bench.killed(bench.spec(1, None), Script([2], 3))
     again = bench.killed(again, Script([4], 6))
     assert bench.learn(again).digests == undisturbed.digests
@@ -133,7 +131,7 @@ def test_a_task_is_learned_anew_where_the_snapshot_is_of_another_recipe(bench) -
     again["recipe"]["epochs"] = 7
     learned = bench.learn(again)
     assert len(anew(learned)) == 1 and "another task or recipe" in anew(learned)[0]
-    assert learned.network_digests == bench.learn(bench.spec(1, None, epochs=7)).network_digests
+    assert learned.network_digests == bench.learn_task(1, epochs=7).network_digests
 
 
 @pytest.mark.parametrize("damage", ["missing tensor", "other shape", "no field", "unknown part of state"])
@@ -156,7 +154,7 @@ def test_a_task_is_learned_anew_where_the_snapshot_does_not_fit_the_code(bench, 
     json_path.write_text(json.dumps(document))
     learned = bench.learn(again)
     assert len(anew(learned)) == 1
-    assert learned.digests == bench.learn(bench.spec(1, None)).digests
+    assert learned.digests == bench.learn_task(1).digests
 
 
 def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> None:
@@ -167,11 +165,11 @@ def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> 
     path.write_text(json.dumps(document))
     learned = bench.learn(again)
     assert anew(learned) == []
-    assert learned.digests == bench.learn(bench.spec(1, None)).digests
+    assert learned.digests == bench.learn_task(1).digests
 
 
 def test_validation_deploys_the_best_validated_epoch(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, validation=0.25, epochs=4))
+    learned = bench.learn_task(1, validation=0.25, epochs=4)
     values = [e["value"] for e in learned.events if e.get("name") == "validation_accuracy"]
     deployed = [e["value"] for e in learned.events if e.get("name") == "deployed_epoch"]
     assert len(values) == 4 and deployed == [values.index(max(values)) + 1]
@@ -179,7 +177,7 @@ def test_validation_deploys_the_best_validated_epoch(bench) -> None:
 
 def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
     with pytest.raises(NonFinite) as error:
-        bench.learn(bench.spec(1, None, optimizer={"lr": 1e30}))
+        bench.learn_task(1, optimizer={"lr": 1e30})
     assert kind_of(error.value) == "non-finite"
 
 
@@ -193,7 +191,7 @@ def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch)
 
     monkeypatch.setattr(Finetune, "after_step", after_step)
     with pytest.raises(NonFinite, match=r"head\.weight"):
-        bench.learn(bench.spec(1, None, method="finetune"))
+        bench.learn_task(1, method="finetune")
 
 
 def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> None:
@@ -207,14 +205,14 @@ def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> N
 
 def test_one_image_of_one_class_can_be_learned(tmp_path) -> None:
     bench = Bench(tmp_path, classes=(("ant",),), n=1, n_held_out=1)
-    result = bench.learn(bench.spec(1, None)).result
+    result = bench.learn_task(1).result
     assert result["results"][0]["correct"] == 1
     assert any("one class only" in text for text in result["warnings"])
 
 
 def test_a_remainder_of_one_image_joins_the_batch_before_it(tmp_path) -> None:
     bench = Bench(tmp_path, architecture={"name": "slim-resnet18"}, size=8, n=9)
-    assert bench.learn(bench.spec(1, None, batch_size=4)).result["steps"] == 2 * 2
+    assert bench.learn_task(1, batch_size=4).result["steps"] == 2 * 2
 
 
 def test_two_runs_of_one_spec_have_the_same_bits(bench) -> None:
@@ -277,12 +275,11 @@ IN_CI = ("importance along the path", "replay of logits", "exemplars")
         for name, recipe in FAMILIES.items()
     ],
 )
-@pytest.mark.share(2)
 def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None:
     recipe = {"epochs": 200, **(recipe if isinstance(recipe, dict) else {"method": recipe})}
     bench = Bench(tmp_path, **({"architecture": VIT} if recipe.get("method") == "vpt" else {}))
-    first = bench.learn(bench.spec(1, None, **{**recipe, "epochs": 2}))
-    undisturbed = bench.learn(bench.spec(2, first, **recipe))
+    first = bench.learn_task(1, **{**recipe, "epochs": 2})
+    undisturbed = bench.learn_task(2, first, **recipe)
     spec = bench.spec(2, first, **recipe)
     process, events, control = start(spec)
     snapshot = None
@@ -343,7 +340,7 @@ def test_requests_that_arrive_together_are_each_granted_and_a_stop_replaces_them
 
 
 def test_the_base_of_another_model_lends_its_backbone_alone(bench, tmp_path) -> None:
-    lender = bench.learn(bench.spec(1, None))
+    lender = bench.learn_task(1)
     spec = bench.spec(1, None, method="finetune", depth=1)
     parts = [p for p in lender.as_parent()["parts"] if p["type"] == "backbone"]
     known = {name: spec[name] for name in ("architecture", "image", "scenario")}
@@ -355,7 +352,7 @@ def test_the_base_of_another_model_lends_its_backbone_alone(bench, tmp_path) -> 
 
 
 def test_threads_of_one_count_give_digests_of_one_kind(bench) -> None:
-    learned = bench.learn(bench.spec(1, None))
+    learned = bench.learn_task(1)
     data = (learned.folder / "parts" / "head.safetensors").read_bytes()
     assert learned.digests["head"] == hashlib.sha256(data).hexdigest()
     assert learned.result["environment"]["threads"] == 1
@@ -363,7 +360,7 @@ def test_threads_of_one_count_give_digests_of_one_kind(bench) -> None:
 
 def test_snapshots_count_epochs_as_progress_does_through_all_stages(bench) -> None:
     recipe = {"method": {"name": "lwf", "warmup_epochs": 2}, "epochs": 3}
-    first = bench.learn(bench.spec(1, None, **recipe))
+    first = bench.learn_task(1, **recipe)
     steps = -(-bench.n // 4)  # of an epoch
     learned = bench.learn(bench.spec(2, first, **recipe), Script(range(1, 5 * steps + 1)))
     told = {e["step"]: e["epoch"] for e in learned.events if e["event"] == "progress"}
@@ -379,8 +376,8 @@ def lines(learned) -> list[str]:
 
 
 def test_the_log_tells_what_is_measured_trained_and_kept(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    said = lines(bench.learn(bench.spec(2, first, method="finetune")))
+    first = bench.learn_task(1, method="finetune")
+    said = lines(bench.learn_task(2, first, method="finetune"))
     assert said[0] == "Measuring version 1, which the task starts from, on the held-out images of this task."
     assert said[1].startswith("Looking through the images before they are learned")
     said = [said[0], *[line for line in said[2:] if "near" not in line and "wrong label" not in line]]

@@ -65,9 +65,8 @@ def test_the_smallest_weight_within_the_bound_of_the_best_is_chosen(counts, with
 
 def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not(tmp_path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    whole = bench.learn(bench.spec(2, first, method="finetune"))
-    half = bench.learn(bench.spec(2, first, method="finetune", merge={"weight": 0.25}))
+    first, whole = bench.learn_tasks(2, method="finetune")
+    half = bench.learn_task(2, first, method="finetune", merge={"weight": 0.25})
     start, trained, merged = tensors(first), tensors(whole), tensors(half)
     for name, before in start.items():
         old = merged[name][: len(before)].double()
@@ -80,28 +79,28 @@ def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not
 
 def test_the_first_task_merges_nothing_with_random_weights_and_says_so(tmp_path) -> None:
     bench = Bench(tmp_path)
-    plain, merged = (bench.learn(bench.spec(1, None, merge=m)) for m in (None, {"weight": 0.5}))
+    plain, merged = (bench.learn_task(1, merge=m) for m in (None, {"weight": 0.5}))
     assert plain.network_digests == merged.network_digests
     assert any("the weights that it started from are random" in line for line in said(merged))
 
 
 def test_the_grid_is_told_and_its_choice_is_what_a_fixed_weight_gives(tmp_path) -> None:
     bench = Bench(tmp_path, recipe={"validation": 0.3, "method": "er"})
-    first = bench.learn(bench.spec(1, None))
-    by_rule = bench.learn(bench.spec(2, first, merge={"within": 0.1}))
+    first = bench.learn_task(1)
+    by_rule = bench.learn_task(2, first, merge={"within": 0.1})
     told = metric(by_rule)
     grid = told["data"]["grid"]
     best = max(point["accuracy"] for point in grid)
     assert [point["weight"] for point in grid] == list(GRID)
     assert told["value"] == next(p["weight"] for p in grid if p["accuracy"] >= best - 0.1 - 1e-9)
-    fixed = bench.learn(bench.spec(2, first, merge={"weight": told["value"]}))
+    fixed = bench.learn_task(2, first, merge={"weight": told["value"]})
     assert fixed.network_digests == by_rule.network_digests
 
 
 def test_statistics_of_layers_that_moved_are_those_of_the_images_under_the_merged_weights(tmp_path) -> None:
     bench = Bench(tmp_path, architecture=RESNET, size=8, n=9, recipe={"epochs": 1})
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    run = bench.learn(bench.spec(2, first, method="finetune", depth=2, merge={"weight": 0.5}))
+    first = bench.learn_task(1, method="finetune")
+    run = bench.learn_task(2, first, method="finetune", depth=2, merge={"weight": 0.5})
     before, after = tensors(first), tensors(run)
     moved = {n for n in before if n.endswith("running_mean") and not torch.equal(before[n], after[n])}
     of_last_stage = {

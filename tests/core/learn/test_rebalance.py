@@ -38,8 +38,8 @@ class Watched:
 def second(bench: Bench, **recipe: Any) -> tuple[Learned, Learned]:
     """The second task's run, and the first's."""
     settings = {"method": "er", "batch_size": BATCH, **recipe}
-    first = bench.learn(bench.spec(1, None, **{**settings, "rebalance": None}))
-    return bench.learn(bench.spec(2, first, **settings)), first
+    first = bench.learn_task(1, **{**settings, "rebalance": None})
+    return bench.learn_task(2, first, **settings), first
 
 
 def test_the_head_ends_where_a_slow_loop_in_float64_does(tmp_path, monkeypatch) -> None:
@@ -85,23 +85,23 @@ def test_the_pool_has_as_many_new_images_as_remembered_ones(tmp_path, monkeypatc
 def test_only_the_head_moves_and_nothing_else_is_remembered(tmp_path) -> None:
     bench = Bench(tmp_path)
     with_stage, first = second(bench, rebalance={"epochs": 2})
-    without = bench.learn(bench.spec(2, first, method="er", batch_size=BATCH))
+    without = bench.learn_task(2, first, method="er", batch_size=BATCH)
     changed = {n for n, digest in with_stage.digests.items() if without.digests[n] != digest}
     assert {n for n in changed if not n.startswith("answers/")} == {"head", "result.json"}
 
 
 def test_the_first_task_has_nothing_to_be_balanced_with(tmp_path) -> None:
     bench = Bench(tmp_path)
-    with_stage, without = (bench.learn(bench.spec(1, None, rebalance=r)) for r in ({"epochs": 2}, None))
+    with_stage, without = (bench.learn_task(1, rebalance=r) for r in ({"epochs": 2}, None))
     assert with_stage.digests == without.digests
 
 
 def test_without_remembered_images_the_stage_is_left_out_with_a_warning(tmp_path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    plain, asked = (bench.learn(bench.spec(2, first, method="er", rebalance=r)) for r in (None, {}))
+    first = bench.learn_task(1, method="finetune")
+    plain, asked = (bench.learn_task(2, first, method="er", rebalance=r) for r in (None, {}))
     assert asked.network_digests == plain.network_digests
-    assert any("remembers no image of an earlier task" in line for line in asked.result["warnings"])
+    assert asked.warns("remembers no image of an earlier task")
 
 
 def test_methods_are_rebalanced_by_the_loss_of_their_own_classifier(tmp_path, monkeypatch) -> None:

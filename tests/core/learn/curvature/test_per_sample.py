@@ -66,9 +66,7 @@ def test_the_closed_form_of_a_convolution_equals_one_backward_each(convolution) 
 
 
 @pytest.mark.parametrize(
-    "layer",
-    [nn.LayerNorm(4), nn.Conv1d(4, 4, 1, groups=2)],
-    ids=["layer norm", "grouped convolution"],
+    "layer", [nn.LayerNorm(4), nn.Conv1d(4, 4, 1, groups=2)], ids=["layer norm", "grouped convolution"]
 )
 def test_layers_without_a_closed_form_are_measured_by_vmap(layer) -> None:
     torch.manual_seed(0)

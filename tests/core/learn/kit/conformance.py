@@ -1,15 +1,17 @@
 """The conformance kit: what every registered method must hold, in every scenario that it names.
 
 `CHECKS` are functions of a `Case`. A new method passes them by being registered; a test file that defines its
-own method runs them with `Case(…, module=__file__)`.
+own method runs them with `Case(…, module=__file__)`. All checks of a case share two tasks that were learned once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from unittest import mock
 
 import pytest
 import torch
-from streams import Bench, Learned, Script
+from streams import Bench, Learned
 from torch import nn
 
 from core.errors import InvalidRecipe
@@ -33,22 +35,23 @@ KILLS = {1: ((1, 2),), 2: ((7, 9), (11, 12))}
 SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "hidden": [12]},
     "small-cnn": {"name": "small-cnn"},
-    "small-resnet": {"name": "resnet20"},
+    "small-resnet": {"name": "resnet20", "width": 8},
     "dne": {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3},
     "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3},
 }
 
 
 class ForkServer:
-    """One process that forks a child per run."""
+    """One process that forks a child per run; it starts with the first run."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**__import__("os").environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
         )
 
     def run(self, spec: dict[str, Any], module: str | None) -> Learned:
@@ -67,9 +70,10 @@ class ForkServer:
         return Learned(spec, [], out / "result")
 
     def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(10)
+        if "_process" in vars(self):
+            assert self._process.stdin
+            self._process.stdin.close()
+            self._process.wait(60)
 
 
 @dataclass
@@ -81,17 +85,62 @@ class Case:
     folder: Path
     server: ForkServer
     module: str | None = None
+    begun_with: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The network at the beginning of the second task."""
+    terms: dict[str, list[float]] = field(default_factory=dict)
+    """The loss terms and the penalty of every step of the second task."""
 
     @property
     def method(self) -> type[Method]:
         return registry.get(self.name)
 
-    def bench(self, family: str = "mlp", **settings: Any) -> Bench:
-        """A bench with a small network of this family, or of the first that the method accepts."""
+    def architecture(self, family: str) -> dict[str, Any]:
+        """A small network of this family, or of the first that the method accepts."""
         accepted = self.method.accepts.architectures
-        if accepted is not None and family not in accepted:
-            family = accepted[0]
-        return Bench(self.folder, self.scenario, SMALL[family], **settings)
+        return SMALL[family if accepted is None or family in accepted else accepted[0]]
+
+    def new_bench(self, family: str = "mlp", **settings: Any) -> Bench:
+        folder = self.folder / str(len(list(self.folder.iterdir())))
+        folder.mkdir()
+        return Bench(folder, self.scenario, self.architecture(family), **settings)
+
+    @cached_property
+    def bench(self) -> Bench:
+        return self.new_bench()
+
+    @cached_property
+    def first(self) -> Learned:
+        """The method's first task."""
+        return self.bench.learn_task(1, method=self.name)
+
+    @cached_property
+    def second(self) -> Learned:
+        """Its second task, looked at as it is learned."""
+        method, first = self.method, self.first
+        begin, terms_of, after = method.begin_task, method.loss_terms, method.after_step
+
+        def begin_task(self_: Any, ctx: Any) -> None:
+            self.begun_with.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
+            begin(self_, ctx)
+
+        def loss_terms(self_: Any, ctx: Any, batch: Any) -> Any:
+            terms = terms_of(self_, ctx, batch)
+            for name, value in terms.items():
+                self.terms.setdefault(name, []).append(float(value.detach()))
+            return terms
+
+        def after_step(self_: Any, ctx: Any, batch: Any) -> None:
+            self.terms.setdefault("penalty", []).append(self_.penalty(ctx))
+            after(self_, ctx, batch)
+
+        with mock.patch.multiple(method, begin_task=begin_task, loss_terms=loss_terms, after_step=after_step):
+            return self.bench.learn_task(2, first, method=self.name)
+
+    @cached_property
+    def drifting(self) -> tuple[Bench, Learned]:
+        """A bench whose second task contradicts the first, and the first task."""
+        bench = self.new_bench(drift=True)
+        return bench, bench.learn_task(1, method=self.name)
 
 
 _finetuned: dict[str, dict[str, str]] = {}
@@ -110,7 +159,7 @@ def equals_finetuning_at_strength_zero(case: Case) -> None:
     if neutral is None:
         assert case.method.no_neutral, "a method without neutral settings must say why"
         return
-    bench = case.bench("small-resnet", size=8, n=9)
+    bench = case.new_bench("small-resnet", size=8, n=9)
     ours = bench.stream(2, method={"name": case.name, **neutral.model_dump(by_alias=True)})
     assert ours.network_digests == finetuned(bench)
 
@@ -118,57 +167,35 @@ def equals_finetuning_at_strength_zero(case: Case) -> None:
 def differs_from_finetuning_at_its_defaults(case: Case) -> None:
     if case.method.neutral == case.method.Hyper():
         return
-    bench = case.bench(drift=True)  # methods that only resolve conflicts need one
-    assert bench.stream(2, method=case.name).network_digests != finetuned(bench)
+    bench, first = case.drifting  # methods that only resolve conflicts need one
+    assert bench.learn_task(2, first, method=case.name).network_digests != finetuned(bench)
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
-    bench = case.bench("small-cnn", size=6)
-    first = bench.learn(bench.spec(1, None, method=case.name))
-    for parent, number in ((None, 1), (first, 2)):
-        undisturbed = bench.learn(bench.spec(number, parent, method=case.name))
+    bench = case.new_bench("small-cnn", size=6)
+    first, second = bench.learn_tasks(2, method=case.name)
+    for undisturbed, parent, number in ((first, None, 1), (second, first, 2)):
         if undisturbed.result["steps"] == 0:
-            continue  # nothing to resume: such a task is learned anew
-        for snapshot_at, kill_at in KILLS[number]:
-            spec = bench.spec(number, parent, method=case.name)
-            again = bench.killed(spec, Script([snapshot_at], kill_at))
-            torch.manual_seed(999)  # nothing of this process may matter
-            assert again["snapshot"]
-            assert bench.learn(again).digests == undisturbed.digests
+            continue  # nothing to resume: such a task is learned again
+        for at, kill_at in KILLS[number]:
+            again = bench.resumed(number, parent, at, kill_at, method=case.name)
+            assert again.digests == undisturbed.digests
 
 
 def gives_the_same_bits_in_processes_of_its_own(case: Case) -> None:
-    bench = case.bench()
-    here = bench.stream(2, method=case.name)
-    apart = bench.stream(2, lambda spec: case.server.run(spec, case.module), method=case.name)
-    assert apart.digests == here.digests
+    apart = case.bench.learn_tasks(2, lambda spec: case.server.run(spec, case.module), method=case.name)
+    assert apart[1].digests == case.second.digests
 
 
 def its_regularisers_act_from_the_second_task(case: Case) -> None:
-    bench, method, seen = case.bench(), case.method, {}
-    terms_of, after = method.loss_terms, method.after_step
-
-    def loss_terms(self: Any, ctx: Any, batch: Any) -> Any:
-        terms = terms_of(self, ctx, batch)
-        for name, value in terms.items():
-            seen.setdefault(name, []).append(float(value.detach()))
-        return terms
-
-    def after_step(self: Any, ctx: Any, batch: Any) -> None:
-        seen.setdefault("penalty", []).append(self.penalty(ctx))
-        after(self, ctx, batch)
-
-    with mock.patch.multiple(method, loss_terms=loss_terms, after_step=after_step):
-        first = bench.learn(bench.spec(1, None, method=case.name))
-        seen.clear()
-        bench.learn(bench.spec(2, first, method=case.name))
-    for name in method.regularisers:
-        assert max(seen.get(name, [0.0])) > 0, f"{name} never acted"
+    assert case.second
+    for name in case.method.regularisers:
+        assert max(case.terms.get(name, [0.0])) > 0, f"{name} never acted"
 
 
 def takes_a_class_that_reappears(case: Case) -> None:
     again = (("ant", "bee"), ("bee", "cat"), ("ant", "cat"))
-    last = case.bench(classes=again).stream(3, method=case.name)
+    last = case.new_bench(classes=again).stream(3, method=case.name, epochs=1)
     if case.scenario == "class":
         assert last.result["classes"] == ["ant", "bee", "cat"]
 
@@ -176,42 +203,34 @@ def takes_a_class_that_reappears(case: Case) -> None:
 def growth_keeps_the_old_rows(case: Case) -> None:
     if case.scenario == "data":
         return
-    bench, method, found = case.bench(), case.method, {}
-    begin = method.begin_task
-
-    def begin_task(self: Any, ctx: Any) -> None:
-        found.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
-        begin(self, ctx)
-
-    first = bench.learn(bench.spec(1, None, method=case.name))
-    with mock.patch.object(method, "begin_task", begin_task):
-        bench.learn(bench.spec(2, first, method=case.name))
+    assert case.second
     part = "head.1" if case.scenario == "task" else "head"
-    for name, old in first.tensors(part).items():
-        assert torch.equal(found[name][tuple(slice(size) for size in old.shape)], old)
+    for name, old in case.first.tensors(part).items():
+        assert torch.equal(case.begun_with[name][tuple(slice(size) for size in old.shape)], old)
 
 
 def keeps_what_the_depth_freezes(case: Case) -> None:
     """Statistics included, also in a first task, whose other statistics move."""
-    if min(case.method.accepts.depths) == 5:
+    depth = min(case.method.accepts.depths)
+    if depth == 5:
         return  # the depth freezes nothing
-    bench = case.bench("small-resnet", size=8, n=9)
-    last = bench.stream(2, method=case.name, depth=min(case.method.accepts.depths), epochs=1)
+    bench = case.new_bench("small-resnet", size=8, n=9)
+    last = bench.stream(2, method=case.name, depth=depth, epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)
     network.pretrained = False
     network = case.method(case.method.Hyper(), State()).build(network)
-    network.take_shape({name for part in last.network_digests for name in last.tensors(part)})
+    network.take_shape(set(last.weights))
     start = network.state_dict()
-    for part in last.network_digests:
-        for name, tensor in last.tensors(part).items():
-            same = not name.startswith("head") and torch.equal(tensor, start[name])
-            head = name.startswith("head") and (tensor.any() or last.result["steps"] == 0)
-            assert same or head, name
+    for name, tensor in last.weights.items():
+        same = not name.startswith("head") and torch.equal(tensor, start[name])
+        head = name.startswith("head") and (tensor.any() or last.result["steps"] == 0)
+        assert same or head, name
 
 
 def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
     """As if no loss had reached it: no method fails, and it stays unless the method itself gives it a gradient."""
-    bench, method, seen = case.bench(drift=True), case.method, []
+    (bench, first), method = case.drifting, case.method
+    seen: list[tuple[str, bool, torch.Tensor]] = []
     grads, after = method.penalty_grads, method.after_step
 
     def penalty_grads(self: Any, ctx: Any) -> None:
@@ -223,9 +242,8 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         seen.append((name, parameter.grad is None, parameter.detach().clone()))
         after(self, ctx, batch)
 
-    first = bench.learn(bench.spec(1, None, method=case.name))
     with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
-        bench.learn(bench.spec(2, first, method=case.name))
+        bench.learn_task(2, first, method=case.name)
     if not seen:
         return  # it takes no steps
     assert seen[-1][1] or method.project is not Method.project
@@ -241,9 +259,8 @@ def refuses_tensors_outside_its_state(case: Case) -> None:
 
 
 def stores_only_safetensors_without_metadata(case: Case) -> None:
-    last = case.bench().stream(2, method=case.name)
-    for part in last.result["parts"]:
-        data = (last.folder / part["file"]).read_bytes()
+    for part in case.second.result["parts"]:
+        data = (case.second.folder / part["file"]).read_bytes()
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         assert header and "__metadata__" not in header
 
@@ -251,53 +268,48 @@ def stores_only_safetensors_without_metadata(case: Case) -> None:
 def learns_from_cached_features_or_says_why_not(case: Case) -> None:
     if 1 not in case.method.accepts.depths:
         return
-    bench = case.bench(n=16)  # batches of 8: for those of a few images kernels round otherwise
+    bench = case.new_bench(n=16)  # batches of 8: for those of a few images kernels round otherwise
     recipe = {"method": case.name, "depth": 1, "augment": "none", "batch_size": 8}
     cached = bench.stream(2, features="cached", **recipe)
-    said = [event["message"] for event in cached.events if event["event"] == "log"]
     if case.method.no_feature_cache:
-        assert cached.result["steps"] == 0 or any(case.method.no_feature_cache in line for line in said)
+        assert cached.result["steps"] == 0 or any(
+            case.method.no_feature_cache in line for line in cached.logged()
+        )
         return
-    assert any("are computed once and cached" in line for line in said)
+    assert any("are computed once and cached" in line for line in cached.logged())
     computed = bench.stream(2, **recipe)
-    for part in computed.network_digests:
-        for name, tensor in computed.tensors(part).items():
-            torch.testing.assert_close(cached.tensors(part)[name], tensor, rtol=1e-4, atol=1e-5)
+    for name, tensor in computed.weights.items():
+        torch.testing.assert_close(cached.weights[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def merges_or_says_why_not(case: Case) -> None:
-    bench = case.bench()
     if reason := case.method.no_merge:
         with pytest.raises(InvalidRecipe, match=reason):
-            bench.spec(1, None, method=case.name, merge={"weight": 0.5})
+            case.bench.spec(1, None, method=case.name, merge={"weight": 0.5})
         return
-    first = bench.learn(bench.spec(1, None, method=case.name))
-    plain, whole, half = (
-        bench.learn(bench.spec(2, first, method=case.name, merge=merge))
-        for merge in (None, {"weight": 1.0}, {"weight": 0.5})
+    whole, half = (
+        case.bench.learn_task(2, case.first, method=case.name, merge={"weight": weight})
+        for weight in (1.0, 0.5)
     )
-    assert whole.digests == plain.digests
-    assert half.digests != plain.digests  # with prompts, no part of the plain network moves
-    again = bench.killed(bench.spec(2, first, method=case.name, merge={"weight": 0.5}), Script([11], 12))
-    assert bench.learn(again).digests == half.digests
+    assert whole.digests == case.second.digests
+    assert half.digests != case.second.digests  # with prompts, no part of the plain network moves
+    again = case.bench.resumed(2, case.first, 11, 12, method=case.name, merge={"weight": 0.5})
+    assert again.digests == half.digests
 
 
 def rebalances_or_says_why_not(case: Case) -> None:
     """Killed within the stage and at its first step, it ends with the same bits."""
     if case.scenario == "task":
         return
-    bench, recipe = case.bench(), {"method": case.name, "rebalance": {"epochs": 1}}
+    recipe = {"method": case.name, "rebalance": {"epochs": 1}}
     if case.method.remembers is None:
         with pytest.raises(InvalidRecipe, match=case.method.no_rebalance):
-            bench.spec(1, None, **recipe)
+            case.bench.spec(1, None, **recipe)
         return
-    first = bench.learn(bench.spec(1, None, method=case.name))
-    undisturbed = bench.learn(bench.spec(2, first, **recipe))
+    undisturbed = case.bench.learn_task(2, case.first, **recipe)
     steps = undisturbed.result["steps"]
-    for snapshot_at in (steps - 6, steps - 3):  # after the last step of training, and within the stage
-        again = bench.killed(bench.spec(2, first, **recipe), Script([snapshot_at], steps - 1))
-        torch.manual_seed(999)
-        assert bench.learn(again).digests == undisturbed.digests
+    for at in (steps - 6, steps - 3):  # after the last step of training, and within the stage
+        assert case.bench.resumed(2, case.first, at, steps - 1, **recipe).digests == undisturbed.digests
 
 
 CHECKS = (

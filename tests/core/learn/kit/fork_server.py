@@ -9,6 +9,8 @@ import json
 import os
 import sys
 
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # for meta tensors, once here: it takes a second
+
 from core.learn import job
 from core.learn.torchvision_import import torchvision_models
 from core.protocol.job_spec import JobSpec
@@ -20,9 +22,8 @@ def child(request: dict) -> int:
         found.loader.exec_module(importlib.util.module_from_spec(found))
     with open(request["spec"]) as file:  # noqa: PTH123
         job.run(JobSpec.from_json(json.load(file)), lambda event: None)
-    lean = (
-        "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
-    )  # torchvision imports the compiler itself
+    # torchvision imports the compiler itself
+    lean = "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
     assert lean, "torch's compiler was imported: see core.learn.optim.eager"
     return 0
 

@@ -19,11 +19,13 @@ from recipes import complete
 from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 
-from core.learn import image_packs, job
+from core.learn import image_packs, job, predicting
+from core.learn.method import Method
+from core.learn.networks import Network
 from core.learn.state import TYPES, load_tensors
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_spec import JobSpec, LocalPart
-from core.protocol.manifest import STATISTICS
+from core.protocol.manifest import STATISTICS, Manifest
 
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 
@@ -87,11 +89,40 @@ class Learned:
             if name.startswith(("backbone", "displacement", "head"))
         }
 
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All tensors of the network."""
+        return {name: t for part in self.network_digests for name, t in self.tensors(part).items()}
+
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
             return image_packs.state_of([LocalPart.from_json(p) for p in self.as_parent()["parts"]])[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
+
+    def cell(self, version: str, task: int) -> dict[str, Any]:
+        """The measured accuracy of "base", "parent" or "new" on a task."""
+        return next(r for r in self.result["results"] if (r["version"], r["task"]) == (version, task))
+
+    def warns(self, words: str) -> bool:
+        """Tell whether one of the warnings holds these words."""
+        return any(words in text for text in self.result["warnings"])
+
+    def logged(self, level: str = "info") -> list[str]:
+        """The lines of the log."""
+        return [e["message"] for e in self.events if e["event"] == "log" and e["level"] == level]
+
+    def metric(self, name: str) -> list[Any]:
+        """The values of a metric, in order."""
+        return [e["value"] for e in self.events if e.get("name") == name]
+
+    def deployed(self) -> tuple[Network, Method]:
+        """The network and the method of this version, rebuilt from its files."""
+        version = self.as_parent()
+        known = {key: self.spec[key] for key in ("architecture", "image", "scenario")}
+        manifest = Manifest.from_json({**known, **version["manifest"]})
+        paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
+        return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result
@@ -207,16 +238,23 @@ class Bench:
         run(spec, events.append, control)
         return Learned(spec, events, Path(spec["out"]) / "result")
 
-    def stream(
-        self, tasks: int, learn: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
-    ) -> Learned:
-        """Learn tasks 1 … `tasks`; the last one's result."""
-        last: Learned | None = None
-        for number in range(1, tasks + 1):
-            spec = self.spec(number, last, **recipe)
-            last = learn(spec) if learn else self.learn(spec)
-        assert last is not None
-        return last
+    def learn_task(self, number: int, parent: Learned | None = None, **recipe: Any) -> Learned:
+        """Learn one task after `parent`, or after version 0."""
+        return self.learn(self.spec(number, parent, **recipe))
+
+    def learn_tasks(
+        self, count: int, learn: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
+    ) -> list[Learned]:
+        """Learn tasks 1 … `count` one after the other, in this process or by `learn`."""
+        found: list[Learned] = []
+        for number in range(1, count + 1):
+            spec = self.spec(number, found[-1] if found else None, **recipe)
+            found.append(learn(spec) if learn else self.learn(spec))
+        return found
+
+    def stream(self, tasks: int, **recipe: Any) -> Learned:
+        """Learn tasks 1 … `tasks` and return the last."""
+        return self.learn_tasks(tasks, **recipe)[-1]
 
     def killed(self, spec: dict[str, Any], script: Script) -> dict[str, Any]:
         """Run until the script kills; the spec that resumes from the last snapshot."""
@@ -231,19 +269,33 @@ class Bench:
         paths = [event["path"] for event in events if event["event"] == "snapshot"]
         return {**spec, "snapshot": paths[-1] if paths else None}
 
+    def resumed(self, number: int, parent: Learned | None, at: int, kill_at: int, **recipe: Any) -> Learned:
+        """Learn a task with a snapshot after step `at`, a kill at step `kill_at`, and the rest from the snapshot."""
+        again = self.killed(self.spec(number, parent, **recipe), Script([at], kill_at))
+        assert again["snapshot"]
+        torch.manual_seed(999)  # nothing of this process may matter
+        return self.learn(again)
+
 
 def row_of(name: str) -> int:
     """The bright row that gives a class away."""
     return ("ant", "bee", "cat", "dog", "elk", "fox").index(name)
 
 
-def spied(monkeypatch: Any, method: Any, look: Callable[[Any, Any, Any, Any], object]) -> None:
-    """Calls look(method, ctx, batch, terms) after every loss."""
-    original = method.loss_terms
+def spied(monkeypatch: Any, method: Any, look: Callable[[Any, Any, Any, Any], Any]) -> list[Any]:
+    """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the other."""
+    return watched(monkeypatch, method, "loss_terms", lambda terms, *arguments: look(*arguments, terms))
 
-    def loss_terms(self: Any, ctx: Any, batch: Any) -> Any:
-        terms = original(self, ctx, batch)
-        look(self, ctx, batch, terms)
-        return terms
 
-    monkeypatch.setattr(method, "loss_terms", loss_terms)
+def watched(monkeypatch: Any, owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
+    """Call look(result, *arguments) after every call of `owner.name`; return what it returns, one after the other."""
+    seen: list[Any] = []
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        seen.append(look(result, *arguments, **named))
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+    return seen

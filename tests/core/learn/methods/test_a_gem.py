@@ -3,6 +3,7 @@
 import pytest
 import torch
 from recipes import resolve
+from streams import watched
 from torch.nn import functional
 
 from core.learn.methods import a_gem
@@ -52,20 +53,16 @@ def test_a_reference_that_vanishes_is_skipped(monkeypatch, size, acts) -> None:
 
 
 def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(bench, monkeypatch) -> None:
-    checked, original = [], a_gem.memory_gradient
-
-    def memory_gradient(method, ctx, items, parameters):
-        checked.append((items.labels.shape[0], set(items.tasks.tolist())))
-        got = original(method, ctx, items, parameters)
+    def look(got, method, ctx, items, parameters):
         loss = functional.cross_entropy(ctx.network(ctx.inputs(items.images)), items.labels)
         wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
         assert torch.allclose(got, wanted, atol=1e-6)
-        return got
+        return items.labels.shape[0], set(items.tasks.tolist())
 
     method = {"name": "a-gem", "reference_batch": 9}
     second = bench.stream(2, method=method)
-    monkeypatch.setattr(a_gem, "memory_gradient", memory_gradient)
-    bench.learn(bench.spec(3, second, method=method))
+    checked = watched(monkeypatch, a_gem, "memory_gradient", look)
+    bench.learn_task(3, second, method=method)
     assert len(checked) == 12
     assert all(size == 9 and tasks <= {1, 2} for size, tasks in checked)
 
@@ -78,20 +75,16 @@ def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeyp
         project(self, ctx)
         states.append(torch.equal(torch.get_rng_state(), before))
 
-    first = bench.learn(bench.spec(1, None, method="a-gem"))
+    first = bench.learn_task(1, method="a-gem")
     monkeypatch.setattr(AGem, "project", watched)
-    bench.learn(bench.spec(2, first, method="a-gem"))
+    bench.learn_task(2, first, method="a-gem")
     assert len(states) == 12 and all(states)
 
 
 def test_the_memory_holds_more_than_one_batch_of_each_task(bench) -> None:
-    whole = bench.stream(3, method={"name": "a-gem", "buffer": 100}).tensors("buffer")["tasks"].tolist()
+    whole, small = (
+        bench.stream(3, method={"name": "a-gem", "buffer": buffer}).tensors("buffer")["tasks"].tolist()
+        for buffer in (100, 30)
+    )
     assert [whole.count(k) for k in (1, 2, 3)] == [bench.n] * 3
-    small = bench.stream(3, method={"name": "a-gem", "buffer": 30}).tensors("buffer")["tasks"].tolist()
     assert len(small) == 30 and min(small.count(k) for k in (1, 2, 3)) > 4
-
-
-def test_examples_of_erased_tasks_are_gone(bench) -> None:
-    second = bench.stream(2, method="a-gem")
-    third = bench.learn({**bench.spec(3, second, method="a-gem"), "erased_tasks": [1]})
-    assert set(third.tensors("buffer")["tasks"].tolist()) == {2, 3}

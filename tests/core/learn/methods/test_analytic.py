@@ -97,8 +97,7 @@ def test_it_learns_the_last_task_and_keeps_the_first(scenario: str, head: str, t
 
 def test_a_version_stores_the_sums_of_its_own_task_and_no_image(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method=analytic(projection=30)))
-    second = bench.learn(bench.spec(2, first, method=analytic(projection=30)))
+    first, second = bench.learn_tasks(2, method=analytic(projection=30))
     names = {part["name"] for part in second.result["parts"]}
     assert names == {"backbone.1", "head", "statistics.2", "projection", "own"}
     assert second.digests["projection"] == first.digests["projection"]
@@ -114,31 +113,31 @@ def test_a_version_stores_the_sums_of_its_own_task_and_no_image(tmp_path: Path) 
 
 def test_the_head_can_be_another_in_the_next_task(tmp_path: Path) -> None:
     bench = Bench(tmp_path, n=40, n_held_out=24)
-    first = bench.learn(bench.spec(1, None, method=analytic(head="ncm")))
-    then = bench.learn(bench.spec(2, first, method=analytic(head="lda")))
+    first = bench.learn_task(1, method=analytic(head="ncm"))
+    then = bench.learn_task(2, first, method=analytic(head="lda"))
     assert accuracy(then, bench, 1) > 0.8 and accuracy(then, bench, 2) > 0.8
 
 
 def test_a_first_session_trains_the_backbone_once_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
     bench = Bench(tmp_path, n=40)
     method = analytic(adapt={"epochs": 2, "depth": 5}, projection=50)
-    first = bench.learn(bench.spec(1, None, method=method))
-    plain = bench.learn(bench.spec(1, None, method=analytic(projection=50)))
+    first = bench.learn_task(1, method=method)
+    plain = bench.learn_task(1, method=analytic(projection=50))
     assert first.digests["backbone.1"] != plain.digests["backbone.1"]
     again = bench.killed(bench.spec(1, None, method=method), Script([7], 9))
     assert again["snapshot"] and bench.learn(again).digests == first.digests
-    second = bench.learn(bench.spec(2, first, method=method))
+    second = bench.learn_task(2, first, method=method)
     assert second.digests["backbone.1"] == first.digests["backbone.1"]
     assert second.result["steps"] == 0
 
 
 def test_features_of_random_weights_are_warned_of_with_what_helps(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method=analytic()))
+    first = bench.learn_task(1, method=analytic())
     assert first.result["warnings"] == [UNTRAINED]
-    assert bench.learn(bench.spec(2, first, method=analytic())).result["warnings"] == []
+    assert bench.learn_task(2, first, method=analytic()).result["warnings"] == []
     adapted = analytic(adapt={"epochs": 1, "depth": 5})
-    assert bench.learn(bench.spec(1, None, method=adapted)).result["warnings"] == []
+    assert bench.learn_task(1, method=adapted).result["warnings"] == []
     patch = json.loads(UNTRAINED[UNTRAINED.index("{") :])
     assert complete(patch, "class")["method"]["adapt"] == {"epochs": 10, "depth": 5}
 
@@ -179,5 +178,5 @@ def test_the_sums_and_the_classifier_take_one_pass_over_the_images(tmp_path: Pat
     monkeypatch.setattr(Analytic, "_add", counted)
     solve, after = Analytic._solve, []
     monkeypatch.setattr(Analytic, "_solve", lambda *a: (solve(*a), after.append(sum(passed)))[0])
-    bench.learn(bench.spec(1, None, method=analytic()))
+    bench.learn_task(1, method=analytic())
     assert after == [40]

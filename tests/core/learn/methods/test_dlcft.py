@@ -339,19 +339,14 @@ def kept(run):
 def test_what_the_buffer_keeps_does_not_depend_on_how_the_task_was_learned(recipe, tmp_path) -> None:
     bench = bench_of(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
-    one, other = (
-        kept(bench.learn(bench.spec(1, None, method=method, **asked)))
-        for asked in ({"batch_size": 4}, recipe)
-    )
+    one, other = (kept(bench.learn_task(1, method=method, **asked)) for asked in ({"batch_size": 4}, recipe))
     assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
 def test_another_seed_keeps_other_images(tmp_path) -> None:
     bench = bench_of(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
-    one, again, other = (
-        kept(bench.learn(bench.spec(1, None, method=method, seed=seed)))[0] for seed in (0, 0, 1)
-    )
+    one, again, other = (kept(bench.learn_task(1, method=method, seed=seed))[0] for seed in (0, 0, 1))
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
@@ -697,8 +692,7 @@ def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> N
 
 def test_the_base_is_the_same_in_every_version(tmp_path) -> None:
     bench = bench_of(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
-    second = bench.learn(bench.spec(2, first, method="dlcft"))
+    first, second = bench.learn_tasks(2, method="dlcft")
     for name, digest in first.digests.items():
         if name.startswith("backbone"):
             assert second.digests[name] == digest
@@ -708,25 +702,25 @@ def test_the_base_is_the_same_in_every_version(tmp_path) -> None:
 
 def test_a_random_base_is_made_by_the_first_task_and_then_frozen(tmp_path) -> None:
     bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [6]})
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
-    assert any("random weights" in text for text in first.result["warnings"])
+    first = bench.learn_task(1, method="dlcft")
+    assert first.warns("random weights")
     assert (
         first.result["network"]["frozen"]
         and not first.tensors("displacement.1")["displacement.fc1.weight"].any()
     )
     start = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
     assert not torch.equal(first.tensors("backbone.1")["backbone.fc1.weight"], start["backbone.fc1.weight"])
-    second = bench.learn(bench.spec(2, first, method="dlcft"))
-    assert not any("random weights" in text for text in second.result["warnings"])
+    second = bench.learn_task(2, first, method="dlcft")
+    assert not second.warns("random weights")
     assert second.digests["backbone.1"] == first.digests["backbone.1"]
     assert second.tensors("displacement.1")["displacement.fc1.weight"].any()
 
 
 def test_a_pretrained_base_is_frozen_before_the_first_step(tmp_path) -> None:
     bench = bench_of(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    first = bench.learn_task(1, method="dlcft")
     assert first.tensors("displacement.1")["displacement.fc1.weight"].any()
-    assert not any("random weights" in text for text in first.result["warnings"])
+    assert not first.warns("random weights")
 
 
 @pytest.mark.parametrize(("scenario", "norms"), [("data", "adapt"), ("task", "adapt"), ("class", "fold")])
@@ -754,7 +748,7 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(tmp_
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dlcft, "_adapt_norms", look)
-        bench.learn(bench.spec(1, None, method={"name": "dlcft", "norms": "adapt"}))
+        bench.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
     for found, wanted in seen.values():
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
 
@@ -762,20 +756,19 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(tmp_
 @pytest.mark.parametrize(("epochs", "warned"), [(4, True), (5, False)])
 def test_fewer_than_ten_steps_are_warned_of(tmp_path, epochs, warned) -> None:
     bench = Bench(tmp_path, "data", {"name": "mlp", "hidden": [6]}, n=8)
-    learned = bench.learn(bench.spec(1, None, method="dlcft", epochs=epochs, batch_size=4))
+    learned = bench.learn_task(1, method="dlcft", epochs=epochs, batch_size=4)
     assert learned.result["steps"] == 2 * epochs
-    assert any(f"{2 * epochs} optimizer steps" in text for text in learned.result["warnings"]) is warned
+    assert learned.warns(f"{2 * epochs} optimizer steps") is warned
 
 
 def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(tmp_path) -> None:
     bench = Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
     fold, adapt = (
-        bench.learn(bench.spec(1, None, method={"name": "dlcft", "norms": norms}))
-        for norms in ("fold", "adapt")
+        bench.learn_task(1, method={"name": "dlcft", "norms": norms}) for norms in ("fold", "adapt")
     )
     assert fold.digests["backbone.1"] != adapt.digests["backbone.1"]
     assert fold.result["network"]["base"] != adapt.result["network"]["base"]
-    second = bench.learn(bench.spec(2, adapt, method={"name": "dlcft", "norms": "adapt"}))
+    second = bench.learn_task(2, adapt, method={"name": "dlcft", "norms": "adapt"})
     assert second.digests["backbone.1"] == adapt.digests["backbone.1"]
 
 
@@ -792,20 +785,17 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_pat
     architecture = {"name": "resnet20", "width": 8} if "norms" in method else {"name": "mlp", "hidden": [6]}
     bench = Pretrained(tmp_path, scenario, architecture, size=8, n=9, recipe={"epochs": 2})
     wanted = {"name": "dlcft", **method}
-    first = bench.learn(bench.spec(1, None, method=wanted))
-    again = bench.killed(bench.spec(1, None, method=wanted), Script([2], 4))
-    assert bench.learn(again).digests == first.digests
-    second = bench.learn(bench.spec(2, first, method=wanted))
-    again = bench.killed(bench.spec(2, first, method=wanted), Script([2], 4))
-    assert bench.learn(again).digests == second.digests
+    first = bench.learn_task(1, method=wanted)
+    assert bench.resumed(1, None, 2, 4, method=wanted).digests == first.digests
+    second = bench.learn_task(2, first, method=wanted)
+    assert bench.resumed(2, first, 2, 4, method=wanted).digests == second.digests
 
 
 def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bits(
     tmp_path, monkeypatch
 ) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
-    undisturbed = bench.learn(bench.spec(2, first, method="dlcft"))
+    first, undisturbed = bench.learn_tasks(2, method="dlcft")
     add, calls, consolidate, ending = CurvatureEstimator.add, [], Loop.consolidate, []
 
     def dying(self, x, cotangents=None):
@@ -830,21 +820,19 @@ def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bi
 def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
     bench = bench_of(tmp_path, "class", n=40)
     settings = {"epochs": 6, "validation": 0.2, "optimizer": {"lr": 0.02}}
-    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "gradient": "none"}, **settings))
+    first = bench.learn_task(1, method={"name": "dlcft", "gradient": "none"}, **settings)
     found = {}
     for budget in (None, 0.5):
         method = {"name": "dlcft", "max_predicted_loss_rise": budget, "gradient": "none"}
-        found[budget] = bench.learn(bench.spec(2, first, method=method, **settings)).result["forecast"][
-            "predicted"
-        ]
+        found[budget] = bench.learn_task(2, first, method=method, **settings).result["forecast"]["predicted"]
     assert found[None] > 0.5 >= found[0.5]
 
 
 def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -> None:
     bench = bench_of(tmp_path, "class", n=40)
-    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "gradient": "none"}))
+    first = bench.learn_task(1, method={"name": "dlcft", "gradient": "none"})
     method = {"name": "dlcft", "max_predicted_loss_rise": 0.0, "gradient": "none"}
-    second = bench.learn(bench.spec(2, first, method=method, validation=0.2))
+    second = bench.learn_task(2, first, method=method, validation=0.2)
     assert second.digests["displacement.1"] == first.digests["displacement.1"]
     assert second.result["forecast"]["predicted"] == 0 == second.result["forecast"]["measured"]
 
@@ -852,30 +840,28 @@ def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -
 def test_a_budget_without_a_validation_part_is_warned_of(tmp_path) -> None:
     bench = bench_of(tmp_path)
     method = {"name": "dlcft", "max_predicted_loss_rise": 1.0}
-    first = bench.learn(bench.spec(1, None, method=method))
-    assert any("validation 0" in text for text in first.result["warnings"])
+    first = bench.learn_task(1, method=method)
+    assert first.warns("validation 0")
 
 
 def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path) -> None:
     bench = bench_of(tmp_path, "class")
-    first = bench.learn(bench.spec(1, None, method="dlcft", train_ce="masked"))
-    second = bench.learn(bench.spec(2, first, method="dlcft", train_ce="masked"))
-    warned = [any("train_ce" in text for text in run.result["warnings"]) for run in (first, second)]
+    first, second = bench.learn_tasks(2, method="dlcft", train_ce="masked")
+    warned = [run.warns("train_ce") for run in (first, second)]
     assert warned == [False, True]
 
 
 def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path, monkeypatch) -> None:
     bench = bench_of(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
+    first = bench.learn_task(1, method="dlcft")
     monkeypatch.setattr(Dlcft, "forecast", lambda self, ctx: math.inf)
     with pytest.raises(NonFinite, match="lower lr"):
-        bench.learn(bench.spec(2, first, method="dlcft"))
+        bench.learn_task(2, first, method="dlcft")
 
 
 def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
     bench = bench_of(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="dlcft"))
-    second = bench.learn(bench.spec(2, first, method="dlcft"))
+    first, second = bench.learn_tasks(2, method="dlcft")
     of = {
         n: [e["value"] for e in run.events if e.get("name") == "predicted_loss_rise"]
         for n, run in ((1, first), (2, second))
@@ -886,9 +872,9 @@ def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
 
 def test_another_slope_than_the_models_is_refused(tmp_path) -> None:
     bench = bench_of(tmp_path)
-    first = bench.learn(bench.spec(1, None, method={"name": "dlcft", "slope": 0.1}))
+    first = bench.learn_task(1, method={"name": "dlcft", "slope": 0.1})
     with pytest.raises(DataError, match=r"slope 0\.1 and a bilinear head"):
-        bench.learn(bench.spec(2, first, method={"name": "dlcft", "slope": 0.2}))
+        bench.learn_task(2, first, method={"name": "dlcft", "slope": 0.2})
 
 
 def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:

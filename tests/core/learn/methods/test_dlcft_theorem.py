@@ -466,7 +466,6 @@ def excess(seed, count=5, n=60):
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_what_is_lost_falls_with_what_is_kept() -> None:
     """none > diagonal > K-FAC ≥ trace-restricted > exact blocks > everything, which loses nothing."""
     runs = [excess(seed) for seed in range(6)]

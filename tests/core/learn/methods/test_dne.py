@@ -64,7 +64,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(b
 def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench) -> None:
     found, last = [], None
     for number in (1, 2, 3):
-        last = bench.learn(bench.spec(number, last, method="dne"))
+        last = bench.learn_task(number, last, method="dne")
         found.append(shards(last))
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
         *found[0],
@@ -84,9 +84,9 @@ def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench)
 
 
 def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="dne"))
-    second = bench.learn(bench.spec(2, first, method={"name": "dne", "heads": 2}))
-    third = bench.learn(bench.spec(3, second, method={"name": "dne", "heads": 1}))
+    first = bench.learn_task(1, method="dne")
+    second = bench.learn_task(2, first, method={"name": "dne", "heads": 2})
+    third = bench.learn_task(3, second, method={"name": "dne", "heads": 1})
     assert third.result["network"]["experts"] == [2, 1]
     assert deployed(third).head.widths == [8, 8, 4]
 
@@ -97,7 +97,7 @@ def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
 def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
     names = set()
     spied(monkeypatch, Dne, lambda method, ctx, batch, terms: names.update(terms))
-    bench.learn(bench.spec(1, None, method="dne"))
+    bench.learn_task(1, method="dne")
     assert names == {"task"}
 
 
@@ -134,10 +134,10 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
         return -(hot * p.log() + (1 - hot) * (1 - p).log()).mean()
 
     method = {"name": "dne", "loss": loss, "drop_path": 0.0}
-    first = bench.learn(bench.spec(1, None, method=method))
+    first = bench.learn_task(1, method=method)
     before = deployed(first)
     spied(monkeypatch, Dne, look)
-    bench.learn(bench.spec(2, first, method=method))
+    bench.learn_task(2, first, method=method)
     ((found, wanted),) = seen
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
     assert found["distillation"] == pytest.approx(
@@ -153,7 +153,7 @@ def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> Non
         seen.append((features, out))
         return out
 
-    first = bench.learn(bench.spec(1, None, method="dne"))
+    first = bench.learn_task(1, method="dne")
     before = deployed(first)
     monkeypatch.setattr(dne, "blockwise_linear", blockwise_linear)
     batches = []
@@ -162,7 +162,7 @@ def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> Non
         Dne,
         lambda method, ctx, batch, terms: batches.append(seen[-1] if ctx.stage == EXPERT else None),
     )
-    bench.learn(bench.spec(2, first, method="dne"))
+    bench.learn_task(2, first, method="dne")
     features, logits = seen[0]
     assert torch.equal(before.logits(features), logits)
 
@@ -180,10 +180,10 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
             with torch.no_grad():
                 found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
 
-    first = bench.learn(bench.spec(1, None, method="dne"))
+    first = bench.learn_task(1, method="dne")
     before = deployed(first)
     spied(monkeypatch, Dne, compare)
-    bench.learn(bench.spec(2, first, method={"name": "dne", "head": head, "drop_path": 0.0}))
+    bench.learn_task(2, first, method={"name": "dne", "head": head, "drop_path": 0.0})
     now, then, distance = found[0]
     # The head multiplies more columns than before: the last bit of the old ones may be rounded otherwise.
     assert (float((now - then).abs().max()) < 1e-6) is same
@@ -193,12 +193,11 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
 def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_would(
     bench, monkeypatch
 ) -> None:
-    first = bench.learn(bench.spec(1, None, method="dne"))
-    exact = bench.learn(bench.spec(2, first, method="dne"))
+    first, exact = bench.learn_tasks(2, method="dne")
     made, original = [], ExpandedNetwork.packed
     monkeypatch.setattr(ExpandedNetwork, "packed", lambda network: made.append(original(network)) or made[-1])
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
-    packed = bench.learn(bench.spec(2, first, method="dne"))
+    packed = bench.learn_task(2, first, method="dne")
     assert len(made) == 1
     for part in ("expert.2", "head"):
         a, b = (of.tensors(part) for of in (exact, packed))
@@ -220,9 +219,9 @@ def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, 
 
 
 def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="dne"))
-    same = bench.learn(bench.spec(1, None, method="dne"))
-    none = bench.learn(bench.spec(1, None, method={"name": "dne", "drop_path": 0.0}))
+    first = bench.learn_task(1, method="dne")
+    same = bench.learn_task(1, method="dne")
+    none = bench.learn_task(1, method={"name": "dne", "drop_path": 0.0})
     assert first.network_digests == same.network_digests != none.network_digests
 
 
@@ -232,7 +231,7 @@ def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
 def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(bench) -> None:
     held, last = [], None
     for number in (1, 2, 3):
-        last = bench.learn(bench.spec(number, last, method={"name": "dne", "exemplars": 14}))
+        last = bench.learn_task(number, last, method={"name": "dne", "exemplars": 14})
         held.append(last.tensors("exemplars"))
     sizes = [torch.bincount(t["labels"]).tolist() for t in held]
     assert sizes == [[7, 7], [3, 3, 3, 3], [2] * 6]
@@ -277,8 +276,8 @@ def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) ->
 
 
 def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, method={"name": "dne", "exemplars": 1}))
-    assert any("1 exemplars are fewer than 2 classes" in text for text in learned.result["warnings"])
+    learned = bench.learn_task(1, method={"name": "dne", "exemplars": 1})
+    assert learned.warns("1 exemplars are fewer than 2 classes")
 
 
 # Versions.
@@ -288,7 +287,7 @@ def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chai
     x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     versions, last = [], None
     for number in (1, 2, 3):
-        last = bench.learn(bench.spec(number, last, method="dne"))
+        last = bench.learn_task(number, last, method="dne")
         versions.append(deployed(last))
     newest = versions[-1]
     with torch.no_grad():
@@ -334,7 +333,7 @@ def test_a_version_answers_with_the_same_bits_in_another_process(bench) -> None:
 def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
     bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [12]})
     with pytest.raises(ValueError, match="dne works on architectures of dne, not on mlp"):
-        bench.learn(bench.spec(1, None, method="dne"))
+        bench.learn_task(1, method="dne")
 
 
 def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:

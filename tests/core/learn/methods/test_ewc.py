@@ -75,10 +75,9 @@ def test_two_equal_importances_are_anchored_half_way() -> None:
 def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
     """The second task is learned with strength 0, so it moves; what it stores is the fold of both."""
     recipe = {"name": "ewc", "lambda": 0.0}
-    first = bench.learn(bench.spec(1, None, method=recipe))
-    second = bench.learn(bench.spec(2, first, method=recipe))
+    first, second = bench.learn_tasks(2, method=recipe)
     one, two = first.tensors("curvature"), second.tensors("curvature")
-    alone = bench.learn(bench.spec(2, first, method={"name": "ewc-online", "gamma": 0.0, "lambda": 0.0}))
+    alone = bench.learn_task(2, first, method={"name": "ewc-online", "gamma": 0.0, "lambda": 0.0})
     fresh = alone.tensors("curvature")
     name = next(key for key in two if key.startswith("fisher.backbone")).removeprefix("fisher.")
     total, anchor = merge_penalties(
@@ -91,7 +90,7 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("ewc", "ewc-online"), ("ewc-online", "ewc")])
 def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, monkeypatch) -> None:
-    first, seen = bench.learn(bench.spec(1, None, method=before)), []
+    first, seen = bench.learn_task(1, method=before), []
     step = Ewc.after_step
 
     def after_step(self, ctx, batch):
@@ -99,7 +98,7 @@ def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, m
         step(self, ctx, batch)
 
     monkeypatch.setattr(Ewc, "after_step", after_step)
-    second = bench.learn(bench.spec(2, first, method=after))
+    second = bench.learn_task(2, first, method=after)
     assert max(seen) > 0
     old, new = (learned.tensors("curvature") for learned in (first, second))
     assert all(bool((new[k][: len(v)] >= v).all()) for k, v in old.items() if k.startswith("fisher."))
@@ -167,4 +166,4 @@ def test_importance_is_measured_on_all_classes_of_a_set_that_lists_them_one_by_o
 
 def test_a_strength_that_steps_cannot_follow_is_said_and_learned_all_the_same(bench) -> None:
     learned = bench.stream(3, method={"name": "ewc", "lambda": 1e9})
-    assert any("smaller steps" in warning for warning in learned.result["warnings"])
+    assert learned.warns("smaller steps")

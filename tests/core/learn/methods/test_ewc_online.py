@@ -6,7 +6,7 @@ import pytest
 import torch
 from penalties import held
 from pydantic import ValidationError
-from streams import Bench, Script
+from streams import Bench
 
 from core.learn.curvature.curvature import Curvature
 from core.learn.methods.ewc_online import EwcOnline
@@ -17,7 +17,7 @@ def curvature(learned):
 
 
 def test_gamma_zero_keeps_the_last_tasks_importance_alone(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method={"name": "ewc-online", "gamma": 0.0}))
+    first = bench.learn_task(1, method={"name": "ewc-online", "gamma": 0.0})
     found = {}
     for gamma in (0.0, 0.5, 1.0):
         spec = bench.spec(2, first, method={"name": "ewc-online", "gamma": gamma})
@@ -52,9 +52,9 @@ def test_gamma_acts_when_a_task_ends_and_not_in_the_penalty() -> None:
 
 
 def test_importance_decays_for_weights_that_do_not_move_any_more(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="ewc-online"))
+    first = bench.learn_task(1, method="ewc-online")
     method = {"name": "ewc-online", "gamma": 0.5}
-    second = curvature(bench.learn(bench.spec(2, first, method=method, depth=1)))
+    second = curvature(bench.learn_task(2, first, method=method, depth=1))
     for key, value in curvature(first).items():
         if key.startswith("fisher.backbone"):
             assert torch.equal(second[key], value * 0.5)
@@ -80,11 +80,11 @@ def test_a_strength_of_zero_still_remembers_for_a_later_task(bench) -> None:
 
 def test_the_limit_leaves_no_trace_in_what_is_stored(bench) -> None:
     """Weights that hardly move: with and without a limit the second task must store the same."""
-    first = bench.learn(bench.spec(1, None, method="ewc-online"))
+    first = bench.learn_task(1, method="ewc-online")
     found = {}
     for strength in (1e3, 1e33):
         recipe = {"method": {"name": "ewc-online", "lambda": strength}, "optimizer": {"lr": 1e-30}}
-        second = bench.learn(bench.spec(2, first, **recipe))
+        second = bench.learn_task(2, first, **recipe)
         found[strength] = curvature(second)
         assert bool(second.result["warnings"]) is (strength == 1e33)
         assert second.result["method"]["state"] == {}
@@ -103,8 +103,8 @@ def layers(learned) -> Curvature:
 
 
 def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method=KFAC))
-    second = bench.learn(bench.spec(2, first, method=KFAC | {"gamma": 0.5}, depth=1))
+    first = bench.learn_task(1, method=KFAC)
+    second = bench.learn_task(2, first, method=KFAC | {"gamma": 0.5}, depth=1)
     counts = second.result["method"]["state"]["curvature"]["counts"]
     assert counts == {"backbone.fc1": 0.5, "head": 1.5}
     assert torch.equal(
@@ -113,7 +113,7 @@ def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
 
 
 def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method=KFAC))
+    first = bench.learn_task(1, method=KFAC)
     start = {k: v for part in first.network_digests for k, v in first.tensors(part).items()}
     seen: list[tuple[float, dict[str, torch.Tensor]]] = []
     after = EwcOnline.after_step
@@ -123,7 +123,7 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench) -> 
         after(self, ctx, batch)
 
     with mock.patch.object(EwcOnline, "after_step", after_step):
-        bench.learn(bench.spec(2, first, method=KFAC))
+        bench.learn_task(2, first, method=KFAC)
     penalty, now = seen[-1]
     wanted = 0.0
     for name, block in layers(first).blocks.items():
@@ -145,10 +145,8 @@ def test_factors_follow_a_head_that_grows_and_resume_to_the_same_bits(
 ) -> None:
     bench = Bench(tmp_path, scenario, {"name": "small-cnn"}, size=6)
     method = KFAC | {"curvature": kind}
-    first = bench.learn(bench.spec(1, None, method=method))
-    undisturbed = bench.learn(bench.spec(2, first, method=method))
-    again = bench.killed(bench.spec(2, first, method=method), Script([7], 9))
-    assert bench.learn(again).digests == undisturbed.digests
+    first, undisturbed = bench.learn_tasks(2, method=method)
+    assert bench.resumed(2, first, 7, 9, method=method).digests == undisturbed.digests
     rows = undisturbed.tensors("head.2" if scenario == "task" else "head")
     head = layers(undisturbed).blocks["heads.2" if scenario == "task" else "head"]
     factor = head.g if kind == "kfac" else head.q
@@ -156,7 +154,7 @@ def test_factors_follow_a_head_that_grows_and_resume_to_the_same_bits(
 
 
 def test_another_form_of_curvature_starts_empty_with_a_warning(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="ewc-online"))
-    second = bench.learn(bench.spec(2, first, method=KFAC))
-    assert any("unprotected" in text for text in second.result["warnings"])
+    first = bench.learn_task(1, method="ewc-online")
+    second = bench.learn_task(2, first, method=KFAC)
+    assert second.warns("unprotected")
     assert set(second.result["method"]["state"]["curvature"]["counts"].values()) == {1.0}

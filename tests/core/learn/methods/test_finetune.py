@@ -45,7 +45,7 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
     terms_of = Finetune.loss_terms
     monkeypatch.setattr(Finetune, "project", project)
     monkeypatch.setattr(Finetune, "loss_terms", loss_terms)
-    bench.learn(bench.spec(1, None, method="finetune", head={"init": "default"}, epochs=1))
+    bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
     assert len(found) == 2 * 6
     for wanted, grads in zip(found[::2], found[1::2], strict=True):
         assert set(grads) == {

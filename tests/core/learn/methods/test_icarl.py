@@ -84,7 +84,7 @@ def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeyp
         return terms
 
     monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
-    bench.learn(bench.spec(1, None, method="icarl"))
+    bench.learn_task(1, method="icarl")
     assert all(names == {"task"} and got == wanted for names, got, wanted in seen)
 
 
@@ -93,7 +93,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
     tmp_path, monkeypatch, scenario
 ) -> None:
     bench = Bench(tmp_path, scenario)
-    first = bench.learn(bench.spec(1, None, method="icarl"))
+    first = bench.learn_task(1, method="icarl")
     seen, terms_of, share_of = [], Icarl.loss_terms, icarl.exemplars_for_batch
 
     def share(ctx, exemplars):
@@ -116,7 +116,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 
     monkeypatch.setattr(icarl, "exemplars_for_batch", share)
     monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
-    bench.learn(bench.spec(2, first, method="icarl"))
+    bench.learn_task(2, first, method="icarl")
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
 
 
@@ -124,7 +124,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 
 
 def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
-    first = bench.learn(bench.spec(1, None, method={"name": "icarl", "exemplars": 14}))
+    first = bench.learn_task(1, method={"name": "icarl", "exemplars": 14})
     shown, original = {}, icarl.exemplars_for_batch
 
     def share(ctx, exemplars):
@@ -133,7 +133,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
         return found
 
     monkeypatch.setattr(icarl, "exemplars_for_batch", share)
-    bench.learn(bench.spec(2, first, method={"name": "icarl", "exemplars": 14}, augment="none"))
+    bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
         assert sorted(image for step in steps for image in step) == sorted(held)
@@ -143,7 +143,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
 
 def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, n=40)
-    first = bench.learn(bench.spec(1, None, method="icarl"))
+    first = bench.learn_task(1, method="icarl")
     sizes, original = [], icarl.exemplars_for_batch
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
@@ -161,7 +161,7 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
 def test_there_are_never_more_than_k_and_lists_are_cut_from_the_end(bench) -> None:
     parent, before, sizes = None, {}, []
     for number in (1, 2, 3):
-        parent = bench.learn(bench.spec(number, parent, method={"name": "icarl", "exemplars": 9}))
+        parent = bench.learn_task(number, parent, method={"name": "icarl", "exemplars": 9})
         held = parent.tensors("exemplars")
         lists = {c: held["images"][held["labels"] == c] for c in held["labels"].unique().tolist()}
         sizes.append({c: len(images) for c, images in lists.items()})
@@ -188,7 +188,7 @@ def test_exemplars_are_raw_images_herded_by_features_of_the_published_weights(be
 
 
 def test_a_class_smaller_than_its_share_is_kept_whole(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, method="icarl"))
+    learned = bench.learn_task(1, method="icarl")
     assert torch.bincount(learned.tensors("exemplars")["labels"]).tolist() == [11, 11]
 
 
@@ -201,9 +201,9 @@ def test_a_class_that_reappears_has_exemplars_of_both_times(tmp_path) -> None:
 
 
 def test_with_fewer_exemplars_than_classes_the_head_answers_and_a_warning_says_so(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, method={"name": "icarl", "exemplars": 1}))
+    learned = bench.learn_task(1, method={"name": "icarl", "exemplars": 1})
     assert {part["type"] for part in learned.result["parts"]} == {"backbone", "head"}
-    assert any("raise method.exemplars" in warning for warning in learned.result["warnings"])
+    assert learned.warns("raise method.exemplars")
 
 
 # Answers.
@@ -286,9 +286,9 @@ def test_predictions_are_what_was_measured(tmp_path, scenario) -> None:
 
 def test_a_parent_is_measured_by_its_own_method_and_means(tmp_path) -> None:
     bench = Bench(tmp_path, classes=(("ant", "bee"),), n_held_out=40)
-    first = bench.learn(bench.spec(1, None, method="icarl", optimizer={"lr": 1e-3}))
+    first = bench.learn_task(1, method="icarl", optimizer={"lr": 1e-3})
     for method in ("icarl", "finetune"):
-        second = bench.learn(bench.spec(2, first, method=method))
+        second = bench.learn_task(2, first, method=method)
         assert cell(second, "parent", 2) == right_answers(first, second.spec)
         assert cell(second, "parent", 2) != right_answers(first, second.spec, head=True)
         changes = second.result["changes"]["2"]
@@ -313,11 +313,11 @@ def test_exemplars_of_erased_tasks_go_and_means_are_of_what_is_left(tmp_path) ->
 
 
 def test_where_a_class_has_no_exemplars_left_the_head_answers_and_a_warning_says_so(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="icarl"))
+    first = bench.learn_task(1, method="icarl")
     second = bench.learn({**bench.spec(2, first, method="icarl"), "erased_tasks": [1]})
     assert set(second.tensors("exemplars")["tasks"].tolist()) == {2}
     assert "own" not in {part["type"] for part in second.result["parts"]}
-    assert any("2 of 4 classes have no exemplars" in warning for warning in second.result["warnings"])
+    assert second.warns("2 of 4 classes have no exemplars")
 
 
 def test_erasing_takes_the_means_with_the_exemplars() -> None:
@@ -329,7 +329,7 @@ def test_erasing_takes_the_means_with_the_exemplars() -> None:
 
 
 def test_coming_from_another_method_is_said(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    second = bench.learn(bench.spec(2, first, method="icarl"))
-    assert any("unprotected" in warning for warning in second.result["warnings"])
+    first = bench.learn_task(1, method="finetune")
+    second = bench.learn_task(2, first, method="icarl")
+    assert second.warns("unprotected")
     assert set(second.tensors("exemplars")["tasks"].tolist()) == {2}

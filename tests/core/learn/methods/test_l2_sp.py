@@ -112,10 +112,10 @@ def test_a_strong_pull_ends_nearer_to_its_starting_point(bench, anchor) -> None:
 
     name = "backbone.fc1.weight"
     zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()[name]
-    first = bench.learn(bench.spec(1, None, method="finetune", optimizer={"lr": 0.1}))
+    first = bench.learn_task(1, method="finetune", optimizer={"lr": 0.1})
     recipe = {"name": "l2-sp", "alpha": 9.0, "anchor": anchor}
     optimizer = {"lr": 0.1, "momentum": 0.0, "schedule": "constant"}
-    second = bench.learn(bench.spec(2, first, method=recipe, optimizer=optimizer)).tensors("backbone.1")[name]
+    second = bench.learn_task(2, first, method=recipe, optimizer=optimizer).tensors("backbone.1")[name]
     to_parent = float((second - first.tensors("backbone.1")[name]).norm())
     to_zero = float((second - zero).norm())
     assert (to_parent < to_zero / 3) if anchor == "update_start" else (to_zero < to_parent / 3)
@@ -123,6 +123,5 @@ def test_a_strong_pull_ends_nearer_to_its_starting_point(bench, anchor) -> None:
 
 def test_heads_of_other_tasks_keep_their_bits(bench) -> None:
     bench.scenario = "task"
-    first = bench.learn(bench.spec(1, None, method="l2-sp"))
-    second = bench.learn(bench.spec(2, first, method="l2-sp"))
+    first, second = bench.learn_tasks(2, method="l2-sp")
     assert second.digests["head.1"] == first.digests["head.1"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipes import complete, resolve
-from streams import Bench, Script
+from streams import Bench
 
 from core.errors import InvalidRecipe
 from core.learn import predicting
@@ -66,28 +66,28 @@ def test_outputs_of_probability_zero_are_no_trouble() -> None:
 
 def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
     seen = watched(monkeypatch, lambda method, ctx, batch, terms: set(terms))
-    plain = bench.learn(bench.spec(1, None, method="finetune"))
-    ours = bench.learn(bench.spec(1, None, method="lwf"))
+    plain = bench.learn_task(1, method="finetune")
+    ours = bench.learn_task(1, method="lwf")
     assert seen[0] == {"task"} and ours.network_digests == plain.network_digests
 
 
 def test_without_strength_there_is_no_teacher(bench, monkeypatch) -> None:
-    first = bench.learn(bench.spec(1, None, method="lwf"))
+    first = bench.learn_task(1, method="lwf")
 
     def refuse(ctx):
         raise AssertionError("a teacher was made")
 
     monkeypatch.setattr(lwf, "teacher", refuse)
-    bench.learn(bench.spec(2, first, method={"name": "lwf", "lambda_o": 0.0}))
+    bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.0})
     with pytest.raises(AssertionError, match="teacher"):
-        bench.learn(bench.spec(2, first, method="lwf"))
+        bench.learn_task(2, first, method="lwf")
 
 
 @pytest.mark.parametrize("scenario", ["class", "data", "task"])
 def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkeypatch, scenario) -> None:
     network = {"name": "resnet20", "width": 8} if scenario == "class" else {"name": "mlp", "hidden": [9]}
     bench = Bench(tmp_path, scenario, network, size=8, n=9)
-    first = bench.learn(bench.spec(1, None, method="lwf"))
+    first = bench.learn_task(1, method="lwf")
     method = {"name": "lwf", "lambda_o": 0.5, "temperature": 3.0, "weight": "constant"}
     spec = bench.spec(2, first, method=method)
     parts = {part["name"]: Path(part["path"]) for part in spec["parent"]["parts"]}
@@ -112,9 +112,9 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path,
         return gradient(terms, ctx.network.head.weight)
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
-    first = bench.learn(bench.spec(1, None, method="lwf"))
+    first = bench.learn_task(1, method="lwf")
     seen = watched(monkeypatch, look)
-    bench.learn(bench.spec(2, first, method={"name": "lwf", "weight": "constant"}))
+    bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
     for grad in seen:
@@ -142,9 +142,9 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch,
         }
 
     bench = Bench(tmp_path, classes=classes)
-    first = bench.learn(bench.spec(1, None, method="lwf"))
+    first = bench.learn_task(1, method="lwf")
     seen = watched(monkeypatch, look)
-    bench.learn(bench.spec(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"}))
+    bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
 
@@ -187,8 +187,7 @@ def test_heads_by_string_are_the_heads_by_number() -> None:
 
 def test_with_the_head_alone_and_a_head_per_task_nothing_is_forgotten(tmp_path) -> None:
     bench = Bench(tmp_path, "task")
-    first = bench.learn(bench.spec(1, None, method="lwf", depth=1))
-    second = bench.learn(bench.spec(2, first, method="lwf", depth=1))
+    first, second = bench.learn_tasks(2, method="lwf", depth=1)
     for name, old in first.tensors("head.1").items():
         assert torch.allclose(second.tensors("head.1")[name], old, atol=1e-6)
 
@@ -205,7 +204,7 @@ WARM = {"name": "lwf", "warmup_epochs": 1}
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, monkeypatch, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe={"optimizer": {"weight_decay": 0.1}})
-    first = bench.learn(bench.spec(1, None, method=WARM))
+    first = bench.learn_task(1, method=WARM)
     states = []
     after = Lwf.after_step
 
@@ -214,7 +213,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, mo
         states.append((ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}))
 
     monkeypatch.setattr(Lwf, "after_step", after_step)
-    learned = bench.learn(bench.spec(2, first, method=WARM))
+    learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps
     old = {n: t for p in first.result["parts"] for n, t in first.tensors(p["name"]).items()}
@@ -230,32 +229,29 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, mo
 
 def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, "data")
-    first = bench.learn(bench.spec(1, None, method=WARM))
+    first = bench.learn_task(1, method=WARM)
     found = []
     monkeypatch.setattr(
         Lwf,
         "project",
         lambda self, ctx: found.append((ctx.stage, set(ctx.trainable), ctx.network.head.weight.clone())),
     )
-    bench.learn(bench.spec(2, first, method=WARM))
+    bench.learn_task(2, first, method=WARM)
     warm = [(names, weight) for stage, names, weight in found if stage == "warm-up"]
     assert all(names == {"head.weight", "head.bias"} for names, _ in warm)
     assert not torch.equal(warm[0][1], warm[-1][1])
 
 
 def test_a_run_killed_in_its_warm_up_ends_with_the_same_bits(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method=WARM))
-    undisturbed = bench.learn(bench.spec(2, first, method=WARM))
+    first, undisturbed = bench.learn_tasks(2, method=WARM)
     for at in (2, 6, 7):  # within, at the end of the warm-up, after it
-        again = bench.killed(bench.spec(2, first, method=WARM), Script([at], at + 1))
-        assert bench.learn(again).digests == undisturbed.digests
+        assert bench.resumed(2, first, at, at + 1, method=WARM).digests == undisturbed.digests
 
 
 def test_carried_optimizer_state_continues_in_the_stage_it_came_from(bench) -> None:
     carrying = {"method": WARM, "optimizer": {"carry_state": True}}
-    first = bench.learn(bench.spec(1, None, **carrying))
-    second = bench.learn(bench.spec(2, first, **carrying))
-    fresh = bench.learn(bench.spec(2, first, method=WARM))
+    first, second = bench.learn_tasks(2, **carrying)
+    fresh = bench.learn_task(2, first, method=WARM)
     assert second.network_digests != fresh.network_digests
     assert set(first.tensors("optimizer")) == set(second.tensors("optimizer"))
 

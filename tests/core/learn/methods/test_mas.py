@@ -62,18 +62,18 @@ def test_what_is_stored_is_the_mean_over_the_whole_training_part(bench, monkeypa
         seen["n"] = len(x)
 
     monkeypatch.setattr(Mas, "end_task", end_task)
-    own = bench.learn(bench.spec(1, None, method="mas")).tensors("own")
+    own = bench.learn_task(1, method="mas").tensors("own")
     assert seen.pop("n") == bench.n
     for name, wanted in seen.items():
         assert torch.allclose(own[f"importance.{name}"], wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_importance_is_the_sum_over_tasks(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="mas"))
+    first = bench.learn_task(1, method="mas")
     frozen = {"method": {"name": "mas", "lambda": 0.0}, "optimizer": {"lr": 1e-30}}
-    second = bench.learn(bench.spec(2, first, **frozen))
+    second = bench.learn_task(2, first, **frozen)
     old, new = first.tensors("own"), second.tensors("own")
-    fresh = bench.learn(bench.spec(2, None, **frozen))
+    fresh = bench.learn_task(2, **frozen)
     name = next(key for key in old if key.startswith("importance.backbone"))
     assert bool((new[name] >= old[name]).all()) and not torch.equal(new[name], old[name])
     assert fresh.tensors("own").keys() == new.keys()
@@ -97,7 +97,7 @@ def test_labels_are_not_used(bench, monkeypatch) -> None:
         found.append(all(torch.equal(t, self.tensors[key]) for key, t in first.items()))
 
     monkeypatch.setattr(Mas, "end_task", end_task)
-    bench.learn(bench.spec(1, None, method="mas"))
+    bench.learn_task(1, method="mas")
     assert found == [True]
 
 

@@ -160,12 +160,12 @@ def test_importance_of_another_shape_is_an_error() -> None:
 
 @pytest.mark.parametrize(("name", "part"), [("ewc", "curvature"), ("si", "own")])
 def test_importance_of_a_name_that_the_network_lacks_is_an_error(name, part, bench) -> None:
-    first = bench.learn(bench.spec(1, None, method=name))
+    first = bench.learn_task(1, method=name)
     prefix = "fisher" if name == "ewc" else "importance"
     tensors = {**first.tensors(part), f"{prefix}.nowhere": torch.ones(1), "anchor.nowhere": torch.ones(1)}
     save_tensors(tensors, first.folder / "parts" / f"{part}.safetensors")
     with pytest.raises(ValueError, match="nowhere"):
-        bench.learn(bench.spec(2, first, method=name))
+        bench.learn_task(2, first, method=name)
 
 
 @each
@@ -198,13 +198,13 @@ def test_the_networks_modes_are_as_before_after_the_importance_pass(name, bench,
         seen.append(before == [m.training for m in ctx.network.modules()])
 
     monkeypatch.setattr(kind, "end_task", end_task)
-    bench.learn(bench.spec(1, None, method=name))
+    bench.learn_task(1, method=name)
     assert seen == [True]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_parameters_that_may_move_get_importance(name, bench) -> None:
-    learned = bench.learn(bench.spec(1, None, method=name, depth=1))
+    learned = bench.learn_task(1, method=name, depth=1)
     part = "curvature" if name.startswith("ewc") else "own"
     assert {key.partition(".")[2] for key in learned.tensors(part)} == {"head.weight", "head.bias"}
 

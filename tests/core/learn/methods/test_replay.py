@@ -51,7 +51,7 @@ def watched_draws(monkeypatch):
 
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
     steps = recorded(monkeypatch, DerPlusPlus)
-    bench.learn(bench.spec(1, None, method="der++"))
+    bench.learn_task(1, method="der++")
     assert set(steps[0]) == {"task"} and set(steps[1]) == {"task", "logits", "labels"}
 
 
@@ -66,7 +66,7 @@ def test_without_beta_it_is_der_draw_for_draw(bench, monkeypatch) -> None:
 
 def test_logits_and_labels_come_from_two_independent_draws(bench, monkeypatch) -> None:
     draws = watched_draws(monkeypatch)
-    bench.learn(bench.spec(1, None, method="der++"))
+    bench.learn_task(1, method="der++")
     pairs = list(zip(draws[::2], draws[1::2], strict=True))
     assert len(pairs) == 11 and not all(torch.equal(a.images, b.images) for a, b in pairs)
 
@@ -88,10 +88,10 @@ def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch
         assert len(logits) == 1 and labels.shape == logits[0].shape[:1]
         return terms
 
-    first = bench.learn(bench.spec(1, None, method="er"))
+    first = bench.learn_task(1, method="er")
     monkeypatch.setattr(Er, "forward", watched)
     monkeypatch.setattr(Er, "loss_terms", loss_terms)
-    bench.learn(bench.spec(2, first, method="er"))
+    bench.learn_task(2, first, method="er")
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
 
@@ -112,7 +112,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
         return terms
 
     monkeypatch.setattr(DerPlusPlus, "loss_terms", loss_terms)
-    bench.learn(bench.spec(1, None, method={"name": "der++", "alpha": 0.0, "beta": 1.0}, augment="none"))
+    bench.learn_task(1, method={"name": "der++", "alpha": 0.0, "beta": 1.0}, augment="none")
     assert seen and all(got == pytest.approx(wanted, rel=1e-5) for got, wanted in seen)
 
 
@@ -134,7 +134,7 @@ def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, 
 
     monkeypatch.setattr(method, "loss_terms", loss_terms)
     monkeypatch.setattr(method, "after_step", after_step)
-    bench.learn(bench.spec(1, None, method=name, augment="shift", epochs=1))
+    bench.learn_task(1, method=name, augment="shift", epochs=1)
     assert torch.equal(*stored[0][:2])
     assert len(stored) == 6 and all(torch.allclose(held, wanted, atol=1e-6) for held, wanted, _ in stored)
     assert not any(torch.allclose(held, later, atol=1e-4) for held, _, later in stored)
@@ -143,11 +143,11 @@ def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, 
 @pytest.mark.parametrize("scenario", ["task", "class"])
 def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(tmp_path, monkeypatch, scenario) -> None:
     bench = Bench(tmp_path, scenario)
-    first = bench.learn(bench.spec(1, None, method="der++"))
+    first = bench.learn_task(1, method="der++")
     steps = recorded(monkeypatch, DerPlusPlus)
-    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    bench.learn_task(2, first, method="der++", epochs=1)
     monkeypatch.setattr(Context, "rows_independent", False)
-    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    bench.learn_task(2, first, method="der++", epochs=1)
     joint, single = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     assert [pytest.approx(terms, rel=1e-4) for terms in single] == joint
 
@@ -162,9 +162,9 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
         return forward(self, net, x, task)
 
     monkeypatch.setattr(DerPlusPlus, "forward", watched)
-    first = bench.learn(bench.spec(1, None, method="der++", epochs=1))
+    first = bench.learn_task(1, method="der++", epochs=1)
     assert sizes == [4, 4, 4, 4]  # the first batch, the second with its two draws
-    bench.learn(bench.spec(2, first, method="der++", epochs=1))
+    bench.learn_task(2, first, method="der++", epochs=1)
     assert sizes[4:] == [12, 12]
 
 
@@ -172,7 +172,7 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
 def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name) -> None:
     # at 8 pixels this network ends in maps of 1 × 1: one value per channel, of which there is no variance
     bench = Bench(tmp_path, architecture={"name": "slim-resnet18"}, size=8, n=8)
-    learned = bench.learn(bench.spec(1, None, method={"name": name, "buffer": 1}, epochs=1))
+    learned = bench.learn_task(1, method={"name": name, "buffer": 1}, epochs=1)
     assert learned.tensors("buffer")["labels"].numel() == 1
 
 
@@ -186,7 +186,7 @@ def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypa
         return original(self, ctx, batch)
 
     monkeypatch.setattr(DerPlusPlus, "loss_terms", loss_terms)
-    learned = bench.learn(bench.spec(1, None, method="der++"))
+    learned = bench.learn_task(1, method="der++")
     assert all(seen)
     originals = load_tensors(Path(learned.spec["task"]["train"]))["images"]
     for image in learned.tensors("buffer")["images"]:
@@ -195,14 +195,13 @@ def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypa
 
 def test_er_offers_each_item_once_and_der_in_every_epoch(bench) -> None:
     for name, epochs in (("er", 1), ("der++", 2)):
-        learned = bench.learn(bench.spec(1, None, method=name))
+        learned = bench.learn_task(1, method=name)
         assert learned.result["method"]["state"]["buffer"]["seen"] == bench.n * epochs
 
 
 def test_old_heads_are_trained_by_replay_of_their_own_items(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, "task")
-    first = bench.learn(bench.spec(1, None, method="der++"))
-    second = bench.learn(bench.spec(2, first, method="der++"))
+    first, second = bench.learn_tasks(2, method="der++")
     assert not torch.equal(
         first.tensors("head.1")["heads.1.weight"], second.tensors("head.1")["heads.1.weight"]
     )
@@ -220,8 +219,8 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
     recipe = {"epochs": 2, "batch_size": 4}
     recipe["optimizer"] = {"lr": 1e-30, "momentum": 0.0}
-    plain = bench.learn(bench.spec(1, None, method="finetune", **recipe))
-    ours = bench.learn(bench.spec(1, None, method="der++", **recipe))
+    plain = bench.learn_task(1, method="finetune", **recipe)
+    ours = bench.learn_task(1, method="der++", **recipe)
     for part in (p["name"] for p in plain.result["parts"]):
         for name, value in plain.tensors(part).items():
             if "running" in name or "num_batches" in name:
@@ -247,7 +246,6 @@ def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_der_remembers_digits_in_one_head(tmp_path) -> None:
     bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
     bench.show_digits()
@@ -268,10 +266,9 @@ def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(BUFFERED, 2)))
-@pytest.mark.share(3)
 def test_methods_with_a_buffer_take_over_each_others(bench, before, after) -> None:
-    first = bench.learn(bench.spec(1, None, method=before, epochs=1))
-    second = bench.learn(bench.spec(2, first, method=after, epochs=1))
+    first = bench.learn_task(1, method=before, epochs=1)
+    second = bench.learn_task(2, first, method=after, epochs=1)
     assert not second.result["warnings"]
     buffer = second.tensors("buffer")
     assert set(buffer["tasks"].tolist()) == {1, 2}
@@ -279,15 +276,15 @@ def test_methods_with_a_buffer_take_over_each_others(bench, before, after) -> No
 
 
 def test_a_buffer_that_is_not_taken_over_is_warned_of(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="der++"))
-    second = bench.learn(bench.spec(2, first, method="finetune"))
+    first = bench.learn_task(1, method="der++")
+    second = bench.learn_task(2, first, method="finetune")
     assert "unprotected" in second.result["warnings"][0]
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
 def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, scenario) -> None:
     bench, found = Bench(tmp_path, scenario), {}
-    first = bench.learn(bench.spec(1, None, method="er"))
+    first = bench.learn_task(1, method="er")
     begin = DerPlusPlus.begin_task
 
     def begin_task(self, ctx):
@@ -299,7 +296,7 @@ def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, sce
 
     monkeypatch.setattr(DerPlusPlus, "begin_task", begin_task)
     steps = recorded(monkeypatch, DerPlusPlus)
-    bench.learn(bench.spec(2, first, method="der++"))
+    bench.learn_task(2, first, method="der++")
     assert torch.allclose(found["stored"], found["wanted"][:, :2], atol=1e-6)
     assert found["widths"] == {2} and float(found["stored"].abs().max()) > 0.1
     assert steps[-1]["logits"] > 0
@@ -310,20 +307,20 @@ def test_each_example_counts_the_same_however_often_its_task_offered_it(bench) -
     stream = (("der", 3), ("er", 5), ("der++", 2), ("gem", 2), ("der", 1))
     for number, (name, epochs) in enumerate(stream, 1):
         method = {"name": name, "memory": 3} if name == "gem" else {"name": name, "buffer": 10}
-        last = bench.learn(bench.spec(number, last, method=method, epochs=epochs))
+        last = bench.learn_task(number, last, method=method, epochs=epochs)
         seen.append(last.result["method"]["state"]["buffer"]["seen"] / bench.n)
     assert seen == [1 * 3, 2, 3 * 2, 4, 5]
 
 
 def test_items_of_erased_tasks_are_not_in_the_next_buffer(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method="er"))
+    first = bench.learn_task(1, method="er")
     second = bench.learn({**bench.spec(2, first, method="er"), "erased_tasks": [1]})
     assert set(second.tensors("buffer")["tasks"].tolist()) == {2}
 
 
 @pytest.mark.parametrize("after", BUFFERED)
 def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
-    first = bench.learn(bench.spec(1, None, method="er", epochs=1))
+    first = bench.learn_task(1, method="er", epochs=1)
     second = bench.learn({**bench.spec(2, first, method=after, epochs=1), "erased_tasks": [1]})
     assert second.tensors("buffer")["tasks"].tolist() == [2] * bench.n
 
@@ -333,9 +330,9 @@ def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
 )
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     """The others say that it has no effect."""
-    first = bench.learn(bench.spec(1, None, method=name, train_ce="masked"))
+    first = bench.learn_task(1, method=name, train_ce="masked")
     steps = recorded(monkeypatch, registry.get(name))
-    second = bench.learn(bench.spec(2, first, method=name, train_ce="masked"))
+    second = bench.learn_task(2, first, method=name, train_ce="masked")
     share = (
         0.5 if name in ("er", "icarl", "lwf") else 1.0
     )  # of the batch, of the units, or of the classes, that is new

@@ -108,7 +108,7 @@ def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, mon
         seen.append((gradient.norm() > weight.grad.norm(), added, gradient * moved))
 
     monkeypatch.setattr(Si, "after_step", after_step)
-    bench.learn(bench.spec(1, None, method="si", optimizer={"clip": 1e-3}))
+    bench.learn_task(1, method="si", optimizer={"clip": 1e-3})
     assert all(smaller for smaller, _, _ in seen)
     for _, added, product in seen:
         assert torch.allclose(added, -product, rtol=1e-3, atol=1e-12)
@@ -184,9 +184,9 @@ def test_a_strength_of_zero_still_remembers_for_a_later_task(bench) -> None:
 
 
 def test_a_head_that_grows_keeps_the_importance_of_its_old_rows(bench) -> None:
-    first = bench.learn(bench.spec(1, None, method={"name": "si", "c": 0.0}))
+    first = bench.learn_task(1, method={"name": "si", "c": 0.0})
     frozen = {"method": {"name": "si", "c": 0.0}, "optimizer": {"lr": 1e-30}}
-    second = bench.learn(bench.spec(2, first, **frozen)).tensors("own")
+    second = bench.learn_task(2, first, **frozen).tensors("own")
     old = first.tensors("own")["importance.head.weight"]
     assert torch.allclose(second["importance.head.weight"][: len(old)], old)
     assert second["importance.head.weight"].shape[0] > len(old)

@@ -144,15 +144,14 @@ def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(digits
 
 def test_classes_that_another_method_learned_keep_their_rows(tmp_path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="finetune"))
-    then = bench.learn(bench.spec(2, first, method="slca"))
+    first = bench.learn_task(1, method="finetune")
+    then = bench.learn_task(2, first, method="slca")
     before, after = (learned.tensors("head")["head.weight"] for learned in (first, then))
     assert torch.equal(after[:2], before) and not torch.equal(after[2:], torch.zeros_like(after[2:]))
 
 
 def test_validation_is_warned_of_since_it_would_choose_a_state_before_alignment(tmp_path) -> None:
     bench = Bench(tmp_path)
-    first = bench.learn(bench.spec(1, None, method="slca", validation=0.2))
-    then = bench.learn(bench.spec(2, first, method="slca", validation=0.2))
+    first, then = bench.learn_tasks(2, method="slca", validation=0.2)
     assert not any(text.startswith("validation chooses") for text in first.result["warnings"])
     assert any(text.startswith("validation chooses") for text in then.result["warnings"])

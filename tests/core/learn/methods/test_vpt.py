@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from recipes import resolve
-from streams import Bench, Learned, Script, run
+from streams import Bench, Learned, run
 
 from core.errors import InvalidRecipe
 from core.learn.dataset import DataError
@@ -65,9 +65,9 @@ def test_the_backbone_neither_moves_nor_gets_gradients_and_stays_in_eval(bench: 
         }
         seen.append((clean, any(m.training for m in backbone.modules()), moving))
 
-    first = bench.learn(bench.spec(1, None, method="vpt"))
+    first = bench.learn_task(1, method="vpt")
     with mock.patch.object(Vpt, "after_step", after_step):
-        second = bench.learn(bench.spec(2, first, method="vpt"))
+        second = bench.learn_task(2, first, method="vpt")
     assert seen and all(clean and not training for clean, training, _ in seen)
     assert seen[-1][2] == {"prompts.shared", "head.weight", "head.bias"}
     changed = {name for name, digest in second.digests.items() if first.digests.get(name) != digest}
@@ -106,9 +106,9 @@ def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
 
 def test_prompts_per_task_forget_nothing_at_all(tasks: Bench) -> None:
     recipe = {"method": PER_TASK, "optimizer": {"weight_decay": 0.1}}
-    first = last = tasks.learn(tasks.spec(1, None, **recipe))
+    first = last = tasks.learn_task(1, **recipe)
     for number in (2, 3):
-        last = tasks.learn(tasks.spec(number, last, **recipe))
+        last = tasks.learn_task(number, last, **recipe)
     assert torch.equal(logits(last, 1), logits(first, 1))
     assert last.result["network"]["tasks"] == [1, 2, 3]
     assert {name for name in first.digests if last.digests.get(name) != first.digests[name]} == {
@@ -117,22 +117,19 @@ def test_prompts_per_task_forget_nothing_at_all(tasks: Bench) -> None:
 
 
 def test_shared_prompts_change_what_old_tasks_answer(tasks: Bench) -> None:
-    first = tasks.learn(tasks.spec(1, None, method="vpt"))
-    second = tasks.learn(tasks.spec(2, first, method="vpt"))
+    first, second = tasks.learn_tasks(2, method="vpt")
     assert not torch.equal(logits(second, 1), logits(first, 1))
 
 
 def test_prompts_per_task_survive_a_kill(tasks: Bench) -> None:
-    first = tasks.learn(tasks.spec(1, None, method=PER_TASK))
-    undisturbed = tasks.learn(tasks.spec(2, first, method=PER_TASK))
-    again = tasks.killed(tasks.spec(2, first, method=PER_TASK), Script([7], 9))
-    assert tasks.learn(again).digests == undisturbed.digests
+    first, undisturbed = tasks.learn_tasks(2, method=PER_TASK)
+    assert tasks.resumed(2, first, 7, 9, method=PER_TASK).digests == undisturbed.digests
 
 
 def test_training_makes_better_prompts(bench: Bench) -> None:
     recipe = {"epochs": 8, "optimizer": {"name": "adam", "lr": 0.02}}
-    prompts = bench.learn(bench.spec(1, None, method={"name": "vpt", "prompts": 4}, **recipe))
-    probe = bench.learn(bench.spec(1, None, preset="linear-probe", **recipe))
+    prompts = bench.learn_task(1, method={"name": "vpt", "prompts": 4}, **recipe)
+    probe = bench.learn_task(1, preset="linear-probe", **recipe)
 
     def loss(learned: Learned) -> float:
         return [e["loss"] for e in learned.events if e["event"] == "progress"][-1]
@@ -142,8 +139,8 @@ def test_training_makes_better_prompts(bench: Bench) -> None:
 
 def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
     recipe = {"method": "vpt", "epochs": 1, "seed": 4}
-    untouched = bench.learn(bench.spec(1, None, **recipe, optimizer={"lr": 1e-30, "head_lr": 0.1}))
-    moved = bench.learn(bench.spec(1, None, **recipe, optimizer={"lr": 0.1, "head_lr": 0.1}))
+    untouched = bench.learn_task(1, **recipe, optimizer={"lr": 1e-30, "head_lr": 0.1})
+    moved = bench.learn_task(1, **recipe, optimizer={"lr": 0.1, "head_lr": 0.1})
     grow, first = PromptedNetwork.grow, {}
 
     def kept(self: PromptedNetwork, *args: Any) -> None:
@@ -151,7 +148,7 @@ def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
         first["prompts.shared"] = self.prompts["shared"].detach().clone()
 
     with mock.patch.object(PromptedNetwork, "grow", kept):
-        bench.learn(bench.spec(1, None, **recipe))
+        bench.learn_task(1, **recipe)
     assert torch.equal(untouched.tensors("prompts")["prompts.shared"], first["prompts.shared"])
     assert untouched.tensors("head")["head.weight"].abs().max() > 0
     assert not torch.equal(moved.tensors("prompts")["prompts.shared"], first["prompts.shared"])
@@ -172,25 +169,25 @@ def test_prompts_per_task_need_a_task_at_prediction(scenario: str) -> None:
 
 
 def test_the_manifest_says_what_was_made_of_the_network(bench: Bench) -> None:
-    learned = bench.learn(bench.spec(1, None, method="vpt"))
+    learned = bench.learn_task(1, method="vpt")
     assert learned.result["network"] == {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}
-    assert bench.learn(bench.spec(1, None, method="finetune")).result["network"] is None
+    assert bench.learn_task(1, method="finetune").result["network"] is None
 
 
 @pytest.mark.parametrize(("before", "after"), [("finetune", "vpt"), ("vpt", "er")])
 def test_a_version_of_another_family_is_refused(bench: Bench, before: str, after: str) -> None:
-    first = bench.learn(bench.spec(1, None, method=before))
+    first = bench.learn_task(1, method=before)
     with pytest.raises(DataError, match=f"version 1 is a .* network, and {after} trains"):
-        bench.learn(bench.spec(2, first, method=after))
-    from_the_base = bench.learn(bench.spec(2, None, method=after))
+        bench.learn_task(2, first, method=after)
+    from_the_base = bench.learn_task(2, method=after)
     assert (from_the_base.result["network"] is None) is (after == "er")
 
 
 @pytest.mark.parametrize("change", [{"prompts": 4}, {"deep": False}])
 def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(bench: Bench, change: dict[str, Any]) -> None:
-    first = bench.learn(bench.spec(1, None, method="vpt"))
+    first = bench.learn_task(1, method="vpt")
     with pytest.raises(DataError, match="fixed with its first task"):
-        bench.learn(bench.spec(2, first, method={"name": "vpt", **change}))
+        bench.learn_task(2, first, method={"name": "vpt", **change})
 
 
 def test_an_architecture_without_tokens_is_refused(tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ def test_another_seed_gives_other_weights(architecture: dict[str, Any]) -> None:
         for name in ("resnet18", *OTHERS)
     ],
 )
-@pytest.mark.share(3)
 def test_another_process_builds_the_same_weights(name: str) -> None:
     def digest(global_seed: int) -> str:
         return subprocess.run(

@@ -28,7 +28,6 @@ def both_ways(network, x):
     return found
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("case", cases())
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
     network, x = linearised(case), images(case)
@@ -115,10 +114,7 @@ def test_what_does_not_move_costs_no_derivative() -> None:
         (lambda x: x.sigmoid(), "sigmoid"),
         (lambda x: functional.dropout(x, 0.5, training=True), "dropout"),
         (lambda x: functional.gelu(x, approximate="tanh"), "gelu"),
-        (
-            lambda x: functional.batch_norm(x, torch.zeros(2), torch.ones(2), training=True),
-            "training mode",
-        ),
+        (lambda x: functional.batch_norm(x, torch.zeros(2), torch.ones(2), training=True), "training mode"),
     ],
 )
 def test_a_function_without_a_rule_says_so(function, name) -> None:

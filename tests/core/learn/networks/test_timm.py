@@ -206,7 +206,6 @@ def chosen(names: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_architectures_build_with_five_depths_and_the_size_that_the_table_says() -> None:
     names = chosen(pretrained_names())
     assert names
@@ -239,7 +238,6 @@ def test_a_networks_size_is_told_without_timm() -> None:
         if pretrained(name).parameters < MOST
     ],
 )
-@pytest.mark.share(2)
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name: str) -> None:
     known = pretrained(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
@@ -254,7 +252,6 @@ def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("method", ["ewc", "mas", "der++", "er", "lwf", "analytic"])
-@pytest.mark.share(2)
 def test_methods_learn_timms_networks(tmp_path: Path, method: str) -> None:
     bench = Bench(tmp_path, architecture=named(VIT), size=32, channels=3, n=6, n_held_out=2)
     learned = bench.stream(2, epochs=1, method=method, depth=1 if method == "analytic" else 5)

@@ -41,7 +41,6 @@ def shows_that_it_answers_alike(case: Case, folder: Path) -> None:
     )
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_graph_answers_as_the_version_does(name: str, tmp_path: Path) -> None:
     shows_that_it_answers_alike(QUICK[name], tmp_path)
@@ -52,7 +51,6 @@ CELLS = cells()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit, plain", "mlp, der-net", "small-cnn, linearised"])
-@pytest.mark.share(3)
 def test_graphs_of_other_families_do_too(name: str, tmp_path: Path) -> None:
     shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
 
@@ -95,10 +93,7 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(tmp_path:
     (given,) = session.get_inputs()
     assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 3, 32, 32])
     outputs = [(each.name, each.type, each.shape) for each in session.get_outputs()]
-    assert outputs == [
-        ("task_1", "tensor(float)", ["batch", 2]),
-        ("task_2", "tensor(float)", ["batch", 3]),
-    ]
+    assert outputs == [("task_1", "tensor(float)", ["batch", 2]), ("task_2", "tensor(float)", ["batch", 3])]
 
 
 def test_held_out_images_are_asked_of_the_head_of_their_task(tmp_path: Path) -> None:

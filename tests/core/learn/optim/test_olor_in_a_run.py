@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import save_file
-from streams import Script
 
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 
@@ -34,7 +33,7 @@ def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer) -> None:
 
 
 def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics_nor_head(deep) -> None:
-    learned = weights(deep.learn(deep.spec(1, None, **recipe(HOLD))))
+    learned = weights(deep.learn_task(1, **recipe(HOLD)))
     start = build_network(deep.architecture, ImageSpec(8, 1), "class", HeadSpec(), 5)
     parameters = {name for name, _ in start.named_parameters() if name.startswith("backbone.")}
     for name, old in start.state_dict().items():
@@ -45,8 +44,8 @@ def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics
 
 @pytest.mark.parametrize("anchor", ["update_start", "pretrained"])
 def test_the_anchor_is_the_version_before_or_version_zero(bench, anchor) -> None:
-    first = bench.learn(bench.spec(1, None, **recipe()))
-    second = weights(bench.learn(bench.spec(2, first, **recipe({**HOLD, "anchor": anchor}))))
+    first = bench.learn_task(1, **recipe())
+    second = weights(bench.learn_task(2, first, **recipe({**HOLD, "anchor": anchor})))
     zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
     wanted = weights(first) if anchor == "update_start" else zero
     assert torch.equal(second["backbone.fc1.weight"], wanted["backbone.fc1.weight"])
@@ -55,17 +54,17 @@ def test_the_anchor_is_the_version_before_or_version_zero(bench, anchor) -> None
 
 @pytest.mark.parametrize("held", [False, True])
 def test_old_rows_of_the_head_are_held_on_request_and_new_ones_never(bench, held) -> None:
-    first = bench.learn(bench.spec(1, None, **recipe()))
+    first = bench.learn_task(1, **recipe())
     olor = {"iota1": 1.0, "anchor": "pretrained", "anchor_old_head_rows": held}
-    rows = weights(bench.learn(bench.spec(2, first, **recipe(olor))))["head.weight"]
+    rows = weights(bench.learn_task(2, first, **recipe(olor)))["head.weight"]
     assert torch.equal(rows[:2], weights(first)["head.weight"]) is held
     assert rows[2:].abs().min() > 0
 
 
 def test_what_the_depth_freezes_is_not_touched(deep) -> None:
-    first = deep.learn(deep.spec(1, None, **recipe()))
+    first = deep.learn_task(1, **recipe())
     olor = {"iota1": 0.5, "iota2": 0.5, "anchor": "pretrained"}
-    second = deep.learn(deep.spec(2, first, depth=2, **recipe(olor)))
+    second = deep.learn_task(2, first, depth=2, **recipe(olor))
     before, after = weights(first), weights(second)
     body = [name for name in before if name.startswith("backbone.")]
     moved = [name for name in body if not torch.equal(after[name], before[name])]
@@ -84,7 +83,7 @@ def test_a_run_with_replay_moves_less_the_stronger_the_rollback(bench, scenario)
 
 
 def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(bench, tmp_path) -> None:
-    lender = bench.learn(bench.spec(1, None, **recipe()))
+    lender = bench.learn_task(1, **recipe())
     wanted = lender.tensors("backbone.1")
     upload = tmp_path / "base.safetensors"
     save_file({name.removeprefix("backbone."): t for name, t in wanted.items()}, upload)
@@ -109,16 +108,16 @@ def test_the_pretrained_anchor_is_an_uploaded_base_or_another_models_backbone(be
 )
 def test_olor_says_when_it_rolls_nothing_back(bench, depth, olor, idle) -> None:
     bench.architecture = {"name": "mlp", "hidden": [6, 6]}
-    first = bench.learn(bench.spec(1, None, **recipe()))
-    learned = bench.learn(bench.spec(2, first, depth=depth, **recipe(olor)))
-    plain = bench.learn(bench.spec(2, first, depth=depth, **recipe()))
+    first = bench.learn_task(1, **recipe())
+    learned = bench.learn_task(2, first, depth=depth, **recipe(olor))
+    plain = bench.learn_task(2, first, depth=depth, **recipe())
     said = [text for text in learned.result["warnings"] if "OLOR rolls nothing back" in text]
     assert len(said) == idle and all(f"depth {depth}" in text for text in said)
     assert (learned.network_digests == plain.network_digests) is idle
 
 
 def test_a_warm_up_of_the_head_alone_is_not_taken_for_idle(bench) -> None:
-    learned = bench.learn(bench.spec(1, None, **recipe({}, {"name": "lwf", "warmup_epochs": 1})))
+    learned = bench.learn_task(1, **recipe({}, {"name": "lwf", "warmup_epochs": 1}))
     assert not [text for text in learned.result["warnings"] if "nothing back" in text]
 
 
@@ -127,8 +126,6 @@ def test_a_warm_up_of_the_head_alone_is_not_taken_for_idle(bench) -> None:
 def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(bench, anchor, optimizer) -> None:
     olor = {"iota1": 0.1, "iota2": 0.05, "anchor": anchor, "anchor_old_head_rows": True}
     rolled = recipe(olor, "er", name=optimizer, schedule="cosine", warmup_steps=3)
-    first = bench.learn(bench.spec(1, None, **recipe(method="er")))
-    undisturbed = bench.learn(bench.spec(2, first, **rolled))
-    again = bench.killed(bench.spec(2, first, **rolled), Script([5], 7))
-    torch.manual_seed(999)  # nothing of this process may matter
-    assert bench.learn(again).digests == undisturbed.digests
+    first = bench.learn_task(1, **recipe(method="er"))
+    undisturbed = bench.learn_task(2, first, **rolled)
+    assert bench.resumed(2, first, 5, 7, **rolled).digests == undisturbed.digests

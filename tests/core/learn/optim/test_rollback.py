@@ -61,7 +61,7 @@ def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
 
 def learned(bench, olor, **more):
     optimizer = {"lr": 0.02, "schedule": "constant", "olor": olor}
-    return bench.learn(bench.spec(1, None, method="finetune", optimizer=optimizer, **more))
+    return bench.learn_task(1, method="finetune", optimizer=optimizer, **more)
 
 
 def test_the_sum_and_the_share_per_step_that_make_it_give_the_same_bits(bench) -> None:
@@ -84,7 +84,7 @@ def test_shares_beyond_one_count_as_one(bench) -> None:
     bench.n = 16
     found = learned(bench, {"iota_total": 80.0}, batch_size=4, epochs=2)
     assert found.result["rollback"]["first"] == 8.0
-    assert any("limited to the range" in text for text in found.result["warnings"])
+    assert found.warns("limited to the range")
 
 
 @pytest.mark.parametrize(("total", "warned"), [(2.9, True), (3.1, False)])
