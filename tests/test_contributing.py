@@ -38,7 +38,16 @@ def test_every_file_that_is_named_exists(document: str) -> None:
 
 def test_every_target_of_make_that_is_named_exists() -> None:
     targets = {name.split()[1] for name in named("CONTRIBUTING.md") if name.startswith("make ")}
-    assert targets == {"test", "test-changed", "test-all", "test-slow", "test-campaign", "check", "demo", "serve"}
+    assert targets == {
+        "test",
+        "test-changed",
+        "test-all",
+        "test-slow",
+        "test-campaign",
+        "check",
+        "demo",
+        "serve",
+    }
     assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
 
 

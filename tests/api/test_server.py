@@ -270,7 +270,6 @@ def test_an_open_event_stream_does_not_hold_up_the_end(
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_open_streams_and_uploads_end_within_the_grace_and_leave_no_file(
     settings: Settings, archive: Callable[..., bytes]
 ) -> None:

@@ -24,7 +24,6 @@ from tests.before_after.stored_parts import stored_parts
 from tests.openapi import Contract
 from tools import service
 
-pytestmark = pytest.mark.share(2, together=True)
 BEFORE = Path(__file__).parents[1] / "data" / "before-renovation.tar.gz"
 Json = dict[str, Any]
 

@@ -12,8 +12,6 @@ import pytest
 from perennial import AsyncPerennial, Perennial
 from tools import service
 
-pytestmark = pytest.mark.share(4, together=True)
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "client" / "README.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.share(4, together=True)
-
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 12_000_000
 MOST_TIMES_HTTPX = 2.0

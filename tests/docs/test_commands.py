@@ -145,7 +145,6 @@ def said(document: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("document", RUN)
 @pytest.mark.usefixtures("checkpoint")
-@pytest.mark.share(3)
 def test_the_commands_of_a_document_do_what_they_say(document: str, folder: Path) -> None:
     printed = said(document, folder)
     refused = [line for line in printed.splitlines() if '"/problems/' in line]

@@ -18,7 +18,7 @@ import pytest
 from tests.rest import Json, Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.share(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WEEKS = [archive for _, archive in digits.archives()]
 """Batches of two digits each: 0 and 1, 2 and 3, …"""

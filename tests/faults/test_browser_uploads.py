@@ -12,8 +12,6 @@ from upload_sites import MB, apis, check_nothing_left, client_of, key_of, large_
 
 from core.requests.uploads import LEAST_BYTES
 
-pytestmark = pytest.mark.share(4, together=True)
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

@@ -14,8 +14,6 @@ import pytest
 
 from core.doorbell import Doorbell
 
-pytestmark = pytest.mark.share(4, together=True)
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -131,7 +131,6 @@ def upload_through_cuts(running: Site, file: Path, size: int, chunk: int, longes
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses", "small_pieces")
-@pytest.mark.share(4)
 def test_a_batch_comes_through_twenty_cuts(running: Site, tmp_path: Path) -> None:
     upload_through_cuts(running, tmp_path / "week.zip", 6 * LEAST_BYTES, LEAST_BYTES, LEAST_BYTES * 5 // 4)
 
@@ -177,7 +176,6 @@ def download_through_cuts(running: Site, folder: Path, width: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses")
-@pytest.mark.share(4)
 def test_a_version_comes_through_twenty_cuts(running: Site, tmp_path: Path) -> None:
     download_through_cuts(running, tmp_path, 2000)
 
@@ -247,7 +245,6 @@ def test_two_api_processes_take_turns_piece_by_piece(
 
 
 @pytest.mark.slow
-@pytest.mark.share(4)
 def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
     tmp_path: Path, home: Path
 ) -> None:

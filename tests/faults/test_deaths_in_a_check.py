@@ -18,7 +18,6 @@ def armed(folder: Path, point: str) -> str:
     return str(points)
 
 
-@pytest.mark.share(2)
 def test_a_check_whose_worker_was_killed_is_begun_anew_and_starts_no_learning(
     house: Any, tmp_path: Path, all_gone: Any
 ) -> None:
@@ -57,7 +56,6 @@ def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_a_check_runs_beside_a_learning_job_of_its_model(house: Any) -> None:
     with house.worker(), house.worker():
         learning = house.submit(BATCH, recipe={"epochs": 10_000})

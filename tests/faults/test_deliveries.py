@@ -16,7 +16,7 @@ from core.db.tables import Webhook
 from tests.rest import Rest
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
 MODEL = {
     "scenario": "class",

@@ -16,8 +16,6 @@ from upload_sites import MB, apis, check_stored, client_of, large_archive, large
 
 from core.requests.uploads import LEAST_BYTES
 
-pytestmark = pytest.mark.share(4, together=True)
-
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
 
 

@@ -13,7 +13,7 @@ from tests.security import admission
 from tests.security.memory import pids
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,6 @@ from core.store import Blobs
 from tests.api.routes.conftest import Publish, default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 
-pytestmark = pytest.mark.share(4, together=True)
-
 VERSIONS = 36
 OTHERS = 15
 """Of bases, training parts and archives each."""

@@ -15,8 +15,6 @@ from tests.api.conftest import catalogue_folder, empty_database
 from tests.security import strangers
 from tests.security.strangers import DESCRIPTORS, GET, Target, all_at_once, attacked, connected, serving
 
-pytestmark = pytest.mark.share(4, together=True)
-
 __all__ = ["catalogue_folder", "empty_database"]
 MANY = 30
 MORE_MB = 48

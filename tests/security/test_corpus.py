@@ -64,7 +64,6 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(tmp_path: Path) -> None:
     report = corpus.run(tmp_path / "data", corpus.cases())
     assert report.wrong == []

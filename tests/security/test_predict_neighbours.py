@@ -29,7 +29,6 @@ HELPERS = {
 }
 
 
-pytestmark = pytest.mark.share(4, together=True)
 
 
 @pytest.fixture(scope="module")

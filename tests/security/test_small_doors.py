@@ -26,8 +26,6 @@ from tests.rest import Rest
 from tools import service
 from tools.service import ROOT, Service
 
-pytestmark = pytest.mark.share(4, together=True)
-
 RECIPE = {"method": "finetune", "epochs": 1}
 HIDDEN = {
     "U+202E": "\u202egnp.tac",

@@ -11,8 +11,6 @@ from tests.ui.conftest import Site, Watched
 from tests.ui.test_pages import faults
 from tools import digits
 
-pytestmark = pytest.mark.share(2, together=True)
-
 OpenPage = Callable[..., Watched]
 LASTS = {"method": "finetune", "epochs": 5000, "validation": 0.2, "anytime": True}
 """Minutes: no test waits for its end."""

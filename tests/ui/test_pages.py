@@ -29,7 +29,6 @@ def faults(watched: Watched) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.share(2)
 def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
     site: Site, open_page: OpenPage, name: str
 ) -> None:

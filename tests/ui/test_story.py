@@ -36,7 +36,6 @@ def photo_of_a_two() -> FilePayload:
 
 
 @pytest.mark.slow
-@pytest.mark.share(2)
 def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
     running: service.Service, browser: "Browser"
 ) -> None:

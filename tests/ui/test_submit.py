@@ -13,8 +13,6 @@ from tests.ui.conftest import HOSTILE, Site, Watched
 from tests.ui.test_pages import faults
 from tools import digits
 
-pytestmark = pytest.mark.share(2, together=True)
-
 OpenPage = Callable[..., Watched]
 
 

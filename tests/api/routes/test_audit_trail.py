@@ -192,7 +192,6 @@ def test_every_call_that_is_no_get_is_known_here(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("route", ACTIONS)
-@pytest.mark.share(5)
 def test_a_change_leaves_one_row_that_says_who_and_what(
     client: TestClient, calls: dict[str, Any], route: str
 ) -> None:

@@ -274,7 +274,6 @@ def uploader(
     return Uploader(client, keys, {"tasks": tasks, "bases": weights})
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("sent", "answer"), [pytest.param(*row[1:], id=row[0]) for row in ROWS])
 def test_an_upload_is_answered(uploader: Uploader, sent: Sent, answer: str) -> None:
     if sent.before is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from experiments import Runner
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(2, together=True)]
+pytestmark = pytest.mark.slow
 
 METHODS = """
 scenarios = ["task"]

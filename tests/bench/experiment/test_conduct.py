@@ -16,8 +16,6 @@ from bench.experiment.grid import Run
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import Store, failure
 
-pytestmark = pytest.mark.share(2, together=True)
-
 
 def run(name):
     return Run("d", "class", name, 5, 0, 0, False, False, None, {"name": name}, [])

@@ -12,7 +12,7 @@ from perennial.pack import open_batch
 from tests.rest import Json, Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(2, together=True)]
+pytestmark = pytest.mark.slow
 
 MODEL = {
     "architecture": {"name": "mlp", "hidden": [16]},
