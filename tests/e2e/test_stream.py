@@ -122,7 +122,10 @@ def test_a_version_is_the_same_bytes_when_learned_again(client: Rest) -> None:
     small.create(client, "again", METHOD, recipe=RECIPE, **CNN)
     small.learn(client, "again", *WEEKS[:2])
     first, second = (
-        [{p["name"]: p["sha256"] for p in client.get(f"/v1/models/{m}/versions/{v}")["parts"]} for v in (1, 2)]
+        [
+            {p["name"]: p["sha256"] for p in client.get(f"/v1/models/{m}/versions/{v}")["parts"]}
+            for v in (1, 2)
+        ]
         for m in ("stream", "again")
     )
     assert first == second
