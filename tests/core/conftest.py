@@ -1,16 +1,38 @@
-"""One database of each kind for many tests, emptied before each: far quicker than new ones.
+"""The fixture `database` of the tests of `core`, and the mark `both_databases`.
 
-On both the statements stay compiled, since the engine stays.
+A test that takes `database` runs on SQLite; the campaign repeats it on PostgreSQL. A test of what their SQL differs in
+(locks, plans, JSON, constraints) has the mark `both_databases` and runs on both every time.
+
+One database of each kind serves all tests and is emptied before each: that is far quicker than a new one, and its
+statements stay compiled, since the engine stays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import postgresql
 import pytest
+from hypothesis import settings
 
 from core.db.session import Database
 from core.db.tables import Table
+
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_databases: on SQLite and PostgreSQL in every run")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = (mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "database" not in metafunc.fixturenames or "database" in own:
+        return
+    marks = [pytest.mark.services("postgresql")]
+    if metafunc.definition.get_closest_marker("both_databases") is None:
+        marks.append(pytest.mark.campaign)
+    metafunc.parametrize("database", ["sqlite", pytest.param("postgresql", marks=marks)], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -32,21 +54,17 @@ def _shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[P
 
 
 @pytest.fixture
-def emptied(request: pytest.FixtureRequest) -> Callable[[str], Database]:
-    """dialect → a database with tables and no rows; ids of events go on counting on PostgreSQL."""
-
-    def get(dialect: str) -> Database:
-        if dialect == "sqlite":
-            path, db = request.getfixturevalue("_shared_sqlite")
-            db.close()
-            for ending in ("", "-wal", "-shm"):
-                path.with_name(path.name + ending).unlink(missing_ok=True)
-            path.write_bytes(request.getfixturevalue("_sqlite_template"))
-            return db
-        shared: Database = request.getfixturevalue("_shared_postgres")
-        with shared.write() as session:
-            for table in reversed(Table.metadata.sorted_tables):
-                session.execute(table.delete())
-        return shared
-
-    return get
+def database(request: pytest.FixtureRequest) -> Database:
+    """A database with tables and no rows; ids of events go on counting on PostgreSQL."""
+    if request.param == "sqlite":
+        path, db = request.getfixturevalue("_shared_sqlite")
+        db.close()
+        for ending in ("", "-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        path.write_bytes(request.getfixturevalue("_sqlite_template"))
+        return db  # type: ignore[no-any-return]
+    shared: Database = request.getfixturevalue("_shared_postgres")
+    with shared.write() as session:
+        for table in reversed(Table.metadata.sorted_tables):
+            session.execute(table.delete())
+    return shared

@@ -1,6 +1,5 @@
 """One owner, model, task and job for the tests of `core.db`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,11 +40,6 @@ def _rows(session: Session) -> None:
         kind = "state" if number % 2 else "log"
         session.add(Event(job_id="job_1", type=kind, data={"n": number}, at=float(number)))
         session.flush()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
-def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    return emptied(request.param)
 
 
 @pytest.fixture

@@ -2,9 +2,13 @@
 
 import random
 
+import pytest
+
 from core.db.bulk import insert_rows
 from core.db.session import Database
 from core.db.tables import Result
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_rows_come_back_as_they_were_given(filled: Database) -> None:

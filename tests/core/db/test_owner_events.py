@@ -2,12 +2,15 @@
 
 import threading
 
+import pytest
 from sqlalchemy import select
 
 from core.db import owner_events
 from core.db.session import Database
 from core.db.tables import Model, Owner, OwnerEvent
 from core.protocol.answers.owner_event import AliasMoved
+
+pytestmark = pytest.mark.both_databases
 
 MOVED: AliasMoved = {"alias": "mine", "version": 1, "previous": None, "cause": "set"}
 

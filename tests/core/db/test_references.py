@@ -8,6 +8,8 @@ from core.db import references
 from core.db.session import Database
 from core.db.tables import Base, Task
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_what_any_row_names_is_used(filled: Database) -> None:
     with filled.write() as session:
@@ -44,7 +46,7 @@ def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, fi
         with filled.write() as session:
             getattr(references, first)(session)
             entered.set()
-            leave.wait(5)
+            leave.wait(60)
             order.append(first)
 
     def waiter() -> None:
@@ -54,13 +56,13 @@ def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, fi
 
     threads = [threading.Thread(target=holder), threading.Thread(target=waiter)]
     threads[0].start()
-    assert entered.wait(5)
+    assert entered.wait(60)
     threads[1].start()
     threads[1].join(0.2)
     assert threads[1].is_alive()
     leave.set()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert order == [first, second]
 
 

@@ -114,6 +114,9 @@ FILES: dict[str, Callable[[], bytes]] = {
 }
 
 
+LARGEST = pytest.param("jpeg 3000x2000", marks=pytest.mark.campaign)
+
+
 def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     """The names that the card's second block defines, for a model with such images."""
     image = {"size": size, "channels": channels, **resizing}
@@ -122,8 +125,7 @@ def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     return scope
 
 
-@pytest.mark.share(2)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [LARGEST, *(name for name in FILES if name != LARGEST.values[0])])
 def test_a_file_becomes_the_same_pixels(tmp_path: Path, name: str) -> None:
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
@@ -141,11 +143,10 @@ RESIZING = [
     (224, 0.96, "bicubic"),
 ]
 """Side, crop and interpolation that a base may bring."""
-OF_A_BASE = ("jpeg 3000x2000", "jpeg 1601x900", "jpeg 224x224", "jpeg 33x32", "jpeg turned 6", "png", "png turned",
+OF_A_BASE = (LARGEST, "jpeg 1601x900", "jpeg 224x224", "jpeg 33x32", "jpeg turned 6", "png", "png turned",
              "png RGBA", "strip of a jpeg")  # fmt: skip
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", OF_A_BASE)
 def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_base(
     tmp_path: Path, name: str

@@ -251,10 +251,11 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("first", (0, 20))
-@pytest.mark.share(2)
-def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, first: int) -> None:
-    for seed in range(first, first + 20):
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 40), marks=pytest.mark.campaign)], ids=str
+)
+def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: range) -> None:
+    for seed in seeds:
         history = History(desk, seed)
         for version in history.manifests:
             expected = slowly(desk.db, history.model, version, history.manifests)
@@ -262,7 +263,7 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, first: i
 
 
 def test_whole_manifests_are_put_together_again(desk: Desk) -> None:
-    for seed in range(10):
+    for seed in range(5):
         history = History(desk, seed)
         assert [m for m in desk.manifests(history.model) if m["tasks"]] == [
             m for m in history.manifests.values() if m["tasks"]
@@ -271,7 +272,7 @@ def test_whole_manifests_are_put_together_again(desk: Desk) -> None:
 
 def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
     names = ("max_forgetting", "min_new_task", "min_acc")
-    for seed in range(20):
+    for seed in range(8):
         history = History(desk, seed)
         with desk.db.write() as session:
             model = session.get_one(Model, history.model)

@@ -11,6 +11,8 @@ from core.db.tables import Audit, Model, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
 
+pytestmark = pytest.mark.both_databases
+
 MANY = 8_000
 ADMIN = Actor(key_id="key_1", owner_id="own_1", scope="admin")
 

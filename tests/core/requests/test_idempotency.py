@@ -66,6 +66,7 @@ def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Acto
     assert idempotency.begin(database, actor, request()) is None
 
 
+@pytest.mark.both_databases
 def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) -> None:
     won: list[int] = []
     barrier = threading.Barrier(6)

@@ -3,6 +3,8 @@
 import stat
 import threading
 
+import pytest
+
 from core.db.tables import Key
 from core.requests import keys
 
@@ -22,6 +24,7 @@ def test_an_admin_key_that_expired_is_followed_by_another(database, tmp_path):
     assert keys.ensure_admin_key(database, tmp_path) is not None
 
 
+@pytest.mark.both_databases
 def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
     made: list[str | None] = []
     threads = [

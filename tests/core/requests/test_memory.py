@@ -1,6 +1,5 @@
 """Deleting a model's memory beside its jobs, on both databases."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,9 +97,9 @@ class Desk:
         memory.delete(self.db, self.store, self.blobs, self.actor, self.model)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
-def desk(request: pytest.FixtureRequest, emptied: Callable[[str], Database], tmp_path: Path) -> Desk:
-    return Desk(emptied(request.param), tmp_path)
+@pytest.fixture
+def desk(database: Database, tmp_path: Path) -> Desk:
+    return Desk(database, tmp_path)
 
 
 def keys(desk: Desk, prefix: str) -> list[str]:
@@ -165,6 +164,7 @@ def test_a_version_published_since_is_deleted_by_a_second_call(desk: Desk) -> No
     assert not desk.blobs.has(first) and not desk.blobs.has(second)
 
 
+@pytest.mark.both_databases
 def test_two_deletions_at_once_end_as_one(desk: Desk) -> None:
     digests = [desk.version(n) for n in range(1, 4)]
     job = desk.job("running", 3, snapshot=True)

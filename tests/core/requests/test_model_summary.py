@@ -51,6 +51,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
     assert counts[1] - len(sent) == 3, "three for all summaries together"
 
 
+@pytest.mark.both_databases
 def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     model = id_of("mdl", 0)
     with filled.write() as session:
@@ -76,6 +77,7 @@ def test_a_line_ends_after_its_newest_versions(filled: Database, monkeypatch: py
     assert max(len(line) for line in lines) == 2
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(("q", "names"), [("DEL-12", {"model-12"}), ("_", set()), ("%", set()), ("", None)])
 def test_a_text_is_looked_for_as_it_stands_in_upper_or_lower_case(
     filled: Database, q: str, names: set[str] | None

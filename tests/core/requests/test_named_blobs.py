@@ -95,7 +95,7 @@ class House:
         arguments = (self.db, self.store, self.blobs(), self.actor, "m")
         thread = threading.Thread(target=model_deletion.delete, args=arguments)
         thread.start()
-        thread.join(0.3)
+        thread.join(0.1)
         assert thread.is_alive()
         return thread
 
@@ -146,19 +146,21 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(house: House, make: An
     assert house.count(table) == 1
 
 
+@pytest.mark.both_databases
 @both
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
     maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
         references.own(session)
         maker.start()
-        maker.join(0.3)
+        maker.join(0.1)
         assert maker.is_alive()
         assert house.count(table) == 0
-    maker.join(10)
+    maker.join(60)
     assert house.count(table) == 1
 
 
+@pytest.mark.both_databases
 def test_deleting_a_model_and_publishing_into_it_never_wait_for_each_other(house: House) -> None:
     """A publish holds the job, then asks for the model; a delete must ask in the same order."""
     with house.db.write() as session:
@@ -167,12 +169,13 @@ def test_deleting_a_model_and_publishing_into_it_never_wait_for_each_other(house
         session.get_one(Job, "job_1", with_for_update=True)
         deleter = house.deleter()
         session.get_one(Model, "mdl_1", with_for_update=True)  # a deadlock would raise here
-    deleter.join(10)
+    deleter.join(60)
     with house.db.read() as session:
         assert session.get_one(Model, "mdl_1").deleted_at is not None
         assert session.get_one(Job, "job_1").state == "cancelling"
 
 
+@pytest.mark.both_databases
 def test_a_batch_submitted_while_its_model_is_deleted_is_cancelled_too(house: House) -> None:
     """The model's row is held by the submit while the delete looks for jobs."""
     if house.db.dialect != "postgresql":
@@ -181,6 +184,6 @@ def test_a_batch_submitted_while_its_model_is_deleted_is_cancelled_too(house: Ho
         session.get_one(Model, "mdl_1", with_for_update=True)
         deleter = house.deleter()
         house.submit(session, "queued")
-    deleter.join(10)
+    deleter.join(60)
     with house.db.read() as session:
         assert session.get_one(Job, "job_1").state == "cancelled"

@@ -20,9 +20,15 @@ OTHERS: list[tuple[dict[str, Any], int, int]] = [
     ({"name": "dne", "layers": 3, "head_dim": 16, "heads": 5, "expansion": 2, "attention": "mhsa"}, 40, 1),
     ({"name": "dne", "layers": 2, "patch": 5}, 32, 3),
 ]
+NAMES = sorted(architectures().keys() - {"timm"})
 CASES = [
-    *[({"name": name}, size, 3) for name in architectures() if name != "timm" for size in (32, 64, 224)],
     *OTHERS,
+    *[({"name": name}, (32, 64, 224)[place % 3], 3) for place, name in enumerate(NAMES)],
+    *[
+        pytest.param({"name": name}, size, 3, marks=pytest.mark.campaign)
+        for place, name in enumerate(NAMES)
+        for size in {32, 64, 224} - {(32, 64, 224)[place % 3]}
+    ],
 ]
 
 
@@ -45,7 +51,6 @@ def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, 
     return sum(p.numel() for p in network.parameters()), values, features.shape[1]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("architecture", "size", "channels"), CASES, ids=str)
 def test_parameters_are_exact_and_activations_a_little_above(
     architecture: dict[str, Any], size: int, channels: int

@@ -93,6 +93,7 @@ def test_a_declared_length_is_refused_before_the_body(database: Database, actor:
         admit(None)
 
 
+@pytest.mark.both_databases
 def test_uploads_side_by_side_do_not_exceed_the_limit_together(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -110,6 +111,7 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
     assert len(list(store.list("archives/"))) == 5
 
 
+@pytest.mark.both_databases
 def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
     database: Database, store: FolderStore, actor: Actor, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
     assert len(list(store.list("archives/"))) == 5
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("ended", ["failed", "held"])
 def test_retries_side_by_side_do_not_exceed_the_limit_together(
     database: Database, store: FolderStore, actor: Actor, tmp_path: Path, ended: str
@@ -165,6 +168,7 @@ def test_deleting_makes_room_at_once(
     assert figure(database, actor) == 9
 
 
+@pytest.mark.both_databases
 def test_the_sum_counts_archives_images_versions_and_each_blob_once(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
@@ -190,6 +194,7 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
     assert stored_bytes.measured(database, actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
 
 
+@pytest.mark.both_databases
 def test_what_is_added_during_a_measure_is_kept(
     database: Database, actor: Actor, model: str, monkeypatch: Any
 ) -> None:
@@ -206,6 +211,7 @@ def test_what_is_added_during_a_measure_is_kept(
     assert stored_bytes.measured(database, actor.owner_id) == 70
 
 
+@pytest.mark.both_databases
 def test_of_two_measures_at_once_the_first_stands(
     database: Database, actor: Actor, model: str, monkeypatch: Any
 ) -> None:

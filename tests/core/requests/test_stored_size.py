@@ -98,6 +98,7 @@ def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
     assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES
 
 
+@pytest.mark.both_databases
 def test_a_page_ends_before_its_rows_hold_more_than_a_page_may(
     database: Database, blobs: Blobs, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

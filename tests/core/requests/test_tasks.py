@@ -46,6 +46,7 @@ def batch_path(folder: Path) -> Path:
     return folder / "upload-0"
 
 
+@pytest.mark.both_databases
 def test_tasks_submitted_at_once_are_numbered_without_gaps(
     database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_tasks_submitted_at_once_are_numbered_without_gaps(
         assert list(places) == list(range(1, 9))
 
 
+@pytest.mark.both_databases
 def test_names_created_at_once_have_one_winner(
     database: Database, store: FolderStore, actor: Actor, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_another_offset_is_refused_with_the_right_one(database: Database, actor:
         assert refused.value.extra == {"offset": 0, "length": 10}
 
 
+@pytest.mark.both_databases
 def test_while_one_writes_another_waits_until_it_says_nothing_more(
     database: Database, store: Store, actor: Actor, upload: str, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
     assert there == named
 
 
+@pytest.mark.both_databases
 def test_many_writers_at_once_make_one_piece(
     database: Database, store: Store, actor: Actor, upload: str, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def counted(db: Database, model: Model) -> dict[str, Any]:
     }
 
 
+@pytest.mark.both_databases
 def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(filled: Database) -> None:
     with filled.read() as session:
         models = {model.id: model for model in session.execute(select(Model)).scalars()}
@@ -178,6 +179,7 @@ def test_a_measure_that_was_overtaken_changes_nothing(
     assert nested and kept is not None and kept["tasks"] > -1
 
 
+@pytest.mark.both_databases
 def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 

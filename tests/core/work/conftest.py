@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from receiver import Receiver
 from sqlalchemy import select
 
 from core.db import measurements
+from core.db.jobs import locked, move
 from core.db.kinds import Kind
 from core.db.session import Database
-from core.db.states import State
+from core.db.states import Action, State
 from core.db.tables import (
     Alias,
     AliasMove,
@@ -38,7 +39,9 @@ from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work import claim as claims
+from core.work import snapshots, sweep
 from core.work.fence import Claim
+from core.work.publish import Published, publish
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
 
@@ -205,9 +208,50 @@ class Desk:
         assert claim is not None
         return claim
 
+    def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, Claim]:
+        """Submit a batch and claim its job."""
+        job_id = self.submit(model_id or self.model(), **values)
+        claim = self.claim()
+        assert claim.job_id == job_id
+        return job_id, claim
+
     def expire(self, claim: Claim) -> None:
         """Let the lease run out."""
         self.set(claim.job_id, lease_until=1.0)
+
+    def lose(self, claim: Claim) -> None:
+        """Let the lease run out and take the job back."""
+        self.expire(claim)
+        claims.reap(self.db)
+
+    def act(self, job_id: str, action: Action) -> State:
+        """Do to a job what a request does."""
+        with self.db.write() as session:
+            job = locked(session, job_id)
+            assert job is not None
+            return move(session, job, action, self.db.now(session))
+
+    def register(self, claim: Claim, content: str = "weights") -> None:
+        """Keep a snapshot of a claimed job."""
+        snapshots.register(self.db, self.store, claim, self.snapshot(content), self.taken)
+
+    def publish(
+        self,
+        parts: dict[str, str] | None = None,
+        cells: Any = (("new", 1, 1, 2),),
+        *,
+        claim: Claim | None = None,
+    ) -> Published:
+        """Publish what a claimed job has learned."""
+        result = self.result(parts or {"head": "h"}, list(cells))
+        return publish(self.db, self.store, claim or self.claim(), result)
+
+    def sweep(self, **options: Any) -> None:
+        sweep.sweep(self.db, self.store, self.blobs, self.settings, **options)
+
+    def messages(self, job_id: str) -> list[str]:
+        """The lines of a job's log."""
+        return [event.data["message"] for event in self.all(Event, job_id=job_id, type="log")]
 
     def set(self, job_id: str, **values: Any) -> None:
         with self.db.write() as session:
@@ -293,22 +337,6 @@ class Desk:
         (folder / "snapshot.json").write_text("{}")
         (folder / "tensors.safetensors").write_text(content)
         return folder
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))])
-def database(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    return emptied(request.param)
-
-
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.services("postgresql")]),
-    ]
-)
-def database_of_any_dialect(request: pytest.FixtureRequest, emptied: Callable[[str], Database]) -> Database:
-    """`database` of tests that ask nothing of a SQL dialect: PostgreSQL repeats them in the campaign."""
-    return emptied(request.param)
 
 
 @pytest.fixture

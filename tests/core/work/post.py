@@ -84,7 +84,7 @@ class Post:
         deliveries.note(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
         deliveries.leave(self.db, lease)
 
-    def empty(self, seconds: float = 20.0) -> None:
+    def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""
         sender = Deliverer(self.db, self.settings)
         end = time.monotonic() + seconds

@@ -24,11 +24,13 @@ def test_an_empty_queue_gives_no_claim(desk: Any) -> None:
     assert claims.claim(desk.db, "w", 60) is None
 
 
+@pytest.mark.both_databases
 def test_an_empty_queue_is_seen_while_another_writes(desk: Any) -> None:
     with desk.db.write():  # SQLite has one writer: whoever wants to write as well waits until he ends
         assert claims.claim(desk.db, "w", 60) is None
 
 
+@pytest.mark.both_databases
 def test_a_claim_writes_attempt_fence_worker_and_lease(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claim = desk.claim("w1", 60)
@@ -45,6 +47,7 @@ def test_a_task_that_is_not_decoded_is_validated_first(desk: Any) -> None:
     assert desk.claim().state is State.VALIDATING
 
 
+@pytest.mark.both_databases
 def test_jobs_of_one_model_run_strictly_in_order(desk: Any) -> None:
     model = desk.model()
     first, second = desk.submit(model), desk.submit(model)
@@ -55,6 +58,7 @@ def test_jobs_of_one_model_run_strictly_in_order(desk: Any) -> None:
     assert desk.claim().job_id == second
 
 
+@pytest.mark.both_databases
 def test_jobs_of_different_models_run_beside_each_other(desk: Any) -> None:
     first, second = desk.submit(desk.model()), desk.submit(desk.model())
     assert {desk.claim("w1").job_id, desk.claim("w2").job_id} == {first, second}
@@ -68,6 +72,7 @@ def test_a_job_that_ended_badly_frees_the_next(desk: Any, end: str) -> None:
     assert desk.claim().job_id == second
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("state", ["paused", "pausing", "cancelling", "validating", "running"])
 def test_an_unfinished_job_holds_its_place(desk: Any, state: str) -> None:
     model = desk.model()
@@ -140,6 +145,7 @@ def test_a_heartbeat_with_an_old_fence_says_lost(desk: Any) -> None:
     assert claims.heartbeat(desk.db, claim.job_id, claim.fence - 1, 60) is None
 
 
+@pytest.mark.both_databases
 def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     dead, alive = desk.submit(desk.model()), desk.submit(desk.model())
     first, second = desk.claim(), desk.claim()
@@ -251,6 +257,7 @@ def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> Non
     assert desk.job(job_id).revision == 3
 
 
+@pytest.mark.both_databases
 def test_many_workers_never_share_a_model(desk: Any) -> None:
     """Threads claim and give back as fast as they can; the database would refuse two owners of a model."""
     models = [desk.model() for _ in range(3)]

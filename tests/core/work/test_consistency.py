@@ -19,11 +19,6 @@ from core.work.publish import publish
 DAY_S = 86_400.0
 
 
-@pytest.fixture
-def database(database_of_any_dialect: Database) -> Database:
-    return database_of_any_dialect
-
-
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "folder":

@@ -83,6 +83,7 @@ def test_attempts_follow_the_schedule_and_end_after_ten(post: Post) -> None:
     assert webhooks.read(post.db, post.actor(), hook)["state"] == "failing"
 
 
+@pytest.mark.both_databases
 def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post: Post) -> None:
     hook, _ = post.hook("http://127.0.0.1:9/")
     post.happen(post.desk.model(), 1)
@@ -99,6 +100,7 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     assert post.row(hook).lease_until is not None
 
 
+@pytest.mark.both_databases
 def test_an_owner_takes_at_most_half_of_the_places(post: Post) -> None:
     model, other = post.desk.model(), post.other_owner()
     for owner in (post.desk.owner, other):

@@ -139,6 +139,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     assert stored_or_mine(desk.db, desk.blobs, again, REPOSITORY, 2) is None
 
 
+@pytest.mark.both_databases
 def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: Any) -> None:
     begun(desk, "one")
     begun(desk, "two")

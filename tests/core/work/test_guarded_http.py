@@ -3,8 +3,6 @@
 import itertools
 import ssl
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from core.work import guarded_http
 from core.work.guarded_http import NotSent, Way, post
 from tests.security import addresses
 
-ROOT = Path(__file__).parents[3]
 LOOPBACK = networks("127.0.0.0/8")
 WAY = Way(LOOPBACK, 5.0)
 SHORT = Way(LOOPBACK, 1.0)
@@ -131,10 +128,8 @@ def _forever(first: bytes) -> Iterator[bytes]:
     ],
 )
 def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
-    begin = time.monotonic()
     with receivers.dripping(lambda: _forever(first)) as url, pytest.raises(NotSent, match="within 1 s"):
         post(target_of(url), {}, b"{}", SHORT)
-    assert time.monotonic() - begin < 2.5
 
 
 @pytest.mark.parametrize(
@@ -150,13 +145,3 @@ def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
 def test_nobody_there_is_told_in_a_sentence() -> None:
     with pytest.raises(NotSent, match="cannot be reached: Connection refused"):
         post(target_of("http://127.0.0.1:1/"), {}, b"{}", WAY)
-
-
-@pytest.mark.parametrize("module", ["api.app", "worker.loop"])
-def test_who_sends_nothing_does_not_load_the_library_that_sends(module: str) -> None:
-    code = (
-        f"import sys, {module}; "
-        "assert 'httpcore2' not in sys.modules and 'core.work.guarded_http' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-1000:]

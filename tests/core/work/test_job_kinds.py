@@ -44,6 +44,7 @@ def later() -> None:
     time.sleep(0.002)  # ids of jobs carry milliseconds
 
 
+@pytest.mark.both_databases
 def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
     model = desk.model(on_failed="stop")
     desk.submit(model)
@@ -80,6 +81,7 @@ def test_a_check_overtakes_an_older_batch_of_its_owner(desk: Any) -> None:
     assert order(desk, 2) == [check, old]
 
 
+@pytest.mark.both_databases
 def test_checks_do_not_overtake_twice_in_a_row(desk: Any) -> None:
     batches = [desk.submit(desk.model()) for _ in range(3)]
     later()
@@ -315,6 +317,7 @@ def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     assert sweep.unrung(desk.db) == [check]
 
 
+@pytest.mark.both_databases
 def test_the_database_lets_two_checks_and_one_job_of_the_line_run_for_a_model(desk: Any) -> None:
     from sqlalchemy.exc import IntegrityError
 

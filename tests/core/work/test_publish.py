@@ -30,6 +30,7 @@ def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = Non
     return publish(desk.db, desk.store, claim, desk.result(parts, cells)).number
 
 
+@pytest.mark.both_databases
 def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
@@ -228,6 +229,7 @@ def test_a_stop_that_came_second_is_refused(desk: Any) -> None:
         move(session, locked(session, job_id), Action.CANCEL, 1.0)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("asked", [Action.PAUSE, Action.CANCEL])
 def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, asked: Action) -> None:
     for _ in range(3):

@@ -23,11 +23,6 @@ FOR_EVER = 10_000.0
 """Days."""
 
 
-@pytest.fixture
-def database(database_of_any_dialect: Database) -> Database:
-    return database_of_any_dialect
-
-
 class Clock:
     """The database's clock, which a test moves on."""
 

@@ -42,6 +42,7 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
     assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
 
 
+@pytest.mark.both_databases
 def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +57,7 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
 
     monkeypatch.setattr(publish, "hit", hit)
     publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, CELLS))
-    sweeper.join(20)
+    sweeper.join(60)
     assert not sweeper.is_alive()
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part)) and desk.all(Part)
 
@@ -82,9 +83,10 @@ def sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
     finally:
         end.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
 
 
+@pytest.mark.both_databases
 def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> None:
     """Three models publish parts that they share, and delete them again; two sweeps run all the time."""
     models = [desk.model() for _ in range(3)]

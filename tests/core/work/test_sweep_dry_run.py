@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import pytest
+
 from core.db.tables import Event, Export, Model, Task, Version
 from core.work import claim as claims
 from core.work.publish import publish
@@ -43,6 +45,7 @@ def everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
     return {info.key: info.size for info in desk.store.list("")}, rows
 
 
+@pytest.mark.both_databases
 def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) -> None:
     litter(desk)
     before = everything(desk)

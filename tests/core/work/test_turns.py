@@ -45,11 +45,11 @@ def claims_until(desk: Any, job: str, *, workers: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_hundred_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_round(
+def test_many_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_round(
     desk: Any, workers: int
 ) -> None:
     owner(desk, "many")
-    queue(desk, 100, models=20)
+    queue(desk, 40, models=10)
     first = [desk.claim() for _ in range(workers)]  # they are at work when the other comes
     owner(desk, "one")
     (job,) = queue(desk, 1)
@@ -67,6 +67,7 @@ def test_the_owner_with_the_least_running_jobs_comes_first(desk: Any) -> None:
     assert desk.claim().job_id == job
 
 
+@pytest.mark.both_databases
 def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
     wanted = []
     for name in ("a", "b", "c"):
@@ -98,6 +99,7 @@ def test_owners_who_were_never_served_come_by_the_age_of_their_jobs(desk: Any) -
     assert [desk.claim().job_id, desk.claim().job_id] == [early, late]
 
 
+@pytest.mark.both_databases
 def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any) -> None:
     owner(desk, "stopped")
     model = desk.model()
@@ -112,6 +114,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
     assert claims.claim(desk.db, "w", 60) is None
 
 
+@pytest.mark.both_databases
 def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(desk: Any) -> None:
     """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""
     draw = random.Random(7)
@@ -120,7 +123,7 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
     running: list[tuple[str, Any]] = []
     served: dict[str, int] = dict.fromkeys(owners, 0)
     age: dict[str, float] = {}
-    for step in range(1, 150):
+    for step in range(1, 100):
         if draw.random() < 0.5:
             desk.owner = draw.choice(owners)
             (job,) = queue(desk, 1)
@@ -165,6 +168,7 @@ def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(de
         assert desk.claim().job_id == second
 
 
+@pytest.mark.both_databases
 def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) -> None:
     wanted = []
     for name in "abc":
