@@ -1,28 +1,31 @@
-"""A house without its API: database, store and worker processes, to be hurt in every way.
+"""A service without its API: database, store and real worker processes, to be hurt in every way.
 
-Jobs are submitted with the API's own use-cases; workers are real `python -m worker.loop` processes with
-short leases. The reference is the same stream on a house that nobody touches.
+Batches are submitted by the functions that the API calls. One worker, the standing one, serves all tests of the
+session; a test that ends it leaves the next one to `Backend.standing_worker`, which starts another. Whether a fault
+hits at the right moment never depends on speed: points of `core.failpoints` kill or hold a process.
 """
 
 import hashlib
+import itertools
+import json
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from core.catalogue import load_catalogue
 from core.db.session import Database
 from core.db.states import TERMINAL, Action
-from core.db.tables import Alias, Event, Job, Key, Part, Version
+from core.db.tables import Alias, Event, Job, Key, Part, Task, Version
 from core.ingest.inspect import inspect
 from core.ingest.limits import Limits
 from core.requests import jobs, models, validations
@@ -40,33 +43,56 @@ __all__ = ["empty_database"]
 sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
 
 from archives import archive
+from running_site import Site
+from upload_sites import apis
 
 ROOT = Path(__file__).parents[2]
-RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 150, "batch_size": 8}
-"""Some seconds of training with a method that has state: replay buffer and generators."""
+EMBEDDED = ("-m", "worker.loop")
+MEMORY_BYTES = 200_000_000
+"""What one job may take here."""
+RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 40, "batch_size": 8}
+"""Half a second of training by a method that has state: replay buffer and generators."""
+ENDLESS = {"epochs": 10_000}
+"""Minutes: no test waits for its end."""
+Digests = list[list[tuple[str, str]]]
 
 
-class House:
-    """One data directory and what happens in it."""
+class Backend:
+    """One data directory and what happens in it.
+
+    Args:
+        environment: settings of all workers beside those of every test here.
+        worker: the arguments of Python that start the standing worker.
+    """
 
     def __init__(
-        self, folder: Path, catalogue: dict[str, Any], schema: Path, environment: dict[str, str]
+        self,
+        folder: Path,
+        catalogue: dict[str, Any],
+        schema: Path,
+        environment: dict[str, str],
+        worker: Sequence[str] = EMBEDDED,
     ) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self.points = folder / "points"
+        self.points.mkdir(parents=True, exist_ok=True)
         lend_catalogue(folder)
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder),
+            "PERENNIAL_KILL_POINTS": str(self.points),
             "PERENNIAL_THREADS": "1",
-            "PERENNIAL_LEASE_S": "2",
+            "PERENNIAL_LEASE_S": "6",
             "PERENNIAL_POLL_S": "0.1",
             "PERENNIAL_CHORES_S": "0.3",
-            "PERENNIAL_SNAPSHOT_S": "0.2",
+            "PERENNIAL_SNAPSHOT_S": "1000",
             "PERENNIAL_ANYTIME_S": "0.1",
+            "PERENNIAL_JOB_MEMORY_BYTES": str(MEMORY_BYTES),
+            "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
             **environment,
         }
         fields = {name.removeprefix("PERENNIAL_").lower(): v for name, v in self.environment.items()}
+        fields.pop("kill_points")
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
         self.store = open_store(self.settings)
@@ -77,131 +103,153 @@ class House:
             key = session.execute(select(Key)).scalars().first()
             assert key is not None
             self.actor = Actor(key.owner_id, key.id, "admin")
-        self.model = self.create("m")
+        self._command, self._standing = worker, None
+        self._names = (f"m{number}" for number in itertools.count())
 
-    def create(self, name: str) -> str:
-        """A class-scenario model of 8-pixel images."""
-        given = {
-            "name": name,
-            "scenario": "class",
-            "architecture": {"name": "mlp", "hidden": [16]},
-            "image": {"size": 8, "channels": 3},
-            "recipe": RECIPE,
-        }
-        answer, _ = models.create(
-            self.db, Blobs(self.store, self.settings.folder("cache")), self.catalogue, self.actor, given
-        )
+    def close(self) -> None:
+        """End the standing worker and the connections."""
+        if self._standing is not None:
+            end(self._standing)
+        self.db.close()
+
+    # What people ask of the API.
+
+    def create(self, **given: Any) -> str:
+        """Create a class-scenario model of 8-pixel images, and return its id."""
+        shape = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 3}}
+        body = {"name": next(self._names), "scenario": "class", **shape, "recipe": RECIPE, **given}
+        blobs = Blobs(self.store, self.settings.folder("cache"))
+        answer, _ = models.create(self.db, blobs, self.catalogue, self.actor, body)
         return str(answer["id"])
 
-    def submit(self, data: bytes, model: str = "", recipe: dict[str, Any] | None = None) -> str:
-        """Make a batch the next task; the id of its job."""
+    def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
+        """Make a batch the next task, and return the id of its job."""
         batch = self._batch(data, recipe or {})
-        answer, _ = Submission(
-            self.db, self.store, self.catalogue, self.actor, model or self.model, batch, None
-        ).submit()
-        return str(answer["job"]["id"])
+        made, _ = Submission(self.db, self.store, self.catalogue, self.actor, model, batch).submit()
+        return str(made["job"]["id"])
 
-    def check(self, data: bytes) -> str:
-        """Have a batch checked whole; the id of its job."""
+    def check(self, model: str, data: bytes) -> str:
+        """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
-        answer, _ = validations.begin(
-            Submission(self.db, self.store, self.catalogue, self.actor, self.model, batch, None)
-        )
-        return str(answer["id"])
+        asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+        return str(validations.begin(asked)[0]["id"])
 
     def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
         path = self.settings.folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
-        return Batch(
-            path=path,
-            sha256=hashlib.sha256(data).hexdigest(),
-            bytes=len(data),
-            directory=inspect(path, "zip", Limits.of(self.settings)),
-            name=None,
-            recipe=recipe,
-        )
+        sha256, directory = hashlib.sha256(data).hexdigest(), inspect(path, "zip", Limits.of(self.settings))
+        return Batch(path, sha256, len(data), directory, None, recipe)
+
+    def act(self, job_id: str, action: str) -> None:
+        """Cancel, pause or resume a job."""
+        jobs.act(self.db, self.actor, job_id, Action(action))
+
+    # Workers, and what is done to them.
+
+    def standing_worker(self) -> psutil.Popen:
+        """Return the worker that serves all tests, after starting it where there is none."""
+        if self._standing is None or self._standing.poll() is not None:
+            self._standing = self._start(self._command)
+        return self._standing
 
     @contextmanager
-    def worker(self, module: str = "worker.loop", **environment: str) -> Iterator[psutil.Popen]:
-        """A worker process; ended, and everything it started shown to be gone, at the end."""
-        log = (self.folder / "worker.log").open("ab")
-        process = psutil.Popen(
-            [sys.executable, "-m", module],
-            cwd=ROOT,
-            env={**os.environ, **self.environment, **environment},
-            stdout=log,
-            stderr=log,
-        )
-        log.close()
+    def worker(self, **environment: str) -> Iterator[psutil.Popen]:
+        """Start another worker for as long as the block lasts."""
+        process = self._start(EMBEDDED, **environment)
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-                try:
-                    process.wait(30)
-                except psutil.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            end(process)
+
+    def _start(self, arguments: Sequence[str], **environment: str) -> psutil.Popen:
+        with (self.folder / "worker.log").open("ab") as log:
+            return psutil.Popen(
+                [sys.executable, *arguments],
+                cwd=ROOT,
+                env={**os.environ, **self.environment, **environment},
+                stdout=log,
+                stderr=log,
+            )
+
+    def arm(self, point: str, number: int | None = None) -> Path:
+        """Kill the next process that comes to a point, or send it another signal."""
+        armed, new = self.points / point, self.points / ".new"
+        new.write_text("" if number is None else str(int(number)))
+        return new.replace(armed)
+
+    def hold_job(
+        self, model: str, data: bytes, recipe: dict[str, Any] | None = None
+    ) -> tuple[str, psutil.Process]:
+        """Submit a batch, and return its job and the process that learns it, held before its first step."""
+        return self.hold(lambda: self.submit(model, data, recipe))
+
+    def hold(self, begin: Callable[[], Any]) -> tuple[Any, psutil.Process]:
+        """Call `begin`, which lets a job run, and return its answer and the process, held before its first step."""
+        self.arm("job-train", signal.SIGSTOP)
+        answer, worker = begin(), self.standing_worker()
+
+        def look() -> list[psutil.Process]:
+            return [p for p in worker.children(recursive=True) if p.status() == psutil.STATUS_STOPPED]
+
+        found: list[psutil.Process] = self.until(look)
+        return answer, found[0]
+
+    def release_stopping(self, process: psutil.Process) -> None:
+        """Let a process that is held go on once its worker has asked it to stop: it does so at its first step."""
+        self.until(lambda: self.has_logged("job process is asked to stop", pid=process.pid))
+        process.resume()
+
+    def pause(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
+        """Submit a batch, and pause its job when it has learned one step; it has a snapshot then."""
+        job, process = self.hold_job(model, data, recipe)
+        self.act(job, "pause")
+        self.release_stopping(process)
+        self.until(lambda: self.job(job).state == "paused")
+        assert self.job(job).snapshot is not None
+        return job
+
+    def end_lease(self, job_id: str) -> None:
+        """Let the lease of a dead or frozen worker run out."""
+        with self.db.write() as session:
+            session.execute(update(Job).where(Job.id == job_id).values(lease_until=1.0))
+
+    def has_logged(self, event: str, **fields: Any) -> bool:
+        """Tell whether a worker has logged an event with these fields."""
+        wanted = {"event": event, **fields}.items()
+        lines = (line for line in self.log().splitlines() if line.startswith("{") and line.endswith("}"))
+        return any(wanted <= json.loads(line).items() for line in lines if event in line)
 
     def log(self) -> str:
-        """What the workers wrote."""
+        """Return what the workers have written."""
         return (self.folder / "worker.log").read_text(errors="replace")
+
+    # What has become of it.
+
+    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """Wait for `condition`, and return what it returned."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := condition():
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"Not within {seconds} s. The workers' log:\n{self.log()[-6000:]}")
 
     def job(self, job_id: str) -> Job:
         with self.db.read() as session:
             return session.get_one(Job, job_id)
 
-    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """Wait for `condition` and return what it returned."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found = condition()
-            if found:
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"Not within {seconds} s. The workers' log:\n{self.log()[-6000:]}")
-
-    def finished(self, job_id: str, seconds: float = 60.0) -> Job:
+    def finished(self, job_id: str) -> Job:
         """Wait for a terminal state."""
+        self.until(lambda: self.job(job_id).state in TERMINAL)
+        return self.job(job_id)
 
-        def look() -> Job | None:
-            job = self.job(job_id)
-            return job if job.state in TERMINAL else None
-
-        job: Job = self.until(look, seconds)
-        return job
-
-    def training(self, job_id: str) -> None:
-        """Wait until a snapshot was registered: the job is in the middle of its training."""
-        self.until(lambda: self.job(job_id).state == "running" and self.job(job_id).snapshot)
-
-    def child(self, worker: psutil.Popen) -> psutil.Process:
-        """The job process of a worker: what its zygote forked."""
-
-        def look() -> psutil.Process | None:
-            found = [p for z in worker.children() if "worker.zygote" in z.cmdline() for p in z.children()]
-            return found[0] if found else None
-
-        process: psutil.Process = self.until(look)
-        return process
-
-    def act(self, job_id: str, action: str) -> None:
-        """Cancel, pause or resume, as the API does."""
-        jobs.act(self.db, self.actor, job_id, Action(action))
-
-    def sweep(self) -> None:
-        """What every worker's chores do from time to time."""
-        sweep.sweep(self.db, self.store, Blobs(self.store, self.settings.folder("cache")), self.settings)
-
-    def digests(self, model: str = "") -> list[list[tuple[str, str]]]:
+    def digests(self, model: str) -> Digests:
         """(name, sha256) of every part of every version, in order."""
         with self.db.read() as session:
             query = (
                 select(Version.number, Part.name, Part.sha256)
                 .join(Part, Part.version_id == Version.id)
-                .where(Version.model_id == (model or self.model))
+                .where(Version.model_id == model)
                 .order_by(Version.number, Part.position)
             )
             rows = session.execute(query).all()
@@ -210,20 +258,40 @@ class House:
 
     def events(self, job_id: str) -> list[Event]:
         with self.db.read() as session:
-            return list(
-                session.execute(select(Event).where(Event.job_id == job_id).order_by(Event.id)).scalars()
-            )
+            return list(session.scalars(select(Event).where(Event.job_id == job_id).order_by(Event.id)))
 
-    def production(self) -> int:
+    def production(self, model: str) -> int:
         with self.db.read() as session:
-            return session.get_one(Alias, (self.model, "production")).version
+            return session.get_one(Alias, (model, "production")).version
 
-    def left_over(self) -> list[str]:
-        """What a finished house must not have: snapshots, best states, raw archives, scratch folders."""
-        objects = [
-            i.key for prefix in ("snapshots/", "anytime/", "archives/") for i in self.store.list(prefix)
-        ]
-        return objects + [p.name for p in self.settings.folder("work").iterdir()]
+    def await_nothing_left(self, model: str) -> None:
+        """Wait until a finished model has no snapshot, best state, raw archive or scratch folder."""
+        with self.db.read() as session:
+            ids = {*session.scalars(select(Job.id).where(Job.model_id == model))}
+            ids |= {*session.scalars(select(Task.id).where(Task.model_id == model))}
+
+        def is_clean() -> bool:
+            sweep.sweep(
+                self.db, self.store, Blobs(self.store, self.settings.folder("cache")), self.settings
+            )  # as every worker does from time to time
+            kinds = ("snapshots/", "anytime/", "archives/")
+            left = [info.key for prefix in kinds for info in self.store.list(prefix)]
+            left += [name for _, names, _ in os.walk(self.settings.folder("work")) for name in names]
+            return not any(one in name for name in left for one in ids)
+
+        self.until(is_clean)
+
+
+def end(process: psutil.Popen) -> None:
+    """End a worker, in order where it can."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(60)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -235,21 +303,31 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def make_house(catalogue: dict[str, Any], empty_database: Path) -> Callable[..., House]:
-    """Makes a house in a folder."""
+def make_backend(catalogue: dict[str, Any], empty_database: Path) -> Callable[..., Backend]:
+    """Makes a backend in a folder."""
 
-    def make(folder: Path, environment: dict[str, str] | None = None) -> House:
-        return House(folder, catalogue, empty_database, environment or {})
+    def make(folder: Path, environment: dict[str, str] | None = None, **options: Any) -> Backend:
+        return Backend(folder, catalogue, empty_database, environment or {}, **options)
 
     return make
 
 
 @pytest.fixture
-def house(make_house: Callable[..., House], tmp_path: Path) -> Iterator[House]:
-    """A fresh house on SQLite and a folder."""
-    made = make_house(tmp_path)
+def backend(make_backend: Callable[..., Backend], tmp_path: Path) -> Iterator[Backend]:
+    """A backend of one test, on SQLite and a folder."""
+    made = make_backend(tmp_path)
     yield made
-    made.db.close()
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def shared(
+    make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
+    """The backend whose standing worker serves all tests of the session; each has models of its own."""
+    made = make_backend(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")
@@ -259,35 +337,36 @@ def batches() -> list[bytes]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(
-    make_house: Callable[..., House], batches: list[bytes], tmp_path_factory: pytest.TempPathFactory
-) -> list[list[tuple[str, str]]]:
-    """The part digests of the two batches learned without any fault, and without any snapshot."""
-    made = make_house(tmp_path_factory.mktemp("undisturbed"), {"PERENNIAL_SNAPSHOT_S": "1000"})
-    jobs = [made.submit(batch) for batch in batches]
-    with made.worker():
-        for job in jobs:
-            assert made.finished(job).state == "succeeded", made.log()
-    made.db.close()
-    return made.digests()
+def undisturbed(shared: Backend, batches: list[bytes]) -> Digests:
+    """The part digests of the two batches, learned without any fault."""
+    model = shared.create()
+    jobs = [shared.submit(model, batch) for batch in batches]
+    shared.standing_worker()
+    assert [shared.finished(job).state for job in jobs] == ["succeeded"] * 2, shared.log()
+    return shared.digests(model)
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One API process over SQLite and a folder; each test spends or deletes its uploads."""
+    with apis(tmp_path_factory.mktemp("api"), "small", {}) as (found,):
+        yield found
 
 
 @pytest.fixture
 def all_gone() -> Callable[[list[psutil.Process]], bool]:
-    """Whether these processes end within five seconds (zombies count as ended)."""
+    """Waits until processes have ended (zombies count as ended)."""
+
+    def lives(process: psutil.Process) -> bool:
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
 
     def wait(processes: list[psutil.Process]) -> bool:
-        def lives(process: psutil.Process) -> bool:
-            try:
-                return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-            except psutil.NoSuchProcess:
-                return False
-
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            if not any(lives(p) for p in processes):
-                return True
+        end = time.monotonic() + 60
+        while any(lives(process) for process in processes) and time.monotonic() < end:
             time.sleep(0.02)
-        return False
+        return not any(lives(process) for process in processes)
 
     return wait

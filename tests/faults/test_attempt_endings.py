@@ -1,8 +1,7 @@
 """What each end of an attempt says to the database; the job process is a stand-in."""
 
 import errno
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +13,32 @@ from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
 from core.protocol.job_event import DoneEvent, ErrorEvent
 from core.work import claim as claims
 from core.work.kinds import learn
+from tests.faults.conftest import Backend
 from worker import attempt as attempts
 from worker import loop
 from worker.attempt import Attempt, Tools
 from worker.child import ZygoteDied
 from worker.supervisor import Outcome
 
+GONE = OperationalError("SELECT", None, Exception("gone"))
+
 
 def error(kind: str) -> Outcome:
     return Outcome("error", ErrorEvent(kind=kind, message="m", traceback="t"), 1)
 
 
+@pytest.fixture(scope="module")
+def calm(make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """A backend without workers; a test leaves no job that can be claimed."""
+    made = make_backend(tmp_path_factory.mktemp("calm"))
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Claims a fresh job and runs one attempt that ends as given (an outcome, or an exception in preparing)."""
-    job = house.submit(batches[0])
+def run(calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Claims a new job and runs one attempt that ends as given (an outcome, or an exception in preparing)."""
+    job = calm.submit(calm.create(), batches[0])
 
     def raise_or(value: Any, result: Any) -> Callable[..., Any]:
         def act(*_given: Any, **_named: Any) -> Any:
@@ -44,51 +54,69 @@ def run(house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Ca
         monkeypatch.setattr(attempts, "supervise", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)
-        tools = Tools(house.settings, house.db, house.store, lambda: zygote, house.settings.folder("work"))  # type: ignore[arg-type,return-value]
-        claim = claims.claim(house.db, "w", 60)
+        tools = Tools(calm.settings, calm.db, calm.store, lambda: zygote, calm.settings.folder("work"))  # type: ignore[arg-type,return-value]
+        claim = claims.claim(calm.db, "w", 60)
         assert claim is not None
         Attempt(tools, claim, lambda: stop).run()
-        return house.job(job)
+        return calm.job(job)
 
     attempt.job = job  # type: ignore[attr-defined]
-    return attempt
+    yield attempt
+    if calm.job(job).state == "queued":
+        calm.act(job, "cancel")
 
 
-@pytest.mark.parametrize("kind", ["data", "code", "non-finite", "export"])
-def test_an_error_that_would_repeat_fails_the_job_at_once(run: Any, kind: str) -> None:
-    job = run(error(kind))
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [
+        *((error(kind), kind) for kind in ("data", "code", "non-finite", "export")),
+        (error("memory"), "memory"),  # it has outgrown the bound
+        (ZeroDivisionError("x"), "code"),  # a fault of the worker itself
+    ],
+)
+def test_an_error_that_would_repeat_fails_the_job_at_once(run: Any, ending: Any, kind: str) -> None:
+    job = run(ending)
     assert (job.state, job.error["kind"]) == ("failed", kind)
 
 
-def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(run: Any, house: Any) -> None:
-    house.settings.job_memory_bytes = 0
+def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(
+    run: Any, calm: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
     job = run(error("memory"))
-    assert (job.state, job.strikes) == ("queued", 1)
-
-
-def test_a_job_that_outgrows_the_bound_of_its_memory_fails_at_once(run: Any) -> None:
-    job = run(error("memory"))
-    assert (job.state, job.error["kind"]) == ("failed", "memory")
-
-
-@pytest.mark.parametrize("outcome", [Outcome("died", None, -9), Outcome("died"), Outcome("stalled")])
-def test_a_dead_or_silent_process_is_tried_again_with_a_strike(run: Any, outcome: Outcome) -> None:
-    job = run(outcome)
     assert (job.state, job.strikes) == ("queued", 1)
 
 
 @pytest.mark.parametrize(
-    "outage", [Unavailable("store"), ZygoteDied("z"), OperationalError("SELECT", None, Exception("gone"))]
+    "ending",
+    [
+        Outcome("died", None, -9),
+        Outcome("died"),
+        Outcome("stalled"),
+        StoreCorrupt("b"),
+        OSError(errno.EIO, "input/output error"),
+    ],
 )
-def test_an_outage_is_no_strike(run: Any, outage: Exception) -> None:
-    job = run(outage)
+def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> None:
+    job = run(ending)
+    assert (job.state, job.strikes) == ("queued", 1)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Unavailable("store"),
+        ZygoteDied("z"),
+        GONE,
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.EDQUOT, "quota"),
+        error("disk"),
+    ],
+)
+def test_an_outage_or_a_full_disk_is_no_strike(run: Any, ending: Any) -> None:
+    job = run(ending)
     assert (job.state, job.strikes) == ("queued", 0)
     assert job.not_before is not None
-
-
-def test_a_damaged_blob_is_a_strike(run: Any) -> None:
-    job = run(StoreCorrupt("b"))
-    assert (job.state, job.strikes) == ("queued", 1)
 
 
 def test_a_rejected_batch_is_rejected_with_its_report(run: Any) -> None:
@@ -96,18 +124,13 @@ def test_a_rejected_batch_is_rejected_with_its_report(run: Any) -> None:
     assert (job.state, job.error["code"]) == ("rejected", "batch-rejected")
 
 
-def test_a_fault_of_the_worker_itself_fails_the_job(run: Any) -> None:
-    job = run(ZeroDivisionError("x"))
-    assert (job.state, job.error["kind"]) == ("failed", "code")
-
-
-def test_a_lost_lease_writes_nothing(run: Any, house: Any) -> None:
-    before = len(house.events(run.job))
+def test_a_lost_lease_writes_nothing(run: Any, calm: Backend) -> None:
+    before = len(calm.events(run.job))
     with pytest.raises(LeaseLost):
         run(Outcome("lost"))
-    job = house.job(run.job)
+    job = calm.job(run.job)
     assert job.state == "validating"
-    assert len(house.events(run.job)) == before + 2  # the claim's own, and its line of the log
+    assert len(calm.events(run.job)) == before + 2  # the claim's own, and its line of the log
 
 
 def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
@@ -118,11 +141,11 @@ def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
 def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def publish(_db: Any, _store: Any, _claim: Any, result: Path) -> int:
+    def publish(_db: Any, _store: Any, _claim: Any, result: Path) -> Any:
         calls.append(result)
         if len(calls) < 3:
             raise Unavailable("store")
-        return 1
+        return SimpleNamespace(status="published", number=1)
 
     monkeypatch.setattr(attempts, "publish", publish)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
@@ -130,23 +153,9 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
     assert calls == [Path("/r")] * 3
 
 
-def test_nothing_stays_in_the_scratch_folder(run: Any, house: Any) -> None:
+def test_nothing_stays_in_the_scratch_folder(run: Any, calm: Backend) -> None:
     run(error("data"))
-    assert list(house.settings.folder("work").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "full", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), error("disk")]
-)
-def test_a_full_disk_is_no_strike(run: Any, full: Any) -> None:
-    job = run(full)
-    assert (job.state, job.strikes) == ("queued", 0)
-    assert job.not_before is not None
-
-
-def test_a_disk_that_fails_is_a_strike(run: Any) -> None:
-    job = run(OSError(errno.EIO, "input/output error"))
-    assert (job.state, job.strikes) == ("queued", 1)
+    assert list(calm.settings.folder("work").iterdir()) == []
 
 
 def test_a_scratch_folder_that_cannot_be_made_is_no_strike(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,26 +178,23 @@ def test_the_outcome_is_reported_when_the_database_is_back(run: Any, monkeypatch
     def out_twice(*given: Any, **named: Any) -> Any:
         said.append("requeue")
         if len(said) < 3:
-            raise OperationalError("UPDATE", None, Exception("gone"))
+            raise GONE
         return requeue(*given, **named)
 
     monkeypatch.setattr(attempts.claims, "requeue", out_twice)
     monkeypatch.setattr(attempts, "REPORT_FIRST_S", 0.01)
-    job = run(OperationalError("SELECT", None, Exception("gone")))
+    job = run(GONE)
     assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)
 
 
 def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
-    house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
+    calm: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = loop.Worker(house.settings, ring=lambda _job: None)
-    claimed: list[str] = []
+    now, claimed, endings = [100.0], list[str](), iter([True, True, False])
 
     def claim(*_given: Any) -> Any:
         claimed.append("job")
         return SimpleNamespace(job_id="job", model_id="m", fence=1, waited_s=None)
-
-    endings = iter([True, True, False])
 
     class Ending:
         def __init__(self, *_given: Any) -> None:
@@ -199,24 +205,22 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
 
     monkeypatch.setattr(loop.claims, "claim", claim)
     monkeypatch.setattr(loop, "Attempt", Ending)
-    monkeypatch.setattr(loop, "OUTAGE_PAUSES_S", (0.05, 0.3))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    worker = loop.Worker(calm.settings, ring=lambda _job: None)
     assert worker.work(lambda: False) == 1
-    began = time.monotonic()
-    while not worker.work(lambda: len(claimed) > 1):
-        time.sleep(0.005)
-    first, began = time.monotonic() - began, time.monotonic()
-    while not worker.work(lambda: len(claimed) > 2):
-        time.sleep(0.005)
-    assert time.monotonic() - began > first
+    for number, pause_s in enumerate(loop.OUTAGE_PAUSES_S[:2], start=1):
+        now[0] += pause_s - 0.1
+        assert worker.work(lambda: False) == 0
+        now[0] += 0.2
+        assert worker.work(lambda number=number: len(claimed) > number) == 1
     assert (worker._outages, len(claimed)) == (0, 3)
     worker.close()
 
 
 def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
-    house: Any, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
+    calm: Backend, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = house.submit(batches[0])
-    worker = loop.Worker(house.settings, ring=lambda _job: None)
+    worker = loop.Worker(calm.settings, ring=lambda _job: None)
     worker._outages = 1
 
     def out() -> None:
@@ -224,5 +228,5 @@ def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
 
     monkeypatch.setattr(worker.store, "check", out)
     assert worker.work(lambda: False) == 0
-    assert (house.job(job).state, house.job(job).attempt) == ("queued", 0)
+    assert (calm.job(run.job).state, calm.job(run.job).attempt) == ("queued", 0)
     worker.close()

@@ -1,114 +1,117 @@
 """A real Celery worker on a Redis of its own: rings, outages and the orderly end."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import redis
+from redis_server import RedisServer
 
-from core.doorbell import Doorbell
+from core.doorbell import QUEUE, Doorbell
+from tests.faults.conftest import ENDLESS, Backend
 
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.services("redis")]
 
-
-@pytest.fixture
-def celery_worker(tmp_path: Path) -> Iterator[Callable[..., psutil.Popen]]:
-    """Starts `celery worker` with an environment; all are ended afterwards."""
-    started: list[psutil.Popen] = []
-
-    def start(environment: dict[str, str]) -> psutil.Popen:
-        with (tmp_path / "worker.log").open("ab") as log:
-            process = psutil.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
-                    *("--without-gossip", "--without-mingle"),
-                ],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+CELERY = (
+    "-m",
+    "celery",
+    "-A",
+    "worker.celery_app",
+    "worker",
+    "-P",
+    "solo",
+    "--without-gossip",
+    "--without-mingle",
+)
 
 
-@pytest.fixture
-def scale(house: Any, redis_server: Any) -> Iterator[Any]:
-    """A house whose workers are rung through Redis."""
-    house.environment["PERENNIAL_BROKER_URL"] = redis_server.url
-    house.settings.broker_url = redis_server.url
-    house.bell = Doorbell(house.settings, house.db)
-    yield house
-    house.bell.close()
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RedisServer]:
+    server = RedisServer()
+    server.start()
+    yield server
+    server.close()
 
 
-@pytest.mark.slow
-def test_a_ring_starts_a_job_and_a_lost_ring_is_repeated(
-    scale: Any, celery_worker: Any, batches: list[bytes], redis_server: Any, undisturbed: Any
+@pytest.fixture(scope="module")
+def rung(
+    make_backend: Callable[..., Backend], broker: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Backend]:
+    """A backend whose standing worker is rung through Redis."""
+    made = make_backend(tmp_path_factory.mktemp("rung"), {"PERENNIAL_BROKER_URL": broker.url}, worker=CELERY)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def bell(rung: Backend) -> Iterator[Doorbell]:
+    made = Doorbell(rung.settings, rung.db)
+    yield made
+    made.close()
+
+
+def test_a_lost_ring_is_repeated_when_the_broker_is_back(
+    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
 ) -> None:
-    first = scale.submit(batches[0])
-    scale.bell.ring(first)
-    worker = celery_worker(scale.environment)
-    assert scale.finished(first).state == "succeeded"
-    time.sleep(0.5)  # the worker has looked once more and waits for a ring
-    redis_server.stop()
-    second = scale.submit(batches[1])
-    begin = time.monotonic()
-    scale.bell.ring(second)
-    assert time.monotonic() - begin < 1  # a ring must not wait for the broker
-    time.sleep(1.0)
-    assert scale.job(second).state == "queued"
-    redis_server.start()
-    assert scale.finished(second).state == "succeeded"
-    assert scale.job(second).attempt == 1
+    model, worker = rung.create(), rung.standing_worker()
+    first = rung.submit(model, batches[0])
+    bell.ring(first)
+    assert rung.finished(first).state == "succeeded"
+    broker.stop()
+    rung.until(lambda: "Connection to broker lost" in rung.log())  # so it looks for no more jobs by itself
+    second = rung.submit(model, batches[1])
+    bell.ring(second)
+    broker.start()
+    assert rung.finished(second).state == "succeeded"
+    assert rung.job(second).attempt == 1
     assert worker.poll() is None
-    assert scale.digests() == undisturbed
-    assert (scale.folder / "worker-alive").stat().st_mtime > time.time() - 10
+    assert len(rung.digests(model)) == 2
+    alive = rung.folder / "worker-alive"
+    before = alive.stat().st_mtime
+    rung.until(lambda: alive.stat().st_mtime > before)
 
 
-@pytest.mark.slow
 def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
-    scale: Any, celery_worker: Any, batches: list[bytes], all_gone: Any
+    rung: Backend, bell: Doorbell, batches: list[bytes], all_gone: Any
 ) -> None:
-    job = scale.submit(batches[0], recipe={"epochs": 5000})
-    scale.bell.ring(job)
-    worker = celery_worker(scale.environment)
-    scale.training(job)
+    model = rung.create()
+
+    def begin() -> str:
+        job = rung.submit(model, batches[0], ENDLESS)
+        bell.ring(job)
+        return job
+
+    job, process = rung.hold(begin)
+    worker = rung.standing_worker()
     family = worker.children(recursive=True)
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(20) == 0, scale.log()
+    worker.terminate()
+    rung.release_stopping(process)
+    assert worker.wait(60) == 0, rung.log()
     assert all_gone(family)
-    released = scale.job(job)
+    released = rung.job(job)
     assert (released.state, released.strikes) == ("queued", 0)
     assert released.snapshot is not None
+    rung.act(job, "cancel")
 
 
-@pytest.mark.slow
-def test_repeated_rings_run_a_job_once(scale: Any, celery_worker: Any, batches: list[bytes]) -> None:
-    job = scale.submit(batches[0])
+def test_repeated_rings_run_a_job_once(
+    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
+) -> None:
+    model = rung.create()
+    job = rung.submit(model, batches[0])
     for _ in range(20):
-        scale.bell.ring(job)
-    for _ in range(2):
-        celery_worker(scale.environment)
-    assert scale.finished(job).state == "succeeded"
-    time.sleep(2)
-    assert scale.job(job).attempt == 1
-    assert len(scale.digests()) == 1
+        bell.ring(job)
+    rung.standing_worker()
+    assert rung.finished(job).state == "succeeded"
+    with redis.Redis.from_url(broker.url) as queue:
+        rung.until(lambda: queue.llen(QUEUE) == 0)
+    assert rung.job(job).attempt == 1
+    assert len(rung.digests(model)) == 1
 
 
-def test_a_celery_worker_without_a_broker_says_what_to_run(celery_worker: Any, tmp_path: Path) -> None:
-    worker = celery_worker({"PERENNIAL_DATA_DIR": str(tmp_path), "PERENNIAL_BROKER_URL": ""})
-    assert worker.wait(30) != 0
-    assert "python -m worker.loop" in (tmp_path / "worker.log").read_text()
+def test_a_celery_worker_without_a_broker_says_what_to_run(backend: Backend) -> None:
+    backend.environment["PERENNIAL_BROKER_URL"] = ""
+    worker: psutil.Popen = backend._start(CELERY)
+    assert worker.wait(60) != 0
+    assert "python -m worker.loop" in backend.log()

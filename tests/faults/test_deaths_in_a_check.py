@@ -1,68 +1,57 @@
 """Workers that die while they check a whole batch: it is checked again, and nothing of it stays."""
 
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
-from archives import archive
 
-BATCH = archive(0)
-
-
-def armed(folder: Path, point: str) -> str:
-    """A folder in which a named point ends the process that comes there."""
-    points = folder / "points"
-    points.mkdir(exist_ok=True)
-    (points / point).touch()
-    return str(points)
+from tests.faults.conftest import ENDLESS, Backend
 
 
-def test_a_check_whose_worker_was_killed_is_begun_anew_and_starts_no_learning(
-    house: Any, tmp_path: Path, all_gone: Any
+@pytest.mark.slow
+def test_a_check_whose_worker_was_killed_is_begun_again_and_starts_no_learning(
+    shared: Backend, batches: list[bytes]
 ) -> None:
-    job = house.check(BATCH)
-    with house.worker(PERENNIAL_KILL_POINTS=armed(tmp_path, "ingest-decoded")) as worker:
-        house.until(lambda: worker.poll() is not None)
-        assert worker.returncode == -signal.SIGKILL
-    with house.worker() as worker:
-        done = house.finished(job)
-        zygotes = [p for p in worker.children() if "worker.zygote" in " ".join(p.cmdline())]
-        assert not [child for zygote in zygotes for child in zygote.children()]
+    model, worker = shared.create(), shared.standing_worker()
+    shared.arm("ingest-decoded")
+    job = shared.check(model, batches[0])
+    assert worker.wait(60) == -signal.SIGKILL
+    shared.end_lease(job)
+    shared.standing_worker()
+    done = shared.finished(job)
     assert (done.state, done.attempt, done.strikes) == ("succeeded", 2, 1)
     assert done.report["valid"] is True and done.report["checked"] == "images"
-    house.until(lambda: house.job(job).archive_key is None)
-    house.sweep()
-    assert house.left_over() == []
+    assert not shared.has_logged("job process", job=job)
+    shared.until(lambda: shared.job(job).archive_key is None)
+    shared.await_nothing_left(model)
 
 
 @pytest.mark.campaign
 def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
-    house: Any, tmp_path: Path
+    shared: Backend, batches: list[bytes]
 ) -> None:
-    job = house.check(BATCH)
+    model = shared.create()
+    job = shared.check(model, batches[0])
     for _ in range(3):
-        with house.worker(PERENNIAL_KILL_POINTS=armed(tmp_path, "ingest-decoded")) as worker:
-            house.until(lambda worker=worker: worker.poll() is not None)
-    with house.worker():
-        done = house.finished(job)
-        assert (done.state, done.error["code"]) == ("failed", "job-lost")
-        house.sweep()
-    assert house.job(job).archive_key is None
-    assert [info.key for info in house.store.list("archives/")] == []
-    later = house.submit(BATCH)
-    with house.worker():
-        assert house.finished(later).state == "succeeded"
+        shared.arm("ingest-decoded")
+        assert shared.standing_worker().wait(60) == -signal.SIGKILL
+        shared.end_lease(job)
+    shared.standing_worker()
+    done = shared.finished(job)
+    assert (done.state, done.error["code"]) == ("failed", "job-lost")
+    shared.await_nothing_left(model)
+    assert shared.job(job).archive_key is None
+    assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
 
 
-@pytest.mark.slow
-def test_a_check_runs_beside_a_learning_job_of_its_model(house: Any) -> None:
-    with house.worker(), house.worker():
-        learning = house.submit(BATCH, recipe={"epochs": 10_000})
-        house.training(learning)
-        job = house.check(BATCH)
-        assert house.finished(job).state == "succeeded"
-        assert house.job(learning).state == "running"
-        house.act(learning, "cancel")
-        assert house.finished(learning).state == "cancelled"
-    assert house.job(job).worker is None and house.job(job).attempt == 1
+@pytest.mark.campaign  # tests/core/work/test_job_kinds.py shows it without processes
+def test_a_check_runs_beside_a_learning_job_of_its_model(shared: Backend, batches: list[bytes]) -> None:
+    model = shared.create()
+    learning, process = shared.hold_job(model, batches[0], ENDLESS)
+    job = shared.check(model, batches[0])
+    with shared.worker():
+        assert shared.finished(job).state == "succeeded"
+    assert shared.job(job).attempt == 1
+    assert shared.job(learning).state not in ("queued", "succeeded")
+    process.resume()
+    shared.act(learning, "cancel")
+    assert shared.finished(learning).state == "cancelled"

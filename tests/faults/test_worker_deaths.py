@@ -1,211 +1,207 @@
 """Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left behind."""
 
-import contextlib
 import signal
-import time
 from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import update
 
-Digests = list[list[tuple[str, str]]]
+from core.db.tables import Event
+from core.errors import JobTooLarge
+from core.requests import retries
+from core.requests.admission import Admission
+from tests.faults.conftest import ENDLESS, Backend, Digests
+
+pytestmark = pytest.mark.slow
 
 
-def states(house: Any, job: str) -> list[str]:
-    return [event.data["state"] for event in house.events(job) if event.type == "state"]
+def states(shared: Backend, job: str) -> list[str]:
+    return [event.data["state"] for event in shared.events(job) if event.type == "state"]
 
 
-@pytest.mark.share(4)
-def test_a_killed_job_process_is_resumed_and_ends_bit_identical(
-    house: Any, batches: list[bytes], undisturbed: Digests
+def test_a_job_goes_on_from_its_snapshot_after_a_pause_and_after_its_process_was_killed(
+    shared: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
-    jobs = [house.submit(batch) for batch in batches]
-    with house.worker() as worker:
-        house.training(jobs[0])
-        house.child(worker).kill()
-        assert [house.finished(job).state for job in jobs] == ["succeeded", "succeeded"]
-    assert house.job(jobs[0]).attempt == 2
-    assert "queued" in states(house, jobs[0])[1:]
-    assert house.digests() == undisturbed
-    assert house.left_over() == []
+    model = shared.create()
+    job = shared.pause(model, batches[0])
+    shared.arm("job-consolidate")
+    shared.act(job, "resume")
+    assert shared.finished(job).state == "succeeded"
+    assert shared.job(job).attempt == 3
+    assert states(shared, job).count("queued") == 3
+    said = [event.data["message"] for event in shared.events(job) if event.type == "log"]
+    assert sum(line.startswith("Going on from a snapshot: epoch 1 of 40, step 1 ") for line in said) == 2
+    assert shared.digests(model) == undisturbed[:1]
+    shared.await_nothing_left(model)
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
 def test_a_killed_worker_leaves_no_process_and_another_ends_bit_identical(
-    house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
+    shared: Backend, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
-    jobs = [house.submit(batch) for batch in batches]
-    with house.worker() as worker:
-        house.training(jobs[0])
-        house.child(worker)
-        family = worker.children(recursive=True)
-        assert len(family) >= 2
-        worker.kill()
-        worker.wait()
-        assert all_gone(family)
-    with house.worker():
-        assert [house.finished(job).state for job in jobs] == ["succeeded", "succeeded"]
-    assert house.digests() == undisturbed
-    assert house.left_over() == []
+    model = shared.create()
+    job, process = shared.hold_job(model, batches[0])
+    worker, next_job = shared.standing_worker(), shared.submit(model, batches[1])
+    family = worker.children(recursive=True)
+    assert len(family) >= 2
+    worker.kill()
+    worker.wait()
+    process.resume()
+    assert all_gone(family)
+    shared.end_lease(job)
+    shared.standing_worker()
+    assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
+    assert shared.job(job).attempt == 2
+    assert shared.digests(model) == undisturbed
+    shared.await_nothing_left(model)
 
 
 @pytest.mark.campaign
 def test_a_worker_killed_beside_a_best_state_leaves_none_and_another_ends_bit_identical(
-    house: Any, batches: list[bytes]
+    backend: Backend, batches: list[bytes]
 ) -> None:
-    recipe = {"anytime": True, "validation": 0.2, "optimizer": {"lr": 0.001}}
-    undisturbed, killed = (house.submit(batches[0], house.create(name), recipe) for name in ("a", "b"))
-    with house.worker() as worker:
-        assert house.finished(undisturbed).state == "succeeded"
-        house.until(lambda: house.job(killed).anytime and house.job(killed).snapshot)
+    recipe = {"anytime": True, "validation": 0.2, "optimizer": {"lr": 0.001}, "epochs": 150}
+    models = [backend.create() for _ in range(2)]
+    undisturbed, killed = (backend.submit(model, batches[0], recipe) for model in models)
+    with backend.worker(PERENNIAL_SNAPSHOT_S="0.2") as worker:
+        assert backend.finished(undisturbed).state == "succeeded"
+        backend.until(lambda: backend.job(killed).anytime and backend.job(killed).snapshot)
         worker.kill()
         worker.wait()
-    assert [i.key for i in house.store.list(f"anytime/{killed}/")]
-    with house.worker():
-        assert house.finished(killed).state == "succeeded"
-    assert house.job(killed).attempt == 2
-    models = [house.job(job).model_id for job in (undisturbed, killed)]
-    assert house.digests(models[0]) == house.digests(models[1])
-    assert house.left_over() == []
+    assert [info.key for info in backend.store.list(f"anytime/{killed}/")]
+    backend.standing_worker()
+    assert backend.finished(killed).state == "succeeded"
+    assert backend.job(killed).attempt == 2
+    assert backend.digests(models[0]) == backend.digests(models[1])
+    backend.await_nothing_left(models[1])
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
 def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
-    house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
+    shared: Backend, batches: list[bytes], undisturbed: Digests, all_gone: Any
 ) -> None:
-    job = house.submit(batches[0])
-    with house.worker() as worker:
-        house.training(job)
-        house.child(worker)
-        family = worker.children(recursive=True)
-        begin = time.monotonic()
-        worker.terminate()
-        assert worker.wait(10) == 0
-        assert time.monotonic() - begin < 5
-        assert all_gone(family)
-    stopped = house.job(job)
+    model = shared.create()
+    job, process = shared.hold_job(model, batches[0])
+    worker = shared.standing_worker()
+    family = worker.children(recursive=True)
+    worker.terminate()
+    shared.release_stopping(process)
+    assert worker.wait(60) == 0
+    assert all_gone(family)
+    stopped = shared.job(job)
     assert (stopped.state, stopped.strikes, stopped.worker) == ("queued", 0, None)
-    with house.worker():
-        assert house.finished(job).state == "succeeded"
-    assert house.digests() == undisturbed[:1]
-    assert house.left_over() == []
+    assert stopped.snapshot is not None
+    shared.standing_worker()
+    assert shared.finished(job).state == "succeeded"
+    assert shared.digests(model) == undisturbed[:1]
+    shared.await_nothing_left(model)
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
-def test_a_killed_zygote_costs_nothing(house: Any, batches: list[bytes], undisturbed: Digests) -> None:
-    jobs = [house.submit(batch) for batch in batches]
-    with house.worker() as worker:
-        house.training(jobs[0])
-        child = house.child(worker)
-        zygote = child.parent()
-        assert zygote is not None
-        zygote.kill()
-        assert [house.finished(job).state for job in jobs] == ["succeeded", "succeeded"]
-    assert [house.job(job).attempt for job in jobs] == [1, 1]
-    assert house.digests() == undisturbed
+def test_a_killed_zygote_costs_nothing(shared: Backend, batches: list[bytes], undisturbed: Digests) -> None:
+    model = shared.create()
+    job, process = shared.hold_job(model, batches[0])
+    next_job, zygote = shared.submit(model, batches[1]), process.parent()
+    assert zygote is not None and "worker.zygote" in zygote.cmdline()
+    zygote.kill()
+    process.resume()
+    assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
+    assert [shared.job(one).attempt for one in (job, next_job)] == [1, 1]
+    assert shared.digests(model) == undisturbed
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
 def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
-    house: Any, batches: list[bytes], undisturbed: Digests, all_gone: Any
+    shared: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
-    job = house.submit(batches[0])
-    with house.worker() as zombie:
-        house.training(job)
-        child = house.child(zombie)
-        zombie.send_signal(signal.SIGSTOP)
-        with house.worker():
-            assert house.finished(job).state == "succeeded"
-            events = len(house.events(job))
-            zombie.send_signal(signal.SIGCONT)
-            assert all_gone([child])
-            house.until(lambda: "lease lost" in house.log())
-            time.sleep(0.5)
-        assert len(house.events(job)) == events
-    assert house.job(job).attempt == 2
-    assert house.digests() == undisturbed[:1]
-    assert house.left_over() == []
+    model, frozen = shared.create(), shared.standing_worker()
+    shared.arm("publish-stored", signal.SIGSTOP)
+    job = shared.submit(model, batches[0])
+    shared.until(lambda: frozen.status() == psutil.STATUS_STOPPED)
+    shared.end_lease(job)
+    with shared.worker():
+        assert shared.finished(job).state == "succeeded"
+    events = len(shared.events(job))
+    next_job = shared.submit(model, batches[1])
+    frozen.resume()
+    assert shared.finished(next_job).state == "succeeded", "it goes on with other jobs"
+    assert shared.has_logged("lease lost; the job is another worker's", job=job)
+    assert len(shared.events(job)) == events
+    assert shared.job(job).attempt == 2
+    assert shared.digests(model) == undisturbed
+    shared.await_nothing_left(model)
 
 
-@pytest.mark.share(4)
-def test_a_job_whose_process_always_dies_fails_at_the_third_strike(house: Any, batches: list[bytes]) -> None:
-    job = house.submit(batches[0], recipe={"epochs": 2000})
-    with house.worker(PERENNIAL_SNAPSHOT_S="1000") as worker:
-        killed: set[int] = set()
-
-        def kill() -> bool:
-            if house.job(job).state == "failed":
-                return True
-            for process in psutil.Process(worker.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):  # zombies too
-                    ours = process.ppid() != worker.pid and "worker.zygote" in process.cmdline()
-                    if ours and process.pid not in killed:
-                        killed.add(process.pid)
-                        process.kill()
-            return False
-
-        house.until(kill, 40)
-    failed = house.job(job)
-    assert failed.error["kind"] == "lost"
-    assert failed.attempt == 3
-    assert house.digests() == []
-
-
-@pytest.mark.slow
-@pytest.mark.share(4)
-def test_a_cancelled_job_ends_at_once_and_leaves_nothing(
-    house: Any, batches: list[bytes], all_gone: Any
+def test_a_job_whose_process_always_dies_fails_at_the_third_strike(
+    shared: Backend, batches: list[bytes]
 ) -> None:
-    job = house.submit(batches[0], recipe={"epochs": 5000})
-    with house.worker() as worker:
-        house.training(job)
-        child = house.child(worker)
-        house.act(job, "cancel")
-        assert house.finished(job, 10).state == "cancelled"
-        assert all_gone([child])
-    house.sweep()
-    assert house.left_over() == []
+    model = shared.create()
+    for point in ("job-train", "job-consolidate", "job-evaluate"):
+        shared.arm(point)
+    shared.standing_worker()
+    failed = shared.finished(shared.submit(model, batches[0]))
+    assert (failed.state, failed.error["kind"], failed.attempt) == ("failed", "lost", 3)
+    assert shared.digests(model) == []
 
 
-@pytest.mark.slow
-@pytest.mark.share(4)
-def test_a_paused_job_resumes_where_it_was(house: Any, batches: list[bytes], undisturbed: Digests) -> None:
-    job = house.submit(batches[0])
-    with house.worker():
-        house.training(job)
-        house.act(job, "pause")
-        house.until(lambda: house.job(job).state == "paused", 10)
-        assert house.job(job).snapshot is not None
-        house.act(job, "resume")
-        assert house.finished(job).state == "succeeded"
-    assert house.digests() == undisturbed[:1]
-    assert house.left_over() == []
+def test_a_cancelled_job_ends_its_process_and_leaves_nothing(
+    shared: Backend, batches: list[bytes], all_gone: Any
+) -> None:
+    model = shared.create()
+    job = shared.pause(model, batches[0], ENDLESS)
+    _, process = shared.hold(lambda: shared.act(job, "resume"))
+    shared.act(job, "cancel")
+    assert shared.finished(job).state == "cancelled"
+    assert all_gone([process])
+    shared.await_nothing_left(model)
 
 
 @pytest.mark.campaign
 def test_two_workers_keep_the_order_of_one_model(
-    house: Any, batches: list[bytes], undisturbed: Digests
+    backend: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
-    jobs = [house.submit(batch) for batch in batches]
-    with house.worker(), house.worker():
-        assert [house.finished(job).version for job in jobs] == [1, 2]
-    assert house.digests() == undisturbed
+    model = backend.create()
+    jobs = [backend.submit(model, batch) for batch in batches]
+    with backend.worker(), backend.worker():
+        assert [backend.finished(job).version for job in jobs] == [1, 2]
+    assert backend.digests(model) == undisturbed
 
 
-@pytest.mark.campaign
-def test_a_lost_part_of_the_store_is_not_published(house: Any, batches: list[bytes]) -> None:
-    first = house.submit(batches[0])
-    with house.worker():
-        assert house.finished(first).state == "succeeded"
-    for name, sha256 in house.digests()[0]:
-        if name == "head":
-            house.store.delete(f"blobs/{sha256[:2]}/{sha256}")
-    second = house.submit(batches[1])
-    with house.worker():
-        failed = house.finished(second, 30)
-    assert failed.state == "failed"
-    assert house.production() == 1
+def test_a_lost_part_of_the_store_is_not_published(shared: Backend, batches: list[bytes]) -> None:
+    """The parts are this model's alone: its recipe differs from that of all others."""
+    model = shared.create(recipe={"epochs": 2, "seed": 7})
+    shared.standing_worker()
+    assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
+    (sha256,) = (sha256 for name, sha256 in shared.digests(model)[0] if name == "head")
+    shared.store.delete(f"blobs/{sha256[:2]}/{sha256}")
+    assert shared.finished(shared.submit(model, batches[1])).state == "failed"
+    assert shared.production(model) == 1
+
+
+def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes_on(
+    shared: Backend, batches: list[bytes]
+) -> None:
+    """Admitted as if under a higher bound: one job is far above that of the worker, the next within."""
+    worker = shared.standing_worker()
+    large = shared.create(architecture={"name": "mlp", "hidden": [4500, 4500]})
+    job = shared.submit(large, batches[0], ENDLESS)
+    next_job = shared.submit(shared.create(), batches[0])
+    failed = shared.finished(job)
+    assert (failed.state, failed.error["kind"], failed.attempt) == ("failed", "memory", 1)
+    assert "more than the 0.2 GB of memory that one job may have here" in failed.error["detail"]
+    assert shared.finished(next_job).state == "succeeded"
+    assert shared.standing_worker() is worker
+    admission = Admission.of(shared.settings)
+    with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
+        retries.retry(shared.db, shared.catalogue, shared.actor, job, None, admission=admission)
+
+
+def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(
+    shared: Backend, batches: list[bytes]
+) -> None:
+    model = shared.create()
+    job, most_s = shared.pause(model, batches[0], ENDLESS), shared.settings.max_job_s
+    first = next(one.id for one in shared.events(job) if one.data.get("state") == "validating")
+    with shared.db.write() as session:  # as if its first attempt had begun so much earlier
+        session.execute(update(Event).where(Event.id == first).values(at=Event.at - most_s))
+    shared.act(job, "resume")
+    failed = shared.finished(job)
+    assert (failed.state, failed.error["kind"]) == ("failed", "time")
+    assert "ran longer than the 168.0 hours" in failed.error["detail"]
