@@ -13,6 +13,7 @@ import hub_server
 import pytest
 
 from tests.e2e import guarded_site
+from tests.e2e.holder import Holder
 from tests.rest import Rest
 from tools import service
 
@@ -54,6 +55,14 @@ def running(
     }
     with service.running(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
+
+
+@pytest.fixture
+def holder(running: service.Service, kill_points: Path) -> Iterator[Holder]:
+    """Stops processes of the embedded service at named points; none stays there after the test."""
+    found = Holder(running.process.pid, kill_points)
+    yield found
+    found.release()
 
 
 @pytest.fixture(scope="module")
