@@ -3,8 +3,6 @@
 import hashlib
 import random
 import socket
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -12,7 +10,7 @@ import pytest
 from fault_proxy import FaultProxy
 from running_site import API, Site
 from tusclient.client import TusClient
-from upload_sites import MB, apis, check_stored, client_of, large_archive, large_file, submitted
+from upload_sites import MB, check_stored, client_of, large_archive, large_file, submitted, until
 
 from core.requests.uploads import LEAST_BYTES
 
@@ -40,38 +38,24 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One API process over SQLite and a folder."""
-    with apis(tmp_path_factory.mktemp("uploads"), "small", {}) as (running,):
-        yield running
-
-
-def settled(client: httpx2.Client, where: str, least: int) -> int:
-    """The offset, once it is `least` or some seconds are over."""
-    deadline = time.monotonic() + 20
-    while (at := offset(client, where)) < least and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return at
-
-
-def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(small: Site) -> None:
-    data = large_archive(3 * MB)
-    with client_of(small) as client:
+def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(api: Site) -> None:
+    data, spool = large_archive(3 * MB), api.data(API) / "spool"
+    with client_of(api) as client:
         where, sent = begin(client, data), 2 * MB + 12_345
         head = [f"PATCH {where} HTTP/1.1", "Host: x", f"Authorization: {client.headers['Authorization']}",
                 f"Content-Type: {PIECE['Content-Type']}", "Upload-Offset: 0",
                 f"Content-Length: {len(data)}"]  # fmt: skip
-        with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        with socket.create_connection(("127.0.0.1", api.port)) as connection:
             connection.sendall(("\r\n".join(head) + "\r\n\r\n").encode() + data[:sent])
-            time.sleep(0.3)
-        at = settled(client, where, sent - (128 << 10))  # the server's own buffer may be lost
-        assert sent - (128 << 10) <= at <= sent
-        assert check_stored(small) == 0
+            least = sent - (128 << 10)  # the server's own buffer may be lost
+            until(lambda: sum(one.stat().st_size for one in spool.iterdir()) >= least, api)
+        until(lambda: offset(client, where) >= least, api)
+        assert (at := offset(client, where)) <= sent
+        assert check_stored(api) == 0
         assert send(client, where, data, at, len(data)).status_code == 204
         submitted(client, where, sha256(data))
-    assert check_stored(small) == 0
-    assert list((small.data(API) / "spool").iterdir()) == []
+    assert check_stored(api) == 0
+    assert list(spool.iterdir()) == []
 
 
 def through_cuts(running: Site, file: Path, size: int, chunk: int, cuts: list[int], least: int) -> None:
@@ -96,26 +80,26 @@ def through_cuts(running: Site, file: Path, size: int, chunk: int, cuts: list[in
 
 
 def test_a_foreign_client_gets_a_file_through_a_connection_that_is_cut_again_and_again(
-    small: Site, tmp_path: Path
+    api: Site, tmp_path: Path
 ) -> None:
     through_cuts(
-        small, tmp_path / "week.zip", 12 * MB, LEAST_BYTES, [3 * MB, 2 * MB, 3 * MB, 2 * MB, 20 * MB], least=3
+        api, tmp_path / "week.zip", 12 * MB, LEAST_BYTES, [3 * MB, 2 * MB, 3 * MB, 2 * MB, 20 * MB], least=3
     )
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_a_foreign_client_gets_a_gigabyte_through_twenty_cuts(small: Site, tmp_path: Path) -> None:
+def test_a_foreign_client_gets_a_gigabyte_through_twenty_cuts(api: Site, tmp_path: Path) -> None:
     size, draw = 1024 * MB, random.Random(0)
     cuts = [draw.randrange(1, size // 20) for _ in range(20)]
-    through_cuts(small, tmp_path / "week.zip", size, 64 * MB, [*cuts, 2 * size], least=20)
+    through_cuts(api, tmp_path / "week.zip", size, 64 * MB, [*cuts, 2 * size], least=20)
 
 
-def test_a_foreign_clients_checksums_are_verified(small: Site, tmp_path: Path) -> None:
+def test_a_foreign_clients_checksums_are_verified(api: Site, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(data := large_archive(MB))
-    with client_of(small) as client:
+    with client_of(api) as client:
         headers = {"Authorization": client.headers["Authorization"]}
-        tus = TusClient(f"{small.url}/v1/uploads", headers=headers)
+        tus = TusClient(f"{api.url}/v1/uploads", headers=headers)
         uploader = tus.uploader(str(tmp_path / "a.zip"), upload_checksum=True)
         uploader.upload()
         submitted(client, "/v1/uploads/" + uploader.url.rpartition("/")[2], sha256(data))

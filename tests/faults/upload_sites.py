@@ -6,7 +6,7 @@ import random
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -68,20 +68,24 @@ def apis(folder: Path, size: str, environment: dict[str, str], count: int = 1) -
             (each.folder / "key").write_text(key)
             each.start(API)
         for each in sites:
-            _until_ready(each)
+            until(lambda each=each: _is_ready(each), each)
         with client_of(first) as client:
             assert client.post("/v1/models", json={**MODEL, "name": "birds"}).status_code == 201
         yield sites
 
 
-def _until_ready(running: Site) -> None:
+def until(condition: Callable[[], bool], running: Site) -> None:
+    """Wait for `condition`, a minute at most."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(httpx2.TransportError):
-            if httpx2.get(f"{running.url}/readyz", timeout=5).status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError((running.folder / f"{API}.log").read_text()[-3000:])
+    while not condition():
+        assert time.monotonic() < deadline, (running.folder / f"{API}.log").read_text()[-3000:]
+        time.sleep(0.02)
+
+
+def _is_ready(running: Site) -> bool:
+    with suppress(httpx2.TransportError):
+        return httpx2.get(f"{running.url}/readyz", timeout=5).status_code == 200
+    return False
 
 
 def key_of(running: Site) -> str:
