@@ -4,6 +4,7 @@ import io
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ from core.db.tables import Owner
 from core.requests import keys
 from core.requests.actor import Actor
 from core.settings import Settings
+from tools.service import lend_catalogue
 
 
 @pytest.fixture(scope="session")
 def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds the catalogue of the present sources: made once, it takes seconds."""
+    """A folder that holds the catalogue of the present sources, made once for all processes of tests."""
     folder = tmp_path_factory.mktemp("catalogue")
+    lend_catalogue(folder)
     load_catalogue(Settings(data_dir=folder))
     return folder / "catalogue"
 
@@ -39,19 +42,36 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def prepare_folder(catalogue_folder: Path, empty_database: Path) -> Callable[[Path], Path]:
+    """Makes a folder the data folder of an API that has served nothing yet."""
+
+    def prepare(folder: Path) -> Path:
+        (folder / "catalogue").symlink_to(catalogue_folder)
+        shutil.copy(empty_database, folder / "perennial.db")
+        return folder
+
+    return prepare
+
+
 @pytest.fixture
-def settings(tmp_path: Path, catalogue_folder: Path, empty_database: Path) -> Settings:
-    (tmp_path / "catalogue").symlink_to(catalogue_folder)
-    shutil.copy(empty_database, tmp_path / "perennial.db")
-    return Settings(data_dir=tmp_path, threads=1)
+def settings(tmp_path: Path, prepare_folder: Callable[[Path], Path]) -> Settings:
+    return Settings(data_dir=prepare_folder(tmp_path), threads=1)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[TestClient]:
+    """Run an API in this process and give a client of it with the first admin key."""
+    with TestClient(create_app(settings), raise_server_exceptions=False) as made:
+        key = (settings.data_dir / "admin-key").read_text().strip()
+        made.headers["Authorization"] = f"Bearer {key}"
+        yield made
 
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    """A client with the first admin key."""
-    with TestClient(create_app(settings), raise_server_exceptions=False) as made:
-        key = (settings.data_dir / "admin-key").read_text().strip()
-        made.headers["Authorization"] = f"Bearer {key}"
+    """A client of an API of its own, with the first admin key."""
+    with serving(settings) as made:
         yield made
 
 

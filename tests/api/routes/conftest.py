@@ -25,16 +25,25 @@ Publish = Callable[..., int]
 @pytest.fixture
 def model(client: TestClient) -> str:
     """A class-scenario model called `birds`, with version 0."""
-    answer = client.post(
-        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
-    )
+    return create_model(client, "birds")
+
+
+def create_model(client: TestClient, name: str, **fields: Any) -> str:
+    """Create a model, by default of the class scenario, and return its name."""
+    fields = {"scenario": "class", "architecture": "small-cnn", **fields}
+    answer = client.post("/v1/models", json={"name": name, **fields})
     assert answer.status_code == 201, answer.text
-    return "birds"
+    return name
 
 
 @pytest.fixture
 def publish(client: TestClient, tmp_path: Path) -> Publish:
     """Publishes the next version of a model from arrays: `publish("birds", {"head": {"head.weight": …}})`."""
+    return publisher(client, tmp_path)
+
+
+def publisher(client: TestClient, folder: Path) -> Publish:
+    """Return what `publish` is, with a folder for its files."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
 
@@ -50,7 +59,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
     ) -> int:
         stored = []
         for part, tensors in (parts or default_parts()).items():
-            path = tmp_path / f"{new_id('ver')}.safetensors"
+            path = folder / f"{new_id('ver')}.safetensors"
             save_file(tensors, path)
             sha256, size = blobs.put_file(path, move=True)
             kind = (types or {}).get(part, part.partition(".")[0])

@@ -1,6 +1,9 @@
 """Every call that changes something leaves one row of the audit trail, in the transaction of the change."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,12 @@ from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
+from core import expected_base
 from core.db.session import Database
 from core.db.tables import Audit, Job, Table, Task
+from core.settings import Settings
+from tests.api.conftest import serving
+from tests.api.routes.conftest import Publish, create_model, publisher
 
 READS_ONLY = {
     "POST /v1/models/{model}/versions/{version}/predict": "answers from a version and stores nothing",
@@ -78,44 +85,107 @@ ACTIONS = {
     "POST /v1/webhooks/{webhook}/deliveries/{delivery}/redeliver": "webhook.redeliver",
 }
 FLOATS = np.zeros((4, 64), np.float32)
+MODEL = {"scenario": "class", "architecture": "small-cnn"}
 WEBHOOK = {"url": "https://93.184.215.14/hook"}
 BASE = save({"fc1.weight": FLOATS, "fc1.bias": np.zeros(4, np.float32)})
 
 
+Calls = dict[str, tuple[str, str, dict[str, Any]]]
+"""Route → method, path and arguments."""
+Make = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def expected_tensors() -> Iterator[None]:
+    """The learning code is not asked which tensors a base has: its process takes seconds to start."""
+    shapes = {"fc1.weight": [4, 64], "fc1.bias": [4]}
+    answer = {
+        "tensors": {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()},
+        "optional": [],
+        "ignored": [],
+        "parameters": 260,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expected_base, "_ask", lambda request: answer)
+        yield
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path], archive: Make
+) -> tuple[Path, Calls]:
+    """A data folder with something for every call to change, and the calls."""
+    folder = prepare_folder(tmp_path_factory.mktemp("prepared"))
+    with serving(Settings(data_dir=folder, threads=1)) as client:
+        return folder, prepare_calls(client, publisher(client, folder), archive)
+
+
 @pytest.fixture
-def calls(
-    client: TestClient, model: str, publish: Callable[..., int], archive: Callable[..., bytes]
-) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """Of every route a call that changes something: route → (method, path, arguments)."""
+def client(prepared: tuple[Path, Calls], tmp_path: Path) -> Iterator[TestClient]:
+    """A client of an API with a copy of that folder."""
+    with serving_copy(prepared[0], tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unchanged(prepared: tuple[Path, Calls], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of an API with another copy, of which no test changes anything."""
+    with serving_copy(prepared[0], tmp_path_factory.mktemp("unchanged")) as made:
+        yield made
+
+
+@contextmanager
+def serving_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
+    shutil.copytree(prepared, folder, symlinks=True, dirs_exist_ok=True)
+    with serving(Settings(data_dir=folder, threads=1)) as made:
+        yield made
+
+
+@pytest.fixture
+def no_audit() -> Iterator[None]:
+    """The database takes no row of the trail."""
+
+    def refuse(_mapper: object, _connection: object, _row: object) -> None:
+        raise RuntimeError("no audit row can be written")
+
+    event.listen(Audit, "before_insert", refuse)
+    yield
+    event.remove(Audit, "before_insert", refuse)
+
+
+def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
+    """Make what the calls of all routes are to change."""
+    model = create_model(client, "birds")
     publish(model)
     memory = {"buffer": {"images": np.zeros((2, 8, 8, 3), np.uint8)}}
     publish(model, memory, types={"buffer": "buffer"})
-    jobs = [_job(client, archive, name) for name in ("to-cancel", "to-pause", "to-resume", "to-retry")]
+    jobs = [submit(client, archive, name) for name in ("to-cancel", "to-pause", "to-resume", "to-retry")]
     assert client.post(f"/v1/jobs/{jobs[2]}/pause").status_code == 200
-    db: Database = client.app.state.database  # type: ignore[attr-defined]
-    with db.write() as session:
-        failed = session.get_one(Job, jobs[3])
-        failed.state, failed.finished_at = "failed", 1.0
-    for name in ("stopped", "pinned"):
-        client.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
-    publish("stopped", passed=False)
+    publish(create_model(client, "stopped"), passed=False)
+    create_model(client, "pinned")
     for _ in range(2):
         publish("pinned")
     assert client.post("/v1/models/pinned/aliases/production/rollback").status_code == 200
-    _job(client, archive, "lacking")
+    lacking = submit(client, archive, "lacking")
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        failed, learned = session.get_one(Job, jobs[3]), session.get_one(Job, lacking)
+        failed.state, failed.finished_at = "failed", 1.0
+        learned.state = "succeeded"
+        session.get_one(Task, learned.task_id).standing = "skipped"
     client.put("/v1/models/birds/aliases/unwanted", json={"version": 1})
     spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()["id"]
-    client.post("/v1/models", json={"name": "unwanted", "scenario": "class", "architecture": "small-cnn"})
+    create_model(client, "unwanted")
     begun = client.post("/v1/uploads", headers={"Upload-Length": "9"}).headers["location"]
-    architecture = '{"name": "mlp", "hidden": [4]}'
     upload = {
-        "params": {"architecture": architecture, "image_size": 8, "channels": 1},
+        "params": {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1},
         "content": BASE,
         "headers": {"Content-Type": "application/safetensors"},
     }
     base = client.post("/v1/bases", **upload).json()["id"]
     hook = f"/v1/webhooks/{client.post('/v1/webhooks', json=WEBHOOK).json()['id']}"
     delivery = client.post(f"{hook}/test").json()["id"]
+    reason = {"json": {"reason": "because"}}
     given: dict[str, tuple[str, dict[str, Any]]] = {
         "POST /v1/webhooks": ("/v1/webhooks", {"json": WEBHOOK}),
         "PATCH /v1/webhooks/{webhook}": (hook, {"json": {"enabled": False}}),
@@ -132,10 +202,7 @@ def calls(
         "DELETE /v1/uploads/{upload}": (begun, {}),
         "POST /v1/keys": ("/v1/keys", {"json": {"name": "k", "owner": "new", "scope": "read"}}),
         "DELETE /v1/keys/{key}": (f"/v1/keys/{spare}", {}),
-        "POST /v1/models": (
-            "/v1/models",
-            {"json": {"name": "fresh", "scenario": "class", "architecture": "small-cnn"}},
-        ),
+        "POST /v1/models": ("/v1/models", {"json": {"name": "fresh", **MODEL}}),
         "PATCH /v1/models/{model}": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
         "DELETE /v1/models/{model}": ("/v1/models/unwanted", {}),
         "DELETE /v1/models/{model}/memory": ("/v1/models/birds/memory", {}),
@@ -152,17 +219,11 @@ def calls(
         "DELETE /v1/models/{model}/aliases/{alias}": ("/v1/models/birds/aliases/unwanted", {}),
         "POST /v1/models/{model}/aliases/{alias}/rollback": (
             "/v1/models/birds/aliases/production/rollback",
-            {"json": {"reason": "worse"}},
+            reason,
         ),
         "POST /v1/models/{model}/aliases/{alias}/follow": ("/v1/models/pinned/aliases/production/follow", {}),
-        "POST /v1/models/{model}/tasks/{n}/continue": (
-            "/v1/models/stopped/tasks/1/continue",
-            {"json": {"reason": "enough"}},
-        ),
-        "POST /v1/models/{model}/tasks/{n}/discard": (
-            "/v1/models/stopped/tasks/1/discard",
-            {"json": {"reason": "enough"}},
-        ),
+        "POST /v1/models/{model}/tasks/{n}/continue": ("/v1/models/stopped/tasks/1/continue", reason),
+        "POST /v1/models/{model}/tasks/{n}/discard": ("/v1/models/stopped/tasks/1/discard", reason),
         "POST /v1/models/{model}/tasks/{n}/relearn": ("/v1/models/lacking/tasks/1/relearn", {}),
         **{
             f"POST /v1/jobs/{{job}}/{action}": (f"/v1/jobs/{job}/{action}", {})
@@ -172,31 +233,38 @@ def calls(
     return {route: (route.split()[0], path, more) for route, (path, more) in given.items()}
 
 
-def _job(client: TestClient, archive: Callable[..., bytes], name: str) -> str:
-    client.post("/v1/models", json={"name": name, "scenario": "class", "architecture": "small-cnn"})
-    sent = client.post(f"/v1/models/{name}/tasks", content=archive(a=2, b=2))
+def submit(client: TestClient, archive: Make, name: str) -> str:
+    """Submit a batch to a new model, as if it was decoded, so that it can be learned again; return its job."""
+    create_model(client, name)
+    sent = client.post(f"/v1/models/{name}/tasks", content=archive(a=2, b=2)).json()
     db: Database = client.app.state.database  # type: ignore[attr-defined]
-    with db.write() as session:  # as if decoded, so that it can be learned again
-        task = session.get_one(Task, sent.json()["task"]["id"])
-        task.train_sha256 = "c" * 64
-        if name == "lacking":
-            task.standing = "skipped"
-            session.get_one(Job, sent.json()["job"]["id"]).state = "succeeded"
-    return sent.json()["job"]["id"]  # type: ignore[no-any-return]
+    with db.write() as session:
+        session.get_one(Task, sent["task"]["id"]).train_sha256 = "c" * 64
+    return str(sent["job"]["id"])
 
 
-def test_every_call_that_is_no_get_is_known_here(client: TestClient) -> None:
-    routes = [r for r in client.app.routes if isinstance(r, APIRoute)]  # type: ignore[attr-defined]
+def test_every_call_that_is_no_get_is_known_here(unchanged: TestClient) -> None:
+    routes = [r for r in unchanged.app.routes if isinstance(r, APIRoute)]  # type: ignore[attr-defined]
     changing = {f"{m} {r.path}" for r in routes for m in r.methods if m not in ("GET", "HEAD")}
     assert changing == ACTIONS.keys() | READS_ONLY.keys() | OF_PAGES.keys()
 
 
 @pytest.mark.parametrize("route", ACTIONS)
+def test_without_its_row_nothing_is_changed(
+    unchanged: TestClient, prepared: tuple[Path, Calls], no_audit: None, route: str
+) -> None:
+    before = _everything(unchanged)
+    method, path, more = prepared[1][route]
+    assert unchanged.request(method, path, **more).status_code == 500
+    assert _everything(unchanged) == before
+
+
+@pytest.mark.parametrize("route", ACTIONS)
 def test_a_change_leaves_one_row_that_says_who_and_what(
-    client: TestClient, calls: dict[str, Any], route: str
+    client: TestClient, prepared: tuple[Path, Calls], route: str
 ) -> None:
     before = client.get("/v1/audit?limit=200").json()["items"]
-    method, path, more = calls[route]
+    method, path, more = prepared[1][route]
     answer = client.request(method, path, **more)
     assert answer.status_code < 300, answer.text
     rows = client.get("/v1/audit?limit=200").json()["items"]
@@ -213,28 +281,6 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
         assert row["data"]["reason"] == reason
 
 
-@pytest.fixture
-def no_audit() -> Iterator[None]:
-    """The database takes no row of the trail."""
-
-    def refuse(_mapper: object, _connection: object, _row: object) -> None:
-        raise RuntimeError("no audit row can be written")
-
-    event.listen(Audit, "before_insert", refuse)
-    yield
-    event.remove(Audit, "before_insert", refuse)
-
-
-@pytest.mark.parametrize("route", ACTIONS)
-def test_without_its_row_nothing_is_changed(
-    client: TestClient, calls: dict[str, Any], no_audit: None, route: str
-) -> None:
-    before = _everything(client)
-    method, path, more = calls[route]
-    assert client.request(method, path, **more).status_code == 500
-    assert _everything(client) == before
-
-
 def _everything(client: TestClient) -> dict[str, list[Any]]:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with Session(db.engine) as session:
@@ -244,16 +290,11 @@ def _everything(client: TestClient) -> dict[str, list[Any]]:
         }
 
 
-def test_a_call_that_is_refused_leaves_no_row(client: TestClient, model: str) -> None:
-    before = client.get("/v1/audit").json()
-    assert client.put("/v1/models/birds/aliases/mine", json={"version": 77}).status_code == 422
-    assert (
-        client.post(
-            "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
-        ).status_code
-        == 409
-    )
-    assert client.get("/v1/audit").json() == before
+def test_a_call_that_is_refused_leaves_no_row(unchanged: TestClient) -> None:
+    before = unchanged.get("/v1/audit").json()
+    assert unchanged.put("/v1/models/birds/aliases/mine", json={"version": 77}).status_code == 422
+    assert unchanged.post("/v1/models", json={"name": "birds", **MODEL}).status_code == 409
+    assert unchanged.get("/v1/audit").json() == before
 
 
 def test_the_trail_can_only_be_read(client: TestClient, key_of: Callable[..., dict[str, str]]) -> None:
