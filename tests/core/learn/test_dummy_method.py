@@ -98,13 +98,18 @@ if __name__ != "extra_method":  # the fork server imports this file for the meth
         assert (ROOT / own(method)).is_file()
         assert named(method) == [(REGISTRY, "import")]
 
-    HOME = min(Dummy.scenarios)
-    SCENARIOS = [
-        pytest.param(scenario, marks=() if scenario == HOME else pytest.mark.campaign)
-        for scenario in Dummy.scenarios
+    CHECKS = [
+        pytest.param(
+            check,
+            id=check.__name__,
+            # a process that forks others takes seconds to start
+            marks=pytest.mark.campaign if "processes_of_its_own" in check.__name__ else (),
+        )
+        for check in conformance.CHECKS
     ]
+    SCENARIOS = ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task"))]
 
     @pytest.mark.parametrize("scenario", SCENARIOS)
-    @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.parametrize("check", CHECKS)
     def test_a_method_in_one_file(check, scenario, case_of) -> None:
         check(case_of("dummy", scenario, module=__file__))

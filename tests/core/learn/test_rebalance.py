@@ -96,6 +96,15 @@ def test_the_first_task_has_nothing_to_be_balanced_with(tmp_path) -> None:
     assert with_stage.digests == without.digests
 
 
+def test_killed_after_the_last_step_of_training_it_ends_with_the_same_bits(tmp_path) -> None:
+    bench = Bench(tmp_path)
+    undisturbed, first = second(bench, rebalance={"epochs": 1})
+    steps = undisturbed.result["steps"]
+    at = steps - math.ceil(bench.n / BATCH)
+    recipe = {"method": "er", "batch_size": BATCH, "rebalance": {"epochs": 1}}
+    assert bench.resumed(2, first, at, at + 1, **recipe).digests == undisturbed.digests
+
+
 def test_without_remembered_images_the_stage_is_left_out_with_a_warning(tmp_path) -> None:
     bench = Bench(tmp_path)
     first = bench.learn_task(1, method="finetune")

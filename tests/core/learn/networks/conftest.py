@@ -15,13 +15,13 @@ SMALL = [
     {"name": "small-cnn"},
     {"name": "resnet20", "width": 8},
     {"name": "slim-resnet18", "width": 8},
-    {"name": "resnet18"},
     {"name": "vit", "layers": 5, "heads": 2, "hidden": 16, "mlp": 24},
-    {"name": "convnext_tiny"},
+    *(pytest.param({"name": name}, marks=pytest.mark.slow) for name in ("resnet18", "convnext_tiny")),
 ]
+"""Those with many weights are slow tests."""
 
 
-@pytest.fixture(params=SMALL, ids=lambda architecture: architecture["name"])
+@pytest.fixture(params=SMALL, ids=lambda architecture: architecture["name"], scope="session")
 def architecture(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 

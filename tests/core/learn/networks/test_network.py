@@ -270,6 +270,16 @@ def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make: Make) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # attention has no batching rule on CPU
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        {"name": "small-cnn"},
+        {"name": "slim-resnet18", "width": 8},
+        {"name": "vit", "layers": 2, "heads": 2, "hidden": 16, "mlp": 24},
+        pytest.param({"name": "convnext_tiny"}, marks=pytest.mark.campaign),
+    ],
+    ids=lambda architecture: architecture["name"],
+)
 def test_per_sample_gradients_by_vmap_equal_a_loop(
     architecture: dict[str, Any], make: Make, images: torch.Tensor, generator: torch.Generator
 ) -> None:

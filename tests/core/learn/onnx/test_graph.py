@@ -1,5 +1,7 @@
 """Graphs answer as the versions do that they were made of: each architecture, and each way to answer."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -9,57 +11,103 @@ import pytest
 import torch
 
 from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
-from bench.service.exported_networks import CHANNELS, MORE, NORMALISE, QUICK, Case, method, network
+from bench.service.exported_networks import (
+    CHANNELS,
+    MLP,
+    MORE,
+    NORMALISE,
+    QUICK,
+    Case,
+    analytic,
+    method,
+    nearest_mean,
+    network,
+    plain,
+)
 from core.learn import predicting
 from core.learn.catalogue import catalogue
 from core.learn.onnx import graph
 from core.learn.onnx.answers import Answers
-from core.learn.onnx.check import allowed, check
+from core.learn.onnx.check import Checked, allowed, check
 from core.learn.onnx.graph import ExportFailed
 from core.learn.torchvision_import import torchvision_models
 
-
-def exported(case: Case, folder: Path) -> tuple[Answers, Path]:
-    """What was exported, and the graph."""
-    torchvision_models()  # importable beside a CPU build of torch
-    answers = case.answers()
-    (name,) = graph.write(answers, CHANNELS, case.size, folder)
-    return answers, folder / name
-
-
-def shows_that_it_answers_alike(case: Case, folder: Path) -> None:
-    """Batches of 1, 3 and 17 images; and the bytes are the same when it is written again."""
-    answers, path = exported(case, folder)
-    found = check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
-    assert found.images == 21 and found.max_difference <= found.tolerance
-    data = path.read_bytes()
-    again = case.answers()
-    graph.write(again, CHANNELS, case.size, folder)
-    assert path.read_bytes() == data
-    assert b"/" + Path(torch.__file__).parts[-2].encode() + b"/" not in data, (
-        "no source of this machine is named"
-    )
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_a_graph_answers_as_the_version_does(name: str, tmp_path: Path) -> None:
-    shows_that_it_answers_alike(QUICK[name], tmp_path)
-
-
 CELLS = cells()
+EVERYTHING = {**QUICK, **MORE, **CELLS}
+OFTEN = {
+    "mlp": QUICK["mlp"],
+    "mlp, a head per task": plain(MLP, 8, "task"),
+    "mlp, nearest mean": nearest_mean(MLP, 8),
+    "mlp, analytic lda": analytic(MLP, 8, "lda", 50),
+}
+"""Small versions of several ways to answer, for the fast tests."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable_torchvision() -> None:
+    """Beside a CPU build of torch too."""
+    torchvision_models()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Answers, Path]]:
+    """What was exported, new at each call, and its graph, which is written once."""
+
+    @cache
+    def write(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("graph")
+        (file,) = graph.write(OFTEN[name].answers(), CHANNELS, OFTEN[name].size, folder)
+        return folder / file
+
+    return lambda name: (OFTEN[name].answers(), write(name))
+
+
+def check_graph(path: Path, case: Case) -> Checked:
+    """Show that it answers alike, in batches of 1, 3 and 17 images."""
+    found = check(path, case.answers(), NORMALISE, (case.size, CHANNELS), {}, threads=1)
+    assert found.images == 21 and found.max_difference <= found.tolerance
+    return found
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
+    check_graph(exported(name)[1], OFTEN[name])
+
+
+def write_and_check(case: Case, folder: Path) -> Checked:
+    (name,) = graph.write(case.answers(), CHANNELS, case.size, folder)
+    return check_graph(folder / name, case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit, plain", "mlp, der-net", "small-cnn, linearised"])
+@pytest.mark.parametrize("name", ["small-cnn, a head per task", "vit, plain", "mlp, der-net"])
 def test_graphs_of_other_families_do_too(name: str, tmp_path: Path) -> None:
-    shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
+    write_and_check(EVERYTHING[name], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_linearised_network_may_differ_by_more(tmp_path: Path) -> None:
+    assert write_and_check(CELLS["mlp, linearised"], tmp_path).tolerance == 1e-3
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", [*MORE, *CELLS])
+@pytest.mark.parametrize("name", EVERYTHING)
 def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
-    shows_that_it_answers_alike({**MORE, **CELLS}[name], tmp_path)
+    write_and_check(EVERYTHING[name], tmp_path)
+    check_bytes(EVERYTHING[name], tmp_path / "model.onnx", tmp_path)
+
+
+def check_bytes(case: Case, path: Path, folder: Path) -> None:
+    data = path.read_bytes()
+    (again,) = graph.write(case.answers(), CHANNELS, case.size, folder)
+    assert (folder / again).read_bytes() == data
+    source = b"/" + Path(torch.__file__).parts[-2].encode() + b"/"
+    assert source not in data, "a source of this machine is named"
+
+
+def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(exported, tmp_path) -> None:
+    check_bytes(OFTEN["mlp"], exported("mlp")[1], tmp_path)
 
 
 def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix() -> None:
@@ -84,30 +132,26 @@ def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() 
     assert "resnet18, prompts" not in CELLS and "vit_b_32, prompts" in CELLS
 
 
-def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(tmp_path: Path) -> None:
-    _, path = exported(QUICK["small-cnn, a head per task"], tmp_path)
+def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported) -> None:
+    _, path = exported("mlp, a head per task")
     model = onnx.load(path)
     onnx.checker.check_model(model)
     assert [(each.domain, each.version) for each in model.opset_import if not each.domain] == [("", 20)]
     session = onnxruntime.InferenceSession(path)
     (given,) = session.get_inputs()
-    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 3, 32, 32])
+    assert (given.name, given.type, given.shape) == ("images", "tensor(uint8)", ["batch", 3, 8, 8])
     outputs = [(each.name, each.type, each.shape) for each in session.get_outputs()]
-    assert outputs == [("task_1", "tensor(float)", ["batch", 2]), ("task_2", "tensor(float)", ["batch", 3])]
+    assert outputs == [
+        ("task_1", "tensor(float)", ["batch", 2]),
+        ("task_2", "tensor(float)", ["batch", 3]),
+    ]
 
 
-def test_held_out_images_are_asked_of_the_head_of_their_task(tmp_path: Path) -> None:
-    case = QUICK["small-cnn, a head per task"]
-    answers, path = exported(case, tmp_path)
-    images = np.random.default_rng(1).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    found = check(path, answers, NORMALISE, (32, CHANNELS), {1: images, 2: images[:5]}, threads=1)
+def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
+    answers, path = exported("mlp, a head per task")
+    images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    found = check(path, answers, NORMALISE, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
     assert found.held_out_images == 32 + 5
-
-
-def test_a_linearised_network_may_differ_by_more(tmp_path: Path) -> None:
-    answers, path = exported(CELLS["mlp, linearised"], tmp_path)
-    size = CELLS["mlp, linearised"].size
-    assert check(path, answers, NORMALISE, (size, CHANNELS), {}, threads=1).tolerance == 1e-3
 
 
 @pytest.mark.parametrize(("moved", "most"), [(0.0, 1e-5), (1e-4, 6e-5), (0.01, 6e-3), (50.0, 1e-2)])
@@ -141,18 +185,16 @@ def test_scores_in_double_precision_are_within_what_rounding_may_do(head: str) -
     assert ((single - double).abs().amax(1) <= moved).all() and moved.max() > 0
 
 
-def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(tmp_path: Path) -> None:
-    answers, path = exported(QUICK["mlp"], tmp_path)
+def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(exported) -> None:
+    answers, path = exported("mlp")
     with torch.no_grad():
         answers.network.head.bias[0] += 0.1
     with pytest.raises(ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"):
         check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
-def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, path = exported(QUICK["mlp"], tmp_path)
+def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(exported, monkeypatch) -> None:
+    answers, path = exported("mlp")
     monkeypatch.setattr(answers.method, "rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0))
     check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():
@@ -163,14 +205,13 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
         check(path, answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
-def test_a_graph_for_one_size_of_batch_is_refused(tmp_path: Path) -> None:
-    case = QUICK["mlp"]
-    answers, path = exported(case, tmp_path)
+def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> None:
+    answers, path = exported("mlp")
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
-    onnx.save(model, path)
+    onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(ExportFailed, match="ONNX Runtime cannot run the graph"):
-        check(path, answers, NORMALISE, (case.size, CHANNELS), {}, threads=1)
+        check(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
 def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) -> None:
@@ -188,9 +229,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
         graph.write(answers, CHANNELS, 8, tmp_path)
 
 
-def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]
     answers = case.answers()
