@@ -17,6 +17,8 @@ from safetensors.numpy import load
 from tests.rest import Rest
 from tools import digits, service
 
+pytestmark = pytest.mark.share(4, together=True)
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("api", "core", "worker", "migrations")
 CPIO = {"Content-Type": "application/x-cpio"}

@@ -22,7 +22,7 @@ from core.learn.networks.edits import replace_relu
 from tests.rest import Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
 
 Json = dict[str, Any]
 ARCHITECTURE = {"name": "resnet20", "width": 8}

@@ -12,6 +12,8 @@ import pytest
 from tests.rest import Json, Rest
 from tools import digits, service
 
+pytestmark = pytest.mark.share(4, together=True)
+
 RECIPE = {"method": {"name": "der++", "buffer": 100}, "epochs": 60, "batch_size": 16}
 LINES = 50
 """Of the log of a usual job."""

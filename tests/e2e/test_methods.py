@@ -6,7 +6,7 @@ from bench.research.methods_http import learn_all, matrices, remarks, table
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.share(4, together=True)]
 
 MLP = {"name": "mlp", "hidden": [40]}
 QUICK = {"epochs": 2, "augment": "none"}

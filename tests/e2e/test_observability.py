@@ -14,7 +14,7 @@ from tools import digits, service
 
 EPOCHS = 5
 RECIPE = {"method": {"name": "finetune"}, "epochs": EPOCHS}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ from core.settings import Settings
 from tests.rest import Rest
 from tools import digits
 
+pytestmark = pytest.mark.share(4, together=True)
+
 
 @pytest.fixture(scope="module")
 def objects(running) -> dict[str, str]:

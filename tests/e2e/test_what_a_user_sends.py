@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from core.ingest import heif
 from tests.rest import Json, Rest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
 
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
 RECIPE: Json = {"method": {"name": "er", "buffer": 20}, "epochs": 2}
