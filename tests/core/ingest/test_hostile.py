@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,10 +23,8 @@ def test_an_attack_is_refused_with_an_error_that_names_the_entry(
     attack: Attack, look: Callable[..., Directory]
 ) -> None:
     data = attack.build()
-    begin = time.process_time()
     with pytest.raises(PerennialError) as caught:
         look(data, attack.content_type)
-    assert time.process_time() - begin < 2
     assert caught.value.code in attack.code.split("|"), caught.value.detail
     assert 400 <= caught.value.status < 500
     assert any(text in caught.value.detail for text in attack.entry.split("|")), caught.value.detail

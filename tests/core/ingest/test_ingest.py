@@ -344,7 +344,7 @@ def test_images_that_together_take_far_too_long_reject_the_batch(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "BATCH_CPU_S", 0.0)
-    monkeypatch.setattr(pool, "IMAGE_CPU_S", 0.02)
+    monkeypatch.setattr(pool, "IMAGE_CPU_S", 0.005)
     with pytest.raises(Rejected, match="CPU time") as caught:
         take(mixed({f"cat/p{i}.png": png(i) + b"SLOW" for i in range(100)}))
     assert "took too long" in caught.value.extra["report"]["notes"][-1]

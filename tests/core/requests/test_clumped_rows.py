@@ -1,5 +1,6 @@
 """Rows of one kind that lie together, behind many of another, are found in an index of their own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,6 @@ from core.db.session import Database
 from core.db.tables import Audit, Model, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
-
-pytestmark = pytest.mark.both_databases
 
 MANY = 8_000
 ADMIN = Actor(key_id="key_1", owner_id="own_1", scope="admin")
@@ -26,11 +25,12 @@ def ids(database: Database, table: type[OwnerEvent | Audit], *where: ColumnEleme
         return list(session.scalars(select(table.id).where(*where).order_by(table.id)))
 
 
-@pytest.fixture
-def clumped(database: Database) -> Database:
+@pytest.fixture(scope="module")
+def clumped(new_database: Callable[[], Database]) -> Database:
     """First all events of jobs and all submits, then all of aliases and all publishes."""
     event: dict[str, Any] = {"owner_id": "own_1", "model_id": "mdl_1", "data": {}, "at": 0.0}
     row: dict[str, Any] = {"owner_id": "own_1", "actor": "key_1", "object": "x", "data": {}, "at": 0.0}
+    database = new_database()
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()

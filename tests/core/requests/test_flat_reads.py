@@ -5,11 +5,10 @@ sequential scans are switched off for the question, so that small tables do not 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import postgresql
 import pytest
 from sqlalchemy import event, text
 
@@ -234,31 +233,16 @@ def best(db: Database) -> object:
         return best_before(session, version, taught(version.manifest))
 
 
-@pytest.fixture(
-    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))]
-)
-def filled(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Database]]:
+@pytest.fixture(scope="module")
+def filled(new_database: Callable[[], Database]) -> list[Database]:
     """A database with few rows and one with many."""
-    urls, made = [], []
+    made = []
     for size in (FEW, MANY):
-        if request.param == "sqlite":
-            path = tmp_path_factory.mktemp("flat") / "perennial.db"
-            path.write_bytes(request.getfixturevalue("_sqlite_template"))
-            db = Database(f"sqlite:///{path}")
-        else:
-            template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
-            urls.append(postgresql.create(template))
-            db = Database(urls[-1])
+        db = new_database()
         fill(db, size, quiet=True)
         measure_old(db)
         made.append(db)
-    yield made
-    for db in made:
-        db.close()
-    for url in urls:
-        postgresql.drop(url)
+    return made
 
 
 @pytest.mark.parametrize("name", READS)

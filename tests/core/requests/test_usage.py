@@ -142,7 +142,7 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
         time.sleep(2 * usage.BUDGET_S)
 
     monkeypatch.setattr(usage, "measured", slow)
-    monkeypatch.setattr(usage, "BUDGET_S", 0.2)
+    monkeypatch.setattr(usage, "BUDGET_S", 0.05)
     owners = [id_of("own", number) for number in range(2)]
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):

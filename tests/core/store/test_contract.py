@@ -243,7 +243,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def test_memory_stays_constant_while_a_large_file_goes_both_ways(
     store_settings: Settings, tmp_path: Path
 ) -> None:
-    size = 128 * MIB
+    size = 64 * MIB
     source = tmp_path / "large"
     with source.open("wb") as handle:
         for _ in range(size // MIB):

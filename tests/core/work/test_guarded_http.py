@@ -16,7 +16,7 @@ from tests.security import addresses
 
 LOOPBACK = networks("127.0.0.0/8")
 WAY = Way(LOOPBACK, 5.0)
-SHORT = Way(LOOPBACK, 1.0)
+SHORT = Way(LOOPBACK, 0.6)
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
 
     def person(seed: int) -> None:
         draw = random.Random(seed)
-        for _ in range(50):
+        for _ in range(25):
             if over.is_set():
                 return
             model = draw.choice(made)
