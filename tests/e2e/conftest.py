@@ -1,28 +1,89 @@
-"""End-to-end fixtures: one embedded service for all modules, started as `make serve` starts it."""
+"""Services of the session for all journeys: an embedded one, a large one, and a server of pretrained weights.
 
+Each file of tests has an owner of its own on the embedded service, so that names of models never meet. A file that
+starts another service says why in its fixture.
+"""
+
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hub_server
 import pytest
 
+from tests.e2e import guarded_site
+from tests.e2e.holder import Holder
 from tests.rest import Rest
 from tools import service
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    """An embedded service with one thread per job, that looks for better states of it often."""
-    settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_ANYTIME_S": "0.2"}
+def hub() -> Iterator[hub_server.Hub]:
+    """A server of pretrained weights that both services ask."""
+    with hub_server.running() as found:
+        yield found
+
+
+@pytest.fixture
+def empty_hub(hub: hub_server.Hub) -> Iterator[hub_server.Hub]:
+    """The server without files and faults; nothing waits for it afterwards."""
+    hub.files, hub.digests, hub.stall_at, hub.go_on = {}, {}, None, threading.Event()
+    hub.gets.clear()
+    yield hub
+    hub.go_on.set()
+
+
+@pytest.fixture(scope="session")
+def kill_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which points of death of the embedded service are armed (`core/failpoints.py`)."""
+    return tmp_path_factory.mktemp("points")
+
+
+@pytest.fixture(scope="session")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub, kill_points: Path
+) -> Iterator[service.Service]:
+    """An embedded service, started as `make serve` starts it, that looks around more often than usual."""
+    settings = {
+        **hub.environment(),
+        "PERENNIAL_THREADS": "1",
+        "PERENNIAL_POLL_S": "0.1",
+        "PERENNIAL_CHORES_S": "0.5",
+        "PERENNIAL_ANYTIME_S": "0.2",
+        "PERENNIAL_KILL_POINTS": str(kill_points),
+    }
     with service.running(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
 
 
 @pytest.fixture
-def client(running: service.Service) -> Rest:
-    """A client with the admin key."""
+def holder(running: service.Service, kill_points: Path) -> Iterator[Holder]:
+    """Stops processes of the embedded service at named points; none stays there after the test."""
+    found = Holder(running.process.pid, kill_points)
+    yield found
+    found.release()
+
+
+@pytest.fixture(scope="module")
+def admin(running: service.Service) -> Rest:
+    """A client with the first admin key."""
     return Rest(running.url, running.key)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
+@pytest.fixture(scope="module")
+def client(admin: Rest, request: pytest.FixtureRequest) -> Rest:
+    """A client with a write key of an owner that no other file has."""
+    owner = request.module.__name__.rpartition(".test_")[2]
+    key = {"name": owner, "owner": owner, "scope": "write"}
+    made = admin.call("POST", "/v1/keys", json=key).json()
+    return Rest(str(admin.http.base_url), made["secret"])
+
+
+@pytest.fixture(scope="session")
+def large_site(
+    tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub, s3: Any
+) -> Iterator[guarded_site.Site]:
+    """The service in its large size, with passwords that no other text contains."""
+    with guarded_site.running(tmp_path_factory.mktemp("large"), s3, hub.environment()) as found:
+        yield found

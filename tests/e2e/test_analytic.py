@@ -5,38 +5,31 @@ import json
 import pytest
 
 from perennial import APIError
+from tests.e2e import small
+from tests.e2e.small import WEEKS, learn
 from tests.rest import Rest
-from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
-ANALYTIC = {"method": {"name": "analytic", "projection": 300}}
+ANALYTIC = {"name": "analytic", "projection": 300}
 ARCHITECTURE = {"name": "mlp", "hidden": [200]}
 
 
-def learn(client, model, task, **options):
-    name, archive = digits.archives()[task - 1]
-    job = client.wait(client.submit(model, archive, name=name, **options))
-    assert job.state == "succeeded", job
-    return job
-
-
 @pytest.fixture(scope="module")
-def stream(running):
-    client = Rest(running.url, running.key)
-    client.models.create("closed", architecture=ARCHITECTURE, recipe=ANALYTIC)
-    for task in (1, 2, 3):
-        learn(client, "closed", task)
+def stream(client: Rest) -> str:
+    """A model that learned three batches in closed form."""
+    small.create(client, "closed", ANALYTIC, architecture=ARCHITECTURE)
+    learn(client, "closed", *WEEKS[:3])
     return "closed"
 
 
-def test_old_classes_are_answered_as_well_as_new_ones(client, stream):
+def test_old_classes_are_answered_as_well_as_new_ones(client: Rest, stream: str) -> None:
     summary = client.get(f"/v1/models/{stream}/metrics")["summary"]
-    assert summary["acc"] > 0.9
+    assert summary["acc"] > 0.8
     assert summary["forgetting"] < 0.1
 
 
-def test_a_version_stores_the_sums_of_its_own_task_alone(client, stream):
+def test_a_version_stores_the_sums_of_its_own_task_alone(client: Rest, stream: str) -> None:
     stored = [client.get(f"/v1/models/{stream}/versions/{v}")["parts"] for v in (1, 2, 3)]
     for number, parts in enumerate(stored, start=1):
         assert [p["name"] for p in parts if p["type"] == "statistics"] == [f"statistics.{number}"]
@@ -44,44 +37,45 @@ def test_a_version_stores_the_sums_of_its_own_task_alone(client, stream):
     assert shared == {"backbone.1", "projection"}
 
 
-def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(client):
-    client.models.create("again", architecture=ARCHITECTURE, recipe=ANALYTIC)
-    for task in (1, 2):
-        learn(client, "again", task)
+def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(client: Rest) -> None:
+    small.create(client, "again", ANALYTIC, architecture=ARCHITECTURE)
+    learn(client, "again", *WEEKS[:2])
     client.call("POST", "/v1/models/again/aliases/production/rollback", json={"version": 1})
     job = client.wait(client.call("POST", "/v1/models/again/tasks/2/relearn", json={}).json()["id"])
-    assert job.state == "succeeded", job
+    assert (job.state, job.version) == ("succeeded", 3), job
 
-    def classifier(version):
+    def classifier(version: int) -> dict[str, str]:
         parts = client.get(f"/v1/models/again/versions/{version}")["parts"]
         return {p["name"]: p["sha256"] for p in parts if p["type"] in ("own", "statistics")}
 
-    assert job.version == 3
     assert classifier(3) == classifier(2)
 
 
-def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(client, stream):
-    client.models.create("biased", architecture=ARCHITECTURE, recipe={"method": {"name": "finetune"}})
-    ended = [learn(client, "biased", task) for task in (1, 2, 3)]
+def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(
+    client: Rest, stream: str
+) -> None:
+    small.create(client, "biased", "finetune", architecture=ARCHITECTURE, recipe={"epochs": 10})
+    ended = learn(client, "biased", *WEEKS[:3])
     assert ended[0].warnings == []
     (told,) = ended[2].warnings
     assert told.startswith("The features of version 3 tell the classes apart better than its head does: ")
     version = client.get("/v1/models/biased/versions/3")
     assert version["warnings"] == [told]
-    last = client.wait(version["job"])
-    events = client.get(f"/v1/jobs/{last.id}/events?limit=200")["items"]
+    events = client.items(f"/v1/jobs/{version['job']}/events")
     assert any(e["type"] == "log" and e["data"]["message"] == told for e in events)
     counts, summary = version["manifest"]["baseline_ncm"], client.get("/v1/models/biased/metrics")["summary"]
     assert summary["baseline_ncm"][-1] == counts["all"][0] / counts["all"][1] > summary["pooled"] + 0.05
     body = json.loads(told[told.index("POST /v1/models ") + len("POST /v1/models ") : -1])
     made = client.call("POST", "/v1/models", json=body).json()
-    learn(client, made["name"], 1)
+    learn(client, made["name"], WEEKS[0])
     assert client.get(f"/v1/models/{stream}/versions/3")["warnings"] == []
 
 
-def test_another_method_starts_without_the_sums_and_they_are_not_taken_up_again(client, stream):
-    job = learn(client, stream, 4, recipe={"method": "finetune", "depth": 5, "epochs": 1})
+def test_another_method_starts_without_the_sums_and_they_are_not_taken_up_again(
+    client: Rest, stream: str
+) -> None:
+    learn(client, stream, WEEKS[3], recipe={"method": "finetune", "depth": 5, "epochs": 1})
     task = client.get(f"/v1/models/{stream}/tasks/4")
-    assert any("the method changed from analytic to finetune" in text for text in task["warnings"]), job
+    assert any("the method changed from analytic to finetune" in text for text in task["warnings"])
     with pytest.raises(APIError, match="version 4 was learned by finetune, which keeps none"):
-        learn(client, stream, 5)
+        client.submit(stream, WEEKS[4])

@@ -9,8 +9,6 @@ from tests.before_after.record import SETTINGS
 from tests.openapi import Contract
 from tools import service
 
-pytestmark = pytest.mark.share(4, together=True)
-
 ASIDE = (
     "/",
     "/v1/audit",

@@ -1,39 +1,52 @@
-"""From a torchvision checkpoint to a download whose own card answers as the service does: through HTTP alone."""
+"""Networks of torchvision and timm, from an uploaded file to a download whose own card answers as the service does."""
 
 import json
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save
 
+from core.learn.timm_import import timm_models
 from core.learn.torchvision_import import torchvision_models
+from tests.e2e import small
 from tests.e2e.cards import answer_of_the_card, photo
 from tests.rest import Rest
-from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 BASE = {"Content-Type": "application/safetensors"}
+RECIPE = {"method": "finetune", "epochs": 1, "batch_size": 8, "depth": 1}
+NAME = "test_convnext.r160_in1k"
+IMAGE = {"size": 160, "channels": 3, "crop": 0.95, "interpolation": "bicubic"}
+NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
 @pytest.fixture(scope="module")
 def checkpoint() -> dict[str, torch.Tensor]:
-    """torchvision's ResNet-18 for images of 224 pixels, with the weights that it starts from."""
+    """Return torchvision's ResNet-18 for images of 224 pixels, with the weights that it starts from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return dict(torchvision_models().resnet18(weights=None).state_dict())
 
 
-@pytest.fixture(scope="module")
-def learned(running, checkpoint) -> str:
-    """A model that starts from the checkpoint, by doing what the service's errors say."""
-    client = Rest(running.url, running.key)
+def assert_card_answers_as_the_service(client: Rest, model: str, folder: Path) -> None:
+    """Compare what an unpacked card and the service say of a photo that lies on its side."""
+    small.unpack_version(client, model, 1, folder)
+    label, theirs = answer_of_the_card(folder, photo(1, 6))
+    url = f"/v1/models/{model}/versions/1/predict"
+    ours = client.call("POST", url, files={"file": ("photo.jpg", photo(1, 6))}).json()["predictions"][0]
+    assert (ours["name"], ours["label"]) == ("photo.jpg", label)
+    assert {name: pytest.approx(p, abs=1e-5) for name, p in theirs.items()} == ours["probabilities"]
+
+
+def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say_and_its_card_answers_alike(
+    client: Rest, checkpoint: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
     body = save(checkpoint)
     refused = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
     assert refused.status_code == 422, refused.text
@@ -46,59 +59,58 @@ def learned(running, checkpoint) -> str:
     assert default.status_code == 422
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default.json()["detail"]
     fitting = {key: problem["fits"][key] for key in ("architecture", "image")}
-    recipe = {"method": "finetune", "epochs": 1, "batch_size": 64}
-    client.models.create(**fields, **fitting, recipe=recipe)
-    job = client.wait(client.submit("photos", digits.archives()[0][1]))
-    assert job.state == "succeeded", job
-    return "photos"
-
-
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_the_downloads_card_answers_as_the_service_does(
-    client: Rest, learned: str, folder: Path, orientation: int
-) -> None:
-    client.download(learned, 1, folder / "version.zip")
-    with zipfile.ZipFile(folder / "version.zip") as packed:
-        packed.extractall(folder)
-    image = photo(orientation % 2, orientation)
-    label, theirs = answer_of_the_card(folder, image)
-    url = f"/v1/models/{learned}/versions/1/predict"
-    ours = client.call("POST", url, files={"file": ("photo.jpg", image)}).json()["predictions"][0]
-    assert ours["name"] == "photo.jpg" and ours["label"] == label
-    assert {name: pytest.approx(p, abs=1e-6) for name, p in theirs.items()} == ours["probabilities"]
-
-
-def test_the_downloads_card_names_the_model(client: Rest, learned: str, folder: Path) -> None:
-    client.download(learned, 1, folder / "version.zip")
-    with zipfile.ZipFile(folder / "version.zip") as packed:
-        assert packed.read("README.md").decode().startswith("# photos version 1\n")
-        assert json.loads(packed.read("config.json"))["name"] == "photos"
+    client.models.create(**fields, **fitting, recipe=RECIPE)
+    small.learn(client, "photos", small.thin(small.WEEKS[0]))
+    assert_card_answers_as_the_service(client, "photos", tmp_path)
+    assert (tmp_path / "README.md").read_text().startswith("# photos version 1\n")
+    assert json.loads((tmp_path / "config.json").read_text())["name"] == "photos"
 
 
 def test_a_pickled_checkpoint_is_refused_with_the_command_that_converts_it_and_that_one_says_what_to_send(
-    client: Rest, checkpoint: dict[str, torch.Tensor], folder: Path
+    client: Rest, checkpoint: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
-    torch.save(checkpoint, folder / "resnet18.pth")
-    pickled = (folder / "resnet18.pth").read_bytes()
+    torch.save(checkpoint, tmp_path / "resnet18.pth")
+    pickled = (tmp_path / "resnet18.pth").read_bytes()
     refused = client.http.post("/v1/bases?architecture=resnet18", content=pickled, headers=BASE)
-    assert refused.status_code == 422 and refused.json()["detail"].startswith(
-        "This is a pickled PyTorch file"
-    )
-    command = re.search(
-        r"`python (-m tools\.import_torchvision resnet18) FILE\.pth OUT", refused.json()["detail"]
-    )
+    assert refused.status_code == 422
+    detail = refused.json()["detail"]
+    assert detail.startswith("This is a pickled PyTorch file")
+    command = re.search(r"`python (-m tools\.import_torchvision resnet18) FILE\.pth OUT", detail)
     assert command is not None
-    files = [str(folder / "resnet18.pth"), str(folder / "base.safetensors")]
+    files = [str(tmp_path / "resnet18.pth"), str(tmp_path / "base.safetensors")]
     done = subprocess.run(
         [sys.executable, *command[1].split(), *files, "--image-size", "32", "--stem", "standard"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     request = re.search(r"upload it: POST (\S+)", done.stdout)
     model = re.search(r"a model that fits: (.*)", done.stdout)
     assert request is not None and model is not None
-    body = (folder / "base.safetensors").read_bytes()
+    body = (tmp_path / "base.safetensors").read_bytes()
     made = client.call("POST", request[1], content=body, headers=BASE).json()
-    fields = json.loads("{" + model[1] + "}")
-    made = client.models.create("converted", base=made["id"], **fields)
-    assert made.architecture.to_dict()["stem"] == "standard"
+    created = client.models.create("converted", base=made["id"], **json.loads("{" + model[1] + "}"))
+    assert created.architecture.to_dict()["stem"] == "standard"
+
+
+def test_a_model_of_timm_prepares_images_as_its_weights_expect_and_its_card_answers_alike(
+    client: Rest, tmp_path: Path
+) -> None:
+    body = save(timm_models().create_model(NAME).state_dict())
+    made = client.call("POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE).json()
+    assert made["image"] == IMAGE and made["normalise"] == NORMALISE
+    model = client.models.create(
+        name="by-name", scenario="class", architecture=f"timm/{NAME}", base=made["id"], recipe=RECIPE
+    )
+    assert model.architecture.to_dict() == {"name": "timm", "model": NAME}
+    assert model.image.to_dict() == made["image"]
+    small.learn(client, "by-name", small.thin(small.WEEKS[0]))
+    for version in (0, 1):
+        manifest = client.get(f"/v1/models/by-name/versions/{version}")["manifest"]
+        assert manifest["image"] == IMAGE and manifest["normalise"] == NORMALISE
+    assert_card_answers_as_the_service(client, "by-name", tmp_path)
+
+
+def test_an_unknown_name_of_timm_is_answered_with_the_nearest(client: Rest) -> None:
+    body = {"name": "x", "scenario": "class", "architecture": "timm/resnet18.a9_in1k"}
+    refused = client.http.post("/v1/models", json=body)
+    assert refused.status_code == 422 and "resnet18.a1_in1k" in refused.json()["detail"]

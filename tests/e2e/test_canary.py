@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.services("postgresql", "redis", "s3"),
     pytest.mark.timeout(300),
-    pytest.mark.share(4, together=True),
 ]
 
 TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves", "keys")

@@ -4,88 +4,80 @@ left of it."""
 import io
 import json
 import sqlite3
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from perennial import JobRejected, Perennial
+from perennial import JobRejected
+from tests.e2e import small
+from tests.rest import Rest
 from tools import service
 
-pytestmark = pytest.mark.share(4, together=True)
+pytestmark = pytest.mark.slow
 
-FLIPPED, COPIES = 0.08, 10
+FLIPPED, COPIES, HELD_OUT = 0.08, 10, 30
+FIRST, SECOND = range(60, 360), range(360, 760)
+"""Rows of the digits that each batch brings to learn from; those before measure them."""
 PIXELS, DIGITS = load_digits(return_X_y=True)
 LARGE = np.rint(PIXELS.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+OVERRIDE = {"epochs": 2, "data_report": "hold"}
 
 
-def png(image: np.ndarray) -> bytes:
+def encode(row: int, kind: str = "PNG", **options: Any) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(image).resize((32, 32), Image.Resampling.BICUBIC).save(out, "PNG")
+    Image.fromarray(LARGE[row]).resize((32, 32), Image.Resampling.BICUBIC).save(out, kind, **options)
     return out.getvalue()
 
 
-def batch(rows: np.ndarray, faulty: bool, again: np.ndarray = DIGITS[:0]) -> tuple[bytes, set[str]]:
-    """Digits as a zip; where it is faulty, labels are flipped; `again`: rows saved once more as JPEG. And
-    what was flipped."""
+def batch(
+    rows: range, *, held_out: int, flipped: set[int], again: range = range(0)
+) -> tuple[bytes, set[str]]:
+    """Pack digits, and those of `again` once more as JPEG; the names of those that have a wrong label."""
     generator = np.random.default_rng(0)
-    flipped = set(generator.permutation(rows)[: int(FLIPPED * len(rows))].tolist()) if faulty else set()
-    out, wrong = io.BytesIO(), set()
-    with zipfile.ZipFile(out, "w") as archive:
-        for row in rows.tolist():
-            label = (DIGITS[row] + int(generator.integers(1, 10))) % 10 if row in flipped else DIGITS[row]
-            name = f"train/{label}/{row:04d}.png"
-            wrong |= {name} if row in flipped else set()
-            archive.writestr(name, png(LARGE[row]))
-        for row in again.tolist():
-            copy = io.BytesIO()
-            Image.open(io.BytesIO(png(LARGE[row]))).save(copy, "JPEG", quality=90)
-            archive.writestr(f"train/{DIGITS[row]}/copy-{row:04d}.jpg", copy.getvalue())
-        for row in range(0, 60):
-            archive.writestr(
-                f"test/{DIGITS[row]}/{rows[0]}-{row:04d}.png", png(LARGE[row + int(rows[0] > 500) * 60])
-            )
-    return out.getvalue(), wrong
+    files, wrong = {}, set()
+    for row in rows:
+        right = DIGITS[row]
+        label = (right + int(generator.integers(1, 10))) % 10 if row in flipped else right
+        name = f"train/{label}/{row:04d}.png"
+        wrong |= {name} if row in flipped else set()
+        files[name] = encode(row)
+    files |= {f"train/{DIGITS[row]}/copy-{row:04d}.jpg": encode(row, "JPEG", quality=90) for row in again}
+    tests = range(held_out, held_out + HELD_OUT)
+    files |= {f"test/{DIGITS[row]}/{row:04d}.png": encode(row) for row in tests}
+    return small.pack(files), wrong
 
 
 class Site:
-    """A service that was taught a clean batch, and then sent one with faults that its recipe holds."""
+    """A model that was taught a clean batch, and then sent one with faults that its recipe holds."""
 
-    def __init__(self, folder: Path, running: service.Service, client: Perennial) -> None:
-        self.folder, self.client, self.key, self.url = folder, client, running.key, running.url
-        client.models.create("digits", scenario="class", recipe={"method": "er", "epochs": 1, "seed": 0})
-        client.submit("digits", batch(np.arange(120, 620), faulty=False)[0]).wait(200)
-        data, self.wrong = batch(np.arange(620, 1220), True, np.arange(COPIES))
-        self.override = {"epochs": 2, "data_report": "hold"}
-        self.job = client.submit("digits", data, recipe=self.override)
-        with pytest.raises(JobRejected) as told:
-            self.job.wait(200)
-        self.told = str(told.value)
+    def __init__(self, running: service.Service, client: Rest) -> None:
+        self.folder, self.client = running.data_dir, client
+        network = {"architecture": {"name": "mlp", "hidden": [128]}, "image": {"size": 32, "channels": 1}}
+        model = small.create(client, "digits", "er", recipe={"seed": 0}, **network)
+        self.model = model.id
+        small.learn(client, "digits", batch(FIRST, held_out=0, flipped=set())[0])
+        flipped = set(np.random.default_rng(0).permutation(SECOND)[: int(FLIPPED * len(SECOND))].tolist())
+        data, self.wrong = batch(SECOND, held_out=HELD_OUT, flipped=flipped, again=range(COPIES))
+        self.job = client.submit("digits", data, recipe=OVERRIDE)
+        with pytest.raises(JobRejected):
+            self.job.wait(240)
         self.held = client.tasks.retrieve("digits", 2)
 
-    def rows(self, sql: str) -> list[Any]:
-        (path,) = self.folder.rglob("perennial.db")
-        with sqlite3.connect(path) as database:
-            return database.execute(sql).fetchall()
-
-    def blob(self, sha256: str) -> list[Path]:
+    def traces(self, task: int) -> list[Path]:
+        """Find the file of a task's near-duplicate traces, by the digest that the database names."""
+        with sqlite3.connect(self.folder / "perennial.db", timeout=60) as database:
+            query = "SELECT traces_sha256 FROM tasks WHERE model_id = ? AND number = ?"
+            ((sha256,),) = database.execute(query, (self.model, task)).fetchall()
         return [path for path in self.folder.rglob(f"*{sha256}*") if path.is_file()]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("data-report")
-    with (
-        service.running(folder, {"PERENNIAL_THREADS": "1"}) as running,
-        Perennial(running.key, base_url=running.url) as client,
-    ):
-        yield Site(folder, running, client)
+def site(running: service.Service, client: Rest) -> Site:
+    return Site(running, client)
 
 
 def report(task: Any) -> Any:
@@ -108,13 +100,10 @@ def test_flipped_labels_are_among_the_suspects_with_path_and_index(site: Site) -
     assert len(right) >= 0.6 * len(site.wrong) and len(right) >= 0.7 * len(accused)
     one = next(one for one in found.suspects if one.path in right)
     assert one.path.split("/")[1] == one.label != one.suggested
-    answer = httpx2.get(
-        f"{site.url}/v1/models/digits/tasks/2/images/train/{one.index}.png",
-        headers={"Authorization": f"Bearer {site.key}"},
-    )
+    answer = site.client.call("GET", f"/v1/models/digits/tasks/2/images/train/{one.index}.png")
     shown = np.asarray(Image.open(io.BytesIO(answer.content)).convert("L")).astype(int)
     row = int(Path(one.path).stem)
-    meant = np.asarray(Image.open(io.BytesIO(png(LARGE[row])))).astype(int)
+    meant = np.asarray(Image.open(io.BytesIO(encode(row)))).astype(int)
     assert np.abs(shown - meant).max() <= 1, "index and path name the same image"
 
 
@@ -129,24 +118,20 @@ def test_a_held_batch_is_rejected_with_what_was_found_and_what_to_send(site: Sit
     job = site.job.refresh()
     assert (job.state, job.error.code) == ("rejected", "data-held")
     assert "may have a wrong label" in job.error.detail
-    body = json.dumps({"recipe": {**site.override, "data_report": "warn"}})
+    body = json.dumps({"recipe": {**OVERRIDE, "data_report": "warn"}})
     assert f"POST /v1/jobs/{job.id}/retry with {body}" in job.error.detail
     assert site.held.standing == "rejected" and site.held.can_relearn
 
 
 def test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted(site: Site) -> None:
-    assert (
-        site.client.jobs.retry(site.job.id, recipe={**site.override, "data_report": "warn"}).wait(200).version
-        == 2
-    )
+    job = site.client.jobs.retry(site.job.id, recipe={**OVERRIDE, "data_report": "warn"}).wait(240)
+    assert (job.version, site.client.jobs.retrieve(site.job.id).state) == (2, "succeeded")
     task = site.client.tasks.retrieve("digits", 2)
     assert task.standing == "learned" and any("may have a wrong label" in text for text in task.warnings)
-    assert site.client.jobs.retrieve(site.job.id).state == "succeeded"
 
-    ((sha256,),) = site.rows("SELECT traces_sha256 FROM tasks WHERE number = 2")
-    ((other,),) = site.rows("SELECT traces_sha256 FROM tasks WHERE number = 1")
-    assert site.blob(sha256)
+    first, second = site.traces(1), site.traces(2)
+    assert first and second
     site.client.tasks.delete_data("digits", 2)
-    assert not site.blob(sha256) and site.blob(other)
+    assert not any(path.exists() for path in second) and all(path.exists() for path in first)
     site.client.models.delete("digits")
-    assert not site.blob(other)
+    assert not any(path.exists() for path in first)

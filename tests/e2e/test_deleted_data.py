@@ -27,7 +27,7 @@ from core.ingest.near import hashes
 from tests.rest import Rest
 from tools import service
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.timeout(600)
 
 MODEL: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 3}}
 METHODS: dict[str, dict[str, Any]] = {

@@ -1,16 +1,13 @@
-"""DLCFT over HTTP: a base of its own is uploaded, and learned on in all three scenarios."""
-
 import hashlib
 import io
+import json
 import math
 import re
-import time
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -19,44 +16,26 @@ from torch.nn import functional
 
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.edits import replace_relu
-from tests.rest import Rest
-from tools import service
+from tests.e2e import small
+from tests.rest import Json, Rest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
-Json = dict[str, Any]
-ARCHITECTURE = {"name": "resnet20", "width": 8}
-IMAGE = {"size": 8, "channels": 1}
+NETWORK = {"architecture": {"name": "mlp", "hidden": [32]}, "image": small.IMAGE}
 OF_BASE = [6, 7, 8, 9]
 """Digits that the base was trained on; the tasks bring the others first."""
-TASKS = 3
-PER_CLASS = 50
-"""Images of a class in a task, held-out ones included: a second of training, and one of measuring curvature."""
-RECIPE = {
-    "method": {"name": "dlcft", "buffer": 60, "probes": 2},
-    "optimizer": {"lr": 0.003},
-    "epochs": 8,
-    "batch_size": 16,
-    "augment": "none",
-}
-STARTED = {"PERENNIAL_THREADS": "1", "PERENNIAL_LEASE_S": "2", "PERENNIAL_CHORES_S": "0.5"}
+TASKS = 2
+PER_CLASS = 40
+"""Images of a class in a task, held-out ones included."""
+METHOD = {"name": "dlcft", "buffer": 30, "probes": 2}
+RECIPE = {"optimizer": {"lr": 0.003}, "epochs": 8, "batch_size": 16, "augment": "none"}
+SCENARIOS = ("data", "task", "class")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with service.running(tmp_path_factory.mktemp("dlcft"), STARTED) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def own(running) -> Rest:
-    return Rest(running.url, running.key)
-
-
-@pytest.fixture(scope="module")
-def base(own: Rest) -> str:
+def base(client: Rest) -> str:
     """The id of a base that plain PyTorch has trained, with the activations that it is linearised with."""
-    network = build_network(ARCHITECTURE, ImageSpec.of(IMAGE), "class", seed=1)
+    network = build_network(NETWORK["architecture"], ImageSpec.of(small.IMAGE), "class", seed=1)
     network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
     replace_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
@@ -73,14 +52,14 @@ def base(own: Rest) -> str:
             optimizer.step()
     network.eval()
     assert (network(x).argmax(1) == y).float().mean() > 0.9
-    query = {"architecture": '{"name": "resnet20", "width": 8}', "image_size": 8, "channels": 1}
+    query = {"architecture": json.dumps(NETWORK["architecture"]), "image_size": 8, "channels": 1}
     body = save({name: t.contiguous() for name, t in network.backbone.state_dict().items()})
     headers = {"Content-Type": "application/safetensors"}
-    return str(own.call("POST", "/v1/bases", params=query, content=body, headers=headers).json()["id"])
+    return str(client.call("POST", "/v1/bases", params=query, content=body, headers=headers).json()["id"])
 
 
 def batches(scenario: str) -> list[bytes]:
-    """Three tasks: pairs of new digits, or in the data scenario other images of the digits 0 to 5."""
+    """Two tasks: pairs of new digits, or in the data scenario other images of the digits 0 to 5."""
     if scenario == "data":
         return [archive(range(6), PER_CLASS // 2, k) for k in range(TASKS)]
     return [archive((2 * k, 2 * k + 1), PER_CLASS) for k in range(TASKS)]
@@ -97,32 +76,22 @@ def archive(classes: Sequence[int], count: int, turn: int = 0) -> bytes:
     return out.getvalue()
 
 
-def create(client: Rest, name: str, scenario: str, base: str, **fields: Any) -> None:
+def create(client: Rest, name: str, scenario: str, base: str, method: Json, **fields: Any) -> None:
     classes = [str(d) for d in range(6)] if scenario == "data" else None
-    given = {"architecture": ARCHITECTURE, "image": IMAGE, "base": base, "classes": classes, "recipe": RECIPE}
-    client.models.create(name, scenario, **{**given, **fields})
-
-
-def learn(client: Rest, model: str, scenario: str, count: int = TASKS) -> None:
-    jobs = [client.submit(model, batch).id for batch in batches(scenario)[:count]]
-    for job in jobs:
-        end = client.wait(job)
-        assert end.state == "succeeded", end
+    given = {"scenario": scenario, "base": base, "classes": classes, "recipe": RECIPE, **NETWORK}
+    small.create(client, name, method, **given, **fields)
+    small.learn(client, name, *batches(scenario))
 
 
 @pytest.fixture(scope="module")
-def learned(own: Rest, base: str) -> dict[str, list[Json]]:
-    """Scenario → the versions 0 … 3 of a model of that name."""
-    for scenario in ("data", "task", "class"):
-        create(own, scenario, scenario, base)
-        learn(own, scenario, scenario)
-    return {s: own.items(f"/v1/models/{s}/versions") for s in ("data", "task", "class")}
+def learned(client: Rest, base: str) -> dict[str, list[Json]]:
+    """Scenario → the versions from 0 on of a model of that name."""
+    for scenario in SCENARIOS:
+        create(client, scenario, scenario, base, METHOD)
+    return {scenario: client.items(f"/v1/models/{scenario}/versions") for scenario in SCENARIOS}
 
 
-SCENARIOS = pytest.mark.parametrize("scenario", ["data", "task", "class"])
-
-
-@SCENARIOS
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_task_is_published_around_the_same_frozen_base(learned, scenario: str) -> None:
     versions = learned[scenario][1:]
     assert [v["status"] for v in versions] == ["published"] * TASKS
@@ -132,21 +101,21 @@ def test_every_task_is_published_around_the_same_frozen_base(learned, scenario: 
         return {p["name"]: p["sha256"] for p in version["parts"] if p["type"] == kind}
 
     frozen = [digests(v, "backbone") for v in versions]
-    assert len(frozen[0]) == 3 and frozen[0] == frozen[1] == frozen[2]
+    assert frozen[0] and frozen[0] == frozen[1]
     for kind in ("displacement", "curvature"):
         changed = [digests(v, kind) for v in versions]
         assert changed[0] and changed[0].keys() == changed[1].keys()
-        assert all(changed[0][name] != changed[2][name] for name in changed[0])
-    shared = [p for v in versions[1:] for p in v["parts"] if p["type"] == "backbone"]
+        assert all(changed[0][name] != changed[1][name] for name in changed[0])
+    shared = [p for p in versions[1]["parts"] if p["type"] == "backbone"]
     assert all(part["shared_with"] == 1 for part in shared)
 
 
-@SCENARIOS
-def test_it_learns_and_remembers_better_than_chance(own, learned, scenario: str) -> None:
-    found = own.get(f"/v1/models/{scenario}/metrics")
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_learns_and_remembers_better_than_chance(client, learned, scenario: str) -> None:
+    found = client.get(f"/v1/models/{scenario}/metrics")
     matrix = found["accuracy_matrix"]
     assert len(matrix) == TASKS + 1
-    chance = {"data": 1 / 6, "task": 1 / 2, "class": 1 / 6}[scenario]
+    chance = {"data": 1 / 6, "task": 1 / 2, "class": 1 / 4}[scenario]
     for version in range(1, TASKS + 1):
         for task in range(1, version + 1):
             cell = matrix[version][task - 1]
@@ -155,9 +124,9 @@ def test_it_learns_and_remembers_better_than_chance(own, learned, scenario: str)
     assert found["summary"]["acc"] > chance + 0.2
 
 
-@SCENARIOS
-def test_the_forecast_stands_in_manifest_metrics_and_events(own, learned, scenario: str) -> None:
-    summary = own.get(f"/v1/models/{scenario}/metrics")["summary"]
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_forecast_stands_in_manifest_metrics_and_events(client, learned, scenario: str) -> None:
+    summary = client.get(f"/v1/models/{scenario}/metrics")["summary"]
     told = [v["manifest"].get("forecast") for v in learned[scenario][1:]]
     assert told[0] is None and all(told[1:])
     assert summary["predicted_loss_rise"] == [None, *(f["predicted"] for f in told[1:])]
@@ -168,37 +137,35 @@ def test_the_forecast_stands_in_manifest_metrics_and_events(own, learned, scenar
         rises = [t["after"] - t["before"] for t in forecast["tasks"].values()]
         assert forecast["measured"] == pytest.approx(sum(rises) / len(rises))
     job = learned[scenario][2]["job"]
-    names = {e["data"]["name"] for e in own.items(f"/v1/jobs/{job}/events") if e["type"] == "metric"}
+    names = {e["data"]["name"] for e in client.items(f"/v1/jobs/{job}/events") if e["type"] == "metric"}
     assert names >= {"predicted_loss_rise", "loss_rise", "end_gradient_norm", "curvature_trace"}
 
 
-@SCENARIOS
-def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(own, learned, scenario: str) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learned, scenario: str) -> None:
     url = f"/v1/models/{scenario}/versions/{TASKS}"
-    files = {file["name"]: file for file in own.items(f"{url}/files")}
+    files = {file["name"]: file for file in client.items(f"{url}/files")}
     assert "curvature" in files and "buffer" not in files
-    body = own.call("GET", f"{url}/files/curvature").content
+    body = client.call("GET", f"{url}/files/curvature").content
     assert len(body) == files["curvature"]["bytes"]
     assert hashlib.sha256(body).hexdigest() == files["curvature"]["sha256"]
     assert any(name.startswith("mean/displacement.") for name in load(body))
 
 
-def test_only_the_class_scenario_keeps_images(own, learned) -> None:
-    kinds = {s: {p["type"] for p in own.get(f"/v1/models/{s}/memory")["parts"]} for s in learned}
+def test_only_the_class_scenario_keeps_images(client, learned) -> None:
+    kinds = {s: {p["type"] for p in client.get(f"/v1/models/{s}/memory")["parts"]} for s in learned}
     assert "buffer" not in kinds["data"] | kinds["task"]
-    (buffer,) = (p for p in own.get("/v1/models/class/memory")["parts"] if p["type"] == "buffer")
-    assert buffer["items"] == 60 == sum(buffer["per_class"].values())
-    assert {t["task"] for t in buffer["per_task"]} == {1, 2, 3}
-    assert own.http.get("/v1/models/class/versions/3/files/buffer").status_code == 422
+    (buffer,) = (p for p in client.get("/v1/models/class/memory")["parts"] if p["type"] == "buffer")
+    assert buffer["items"] == 30 == sum(buffer["per_class"].values())
+    assert {t["task"] for t in buffer["per_task"]} == {1, 2}
+    assert client.http.get("/v1/models/class/versions/2/files/buffer").status_code == 422
 
 
-@SCENARIOS
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_service_and_the_unpacked_download_answer_alike(
-    own, learned, folder, monkeypatch, scenario: str
+    client, learned, tmp_path: Path, monkeypatch, scenario: str
 ) -> None:
-    own.download(scenario, TASKS, folder / "version.zip")
-    with zipfile.ZipFile(folder / "version.zip") as packed:
-        packed.extractall(folder)
+    folder = small.unpack_version(client, scenario, TASKS, tmp_path)
     code = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[0]
     monkeypatch.chdir(folder)
     scope: Json = {}
@@ -206,7 +173,7 @@ def test_the_service_and_the_unpacked_download_answer_alike(
     pixels = (load_digits().images[:20] * (255 / 16)).round().astype(np.uint8)[..., None]
     query, task = ("?task=2", 2) if scenario == "task" else ("", None)
     path = f"/v1/models/{scenario}/versions/{TASKS}/predict{query}"
-    answered = own.call("POST", path, json={"images": pixels.tolist()}).json()
+    answered = client.call("POST", path, json={"images": pixels.tolist()}).json()
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](torch.from_numpy(pixels)), task).softmax(1)
     config = scope["config"]
@@ -215,23 +182,22 @@ def test_the_service_and_the_unpacked_download_answer_alike(
     assert torch.allclose(theirs, ours, atol=1e-5)
 
 
-def test_a_gate_without_any_predicted_rise_holds_the_second_version(own, base: str) -> None:
-    quadratic = {**RECIPE, "method": {**RECIPE["method"], "gradient": "none"}}  # never below zero
-    create(own, "gated", "task", base, gate={"max_predicted_loss_rise": 0}, recipe=quadratic)
-    learn(own, "gated", "task", 2)
-    first, second = own.items("/v1/models/gated/versions")[1:]
+def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base: str) -> None:
+    quadratic = {**METHOD, "gradient": "none"}  # never below zero
+    create(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})
+    first, second = client.items("/v1/models/gated/versions")[1:]
     assert (first["status"], second["status"]) == ("published", "held")
     assert first["gate"]["checks"][0]["value"] is None
     (check,) = [check for check in second["gate"]["checks"] if not check["passed"]]
     assert check["name"] == "max_predicted_loss_rise"
     assert check["value"] == second["manifest"]["forecast"]["predicted"] > 0
-    assert own.get("/v1/models/gated")["aliases"]["production"] == 1
+    assert client.get("/v1/models/gated")["aliases"]["production"] == 1
 
 
-def test_what_does_not_fit_is_refused_with_its_field(own, base: str, learned) -> None:
+def test_what_does_not_fit_is_refused_with_its_field(client, base: str, learned) -> None:
     linear = {"method": {"name": "dlcft", "head_mode": "linear"}}
     body = {"name": "never", "scenario": "class", "recipe": linear}
-    answer = own.http.post("/v1/models", json=body)
+    answer = client.http.post("/v1/models", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "recipe.method.head_mode"
     for model, recipe, field in (
@@ -239,70 +205,9 @@ def test_what_does_not_fit_is_refused_with_its_field(own, base: str, learned) ->
         ("task", linear, "recipe.method.head_mode"),
         ("data", {"method": {"slope": 0.3}}, "recipe.method.slope"),
     ):
-        answer = own.http.patch(f"/v1/models/{model}", json={"recipe": recipe})
+        answer = client.http.patch(f"/v1/models/{model}", json={"recipe": recipe})
         assert answer.status_code == 422, answer.text
         assert answer.json()["errors"][0]["field"] == field
-    given = {"architecture": ARCHITECTURE, "image": IMAGE, "base": {"model": "class", "version": 2}}
-    answer = own.http.post("/v1/models", json={"name": "never", "scenario": "class", **given})
+    given = {**NETWORK, "base": {"model": "class", "version": 2}}
+    answer = client.http.post("/v1/models", json={"name": "never", "scenario": "class", **given})
     assert answer.status_code == 422 and "is linearised" in answer.json()["detail"]
-
-
-def test_a_base_of_random_weights_is_made_by_the_first_task_with_a_warning(own) -> None:
-    create(own, "random", "class", "random")
-    learn(own, "random", "class", 2)
-    warnings = own.get("/v1/models/random/tasks/1")["warnings"]
-    assert any("random weights" in text for text in warnings), warnings
-    first, second = own.items("/v1/models/random/versions")[1:]
-    frozen = [{p["sha256"] for p in v["parts"] if p["type"] == "backbone"} for v in (first, second)]
-    assert frozen[0] == frozen[1] and math.isfinite(second["manifest"]["forecast"]["predicted"])
-
-
-def consolidating(client: Rest, job: str) -> None:
-    """Return when the job has begun to measure its curvature."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        found = client.get(f"/v1/jobs/{job}")
-        if (found["progress"] or {}).get("phase") == "consolidate":
-            return
-        assert not found["is_terminal"], "too fast to be killed"
-        time.sleep(0.02)
-    raise AssertionError(f"{job} did not come to its curvature")
-
-
-def job_process(running: service.Service) -> psutil.Process:
-    """The process that the zygote forked for the job."""
-    for found in psutil.Process(running.process.pid).children(recursive=True):
-        parent = found.parent()
-        if "worker.zygote" in found.cmdline() and parent is not None and parent.cmdline() == found.cmdline():
-            return found
-    raise AssertionError("no job runs")
-
-
-@pytest.mark.campaign  # tests/core/learn/methods/test_dlcft.py kills a run in every scenario
-@pytest.mark.parametrize("scenario", ["class"])
-def test_a_job_that_is_killed_in_its_curvature_pass_changes_no_bit(
-    running, own, base: str, scenario: str
-) -> None:
-    """A few steps, and then all outputs of each image one by one: nearly all of the job is the pass."""
-    many = [archive(range(first, first + 5), 100) for first in (0, 5)]
-    recipe = {**RECIPE, "epochs": 1, "batch_size": 128, "method": {"name": "dlcft", "buffer": 60}}
-
-    def digests(name: str, disturb: Callable[[str], None]) -> dict[str, str]:
-        create(own, name, scenario, base, recipe=recipe)
-        jobs = [own.submit(name, batch).id for batch in many]
-        assert own.wait(jobs[0]).state == "succeeded"
-        disturb(jobs[1])
-        end = own.wait(jobs[1])
-        assert end.state == "succeeded", end
-        return {p["name"]: p["sha256"] for p in own.get(f"/v1/models/{name}/versions/2")["parts"]}
-
-    killed: list[str] = []
-
-    def kill(job: str) -> None:
-        consolidating(own, job)
-        job_process(running).kill()
-        killed.append(job)
-
-    undisturbed = digests(f"undisturbed-{scenario}", lambda _job: None)
-    assert digests(f"killed-{scenario}", kill) == undisturbed
-    assert own.get(f"/v1/jobs/{killed[0]}")["attempt"] == 2

@@ -153,7 +153,6 @@ def test_versions_in_the_store_predict_and_a_lost_cache_is_filled_again(
     assert all(cached[part].is_file() for part in parts)
 
 
-@pytest.mark.share(2)
 def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
     client: Rest, large: LargeSize, archives: list[bytes]
 ) -> None:
@@ -178,7 +177,6 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
 # The broker.
 
 
-@pytest.mark.share(2)
 def test_a_job_submitted_while_the_broker_is_away_runs_once_afterwards(
     client: Rest, large: LargeSize, broker: Any, archives: list[bytes]
 ) -> None:
@@ -203,7 +201,6 @@ def _ready_when(large: LargeSize, status: str) -> httpx2.Response | None:
     return answer if answer.json()["broker"] == status else None
 
 
-@pytest.mark.share(2)
 def test_a_silent_broker_delays_neither_an_upload_nor_the_end(
     tmp_path: Path, redis_server: Any, archives: list[bytes]
 ) -> None:
@@ -262,7 +259,6 @@ def silent() -> Iterator[str]:
 # Workers.
 
 
-@pytest.mark.share(2)
 def test_workers_notice_within_a_minute_when_the_broker_is_cut_off(large: LargeSize, broker: Any) -> None:
     """Each waits on two connections: for rings, and for commands; the kernel probes both."""
     for name in large_size.WORKERS:
@@ -314,7 +310,6 @@ def test_a_frozen_worker_that_comes_back_publishes_nothing_and_goes_on(
     raise AssertionError(f"{zombie} took no job any more.\n{large.logs()}")
 
 
-@pytest.mark.share(2)
 def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     client: Rest, large: LargeSize, archives: list[bytes]
 ) -> None:

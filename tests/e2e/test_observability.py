@@ -9,48 +9,56 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from perennial import Invalid
-from tests.rest import Rest
-from tools import digits, service
+from tests.e2e import small
+from tests.rest import Json, Rest
+from tools import service
 
-EPOCHS = 5
-RECIPE = {"method": {"name": "finetune"}, "epochs": EPOCHS}
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
+
+EPOCHS = 3
+JOB_LABELS = frozenset({("outcome", "published"), ("cause", "")})
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[service.Service, int]]:
-    """A service whose processes share their figures, and the port on which its worker shows them."""
-    folder, port = tmp_path_factory.mktemp("watched"), service.free_port()
+def metrics_port() -> int:
+    """The port on which the worker shows its figures."""
+    return service.free_port()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, metrics_port: int) -> Iterator[service.Service]:
+    """A service of its own, since every figure counts all that it did; its processes share their figures."""
+    folder = tmp_path_factory.mktemp("watched")
     figures = folder / "figures"
     figures.mkdir()
     environment = {
         "PERENNIAL_THREADS": "1",
-        "PERENNIAL_METRICS_PORT": str(port),
+        "PERENNIAL_METRICS_PORT": str(metrics_port),
         "PROMETHEUS_MULTIPROC_DIR": str(figures),
     }
-    with service.running(folder / "data", environment) as running:
-        yield running, port
+    with service.running(folder / "data", environment) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def learned(watched: tuple[service.Service, int]) -> dict[str, str]:
-    """One batch learned and one rejected; the ids of the jobs and of the first one's request and model."""
-    running, _ = watched
-    client = Rest(running.url, running.key)
-    model = client.models.create("watched", recipe=RECIPE, architecture="small-cnn").id
-    _, archive = digits.archives()[0]
-    answer = httpx2.post(
-        f"{running.url}/v1/models/watched/tasks",
-        content=archive,
-        headers={
-            "Authorization": f"Bearer {running.key}",
-            "Content-Type": "application/zip",
-            "X-Request-Id": "first-batch",
-        },
-    )
-    job = answer.raise_for_status().json()["job"]["id"]
+def client(admin: Rest) -> Rest:
+    return admin
+
+
+@pytest.fixture(scope="module")
+def learned(client: Rest) -> dict[str, str]:
+    """Learn one batch; the ids of its request, job and model."""
+    model = small.create(client, "watched", "finetune", recipe={"epochs": EPOCHS}).id
+    headers = {"Content-Type": "application/zip", "X-Request-Id": "first-batch"}
+    path = "/v1/models/watched/tasks"
+    job = client.call("POST", path, content=small.WEEKS[0], headers=headers).json()["job"]["id"]
     assert client.wait(job).state == "succeeded"
     return {"request": "first-batch", "job": job, "model": model}
+
+
+def log_lines(running: service.Service) -> list[Json]:
+    """Read what API and worker have logged so far."""
+    return [json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")]
 
 
 def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -63,14 +71,11 @@ def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def test_the_api_shows_what_its_worker_counted(
-    watched: tuple[service.Service, int], learned: dict[str, str]
+    client: Rest, metrics_port: int, learned: dict[str, str]
 ) -> None:
-    running, port = watched
-    client = Rest(running.url, running.key)
     task = client.get("/v1/models/watched/tasks/1")
-    headers = {"Authorization": f"Bearer {running.key}"}
-    found = samples(httpx2.get(f"{running.url}/metrics", headers=headers).text)
-    assert found["perennial_attempts_total", frozenset({("outcome", "published"), ("cause", "")})] == 1
+    found = samples(client.call("GET", "/metrics").text)
+    assert found["perennial_attempts_total", JOB_LABELS] == 1
     assert found["perennial_ingest_images_total", frozenset()] == task["n_train"] + task["n_held_out"]
     assert found["perennial_ingest_seconds_count", frozenset()] == 1
     assert found["perennial_training_images_total", frozenset()] == EPOCHS * task["n_train"]
@@ -81,21 +86,18 @@ def test_the_api_shows_what_its_worker_counted(
     assert found["perennial_http_request_seconds_count", submit] == 1
     assert found["perennial_queue_depth", frozenset()] == 0
     # A worker at scale has a page of its own; here the same figures stand on it.
-    own = samples(httpx2.get(f"http://127.0.0.1:{port}/metrics").text)
+    own = samples(httpx2.get(f"http://127.0.0.1:{metrics_port}/metrics").text)
     assert own["perennial_training_images_total", frozenset()] == EPOCHS * task["n_train"]
 
 
 def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
-    watched: tuple[service.Service, int], learned: dict[str, str]
+    running: service.Service, learned: dict[str, str]
 ) -> None:
-    lines = [json.loads(line) for line in watched[0].log.read_text().splitlines() if line.startswith("{")]
+    lines = log_lines(running)
     of_request = [line for line in lines if line.get("request") == learned["request"]]
     accepted = next(line for line in of_request if line["event"] == "task accepted")
-    assert (accepted["service"], accepted["job"], accepted["model"]) == (
-        "api",
-        learned["job"],
-        learned["model"],
-    )
+    said = {key: accepted[key] for key in ("service", "job", "model")}
+    assert said == {"service": "api", "job": learned["job"], "model": learned["model"]}
     told = next(line for line in of_request if line["event"] == "request")
     assert (told["method"], told["status"]) == ("POST", 202) and told["ms"] > 0 and told["key"]
     of_job = [line for line in lines if line.get("job") == learned["job"] and line["service"] == "worker"]
@@ -103,21 +105,14 @@ def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
     assert {line["model"] for line in of_job} == {learned["model"]}
 
 
-def test_a_refused_request_is_counted_and_logged(watched: tuple[service.Service, int]) -> None:
-    running, _ = watched
-    client = Rest(running.url, running.key)
+def test_a_refused_request_is_counted_and_logged(client: Rest, running: service.Service) -> None:
     with pytest.raises(Invalid, match="unknown method"):
-        client.models.create(
-            "watched-again", recipe={"method": {"name": "no-such"}}, architecture="small-cnn"
-        )
-    headers = {"Authorization": f"Bearer {running.key}"}
-    found = samples(httpx2.get(f"{running.url}/metrics", headers=headers).text)
+        small.create(client, "watched-again", "no-such")
     refused = frozenset({("method", "POST"), ("route", "/v1/models"), ("status", "422")})
-    assert found["perennial_http_request_seconds_count", refused] == 1
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        lines = [json.loads(text) for text in running.log.read_text().splitlines() if text.startswith("{")]
-        if any(line.get("status") == 422 and line.get("path") == "/v1/models" for line in lines):
-            return
+    assert samples(client.call("GET", "/metrics").text)["perennial_http_request_seconds_count", refused] == 1
+    deadline = time.monotonic() + 60
+    while not any(
+        (line.get("status"), line.get("path")) == (422, "/v1/models") for line in log_lines(running)
+    ):
+        assert time.monotonic() < deadline, "no line tells of the refusal"
         time.sleep(0.05)
-    raise AssertionError("no line tells of the refusal")

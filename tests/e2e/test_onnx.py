@@ -22,7 +22,7 @@ from perennial import types
 from tests.rest import Rest
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MLP = {"name": "mlp", "hidden": [16]}
 SMALL = {"architecture": MLP, "image": {"size": 8, "channels": 1}}

@@ -10,8 +10,6 @@ import pytest
 from tests.rest import Rest
 from tools import digits
 
-pytestmark = pytest.mark.share(4, together=True)
-
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 BYTES = """import schemathesis

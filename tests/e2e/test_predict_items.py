@@ -1,36 +1,26 @@
 """Predictions of several files through HTTP: each gets an answer or an error of its own, under its name."""
 
 import io
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from tests.e2e import small
 from tests.rest import Rest
-from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
 URL = "/v1/models/items/versions/latest/predict"
-RECIPE = {"method": "finetune", "epochs": 6}
 
 
 @pytest.fixture(scope="module")
-def learned(running) -> dict[str, bytes]:
-    """A model that knows the digits 0 to 3, and one PNG of each by its path in the batches."""
-    client = Rest(running.url, running.key)
-    client.models.create(
-        "items", recipe={**RECIPE, "method": {"name": "der++", "buffer": 100}}, architecture="small-cnn"
-    )
-    found: dict[str, bytes] = {}
-    for name, archive in digits.archives()[:2]:
-        assert client.wait(client.submit("items", archive, name=name)).state == "succeeded"
-        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            for path in reversed(opened.namelist()):
-                found[path.split("/")[0]] = opened.read(path)
-    return {f"{label}.png": data for label, data in sorted(found.items())}
+def learned(client: Rest) -> dict[str, bytes]:
+    """Teach a model the digits 0 to 3; one PNG of each by its name."""
+    small.create(client, "items", {"name": "analytic", "projection": 50})
+    small.learn(client, "items", *small.WEEKS[:2])
+    return {f"{digit}.png": small.first_image(small.WEEKS[digit // 2], f"{digit}/") for digit in range(4)}
 
 
 def test_one_bad_file_costs_no_other_its_answer(client: Rest, learned: dict[str, bytes]) -> None:

@@ -19,7 +19,7 @@ from perennial import types
 from tests.rest import Rest
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.share(4, together=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 QUICK = {"method": "finetune", "depth": 1, "epochs": 1}
 DIGEST = hashlib.sha256(weights()).hexdigest()

@@ -20,7 +20,7 @@ from perennial import types
 from tests.rest import Rest
 from tools import digits, service
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 BEFORE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
 BATCHES = digits.archives()
 Json = dict[str, Any]

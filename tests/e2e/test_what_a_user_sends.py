@@ -4,7 +4,6 @@ The images are scikit-learn's digits, in classes of these names: what differs is
 """
 
 import io
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from core.ingest import heif
+from tests.e2e import small
 from tests.rest import Json, Rest
 
-pytestmark = [pytest.mark.slow, pytest.mark.share(4, together=True)]
+pytestmark = pytest.mark.slow
 
-MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
-RECIPE: Json = {"method": {"name": "er", "buffer": 20}, "epochs": 2}
 HEIC = (24).to_bytes(4) + b"ftypheic" + bytes(4) + b"mif1heic" + bytes(90)
 
 
@@ -36,11 +34,7 @@ def some(folder: str, of: int, count: int = 20, first: int = 0) -> dict[str, byt
 
 
 def packed(*files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, data in {name: data for part in files for name, data in part.items()}.items():
-            archive.writestr(name, data)
-    return out.getvalue()
+    return small.pack({name: data for part in files for name, data in part.items()})
 
 
 def checked(client: Rest, model: str, archive: bytes, query: str = "") -> Json:
@@ -61,8 +55,8 @@ def refused(client: Rest, model: str, archive: bytes) -> tuple[int, str]:
     return answer.status_code, answer.json()["detail"]
 
 
-def made(client: Rest, name: str, scenario: str = "class", **fields: Any) -> str:
-    client.models.create(name, scenario, recipe=RECIPE, **MODEL, **fields)
+def made(client: Rest, name: str, **fields: Any) -> str:
+    small.create(client, name, {"name": "er", "buffer": 20}, **fields)
     return name
 
 

@@ -1,0 +1,78 @@
+"""The service in its large size, whose passwords are canaries: database and broker let nobody else in."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import large_size
+import postgresql
+import psycopg
+import redis
+import redis_server
+from large_size import LargeSize
+from sqlalchemy.engine import make_url
+
+from tests.rest import Rest
+
+SETTINGS = {
+    "PERENNIAL_LEASE_S": "2",
+    "PERENNIAL_CHORES_S": "0.5",
+    "PERENNIAL_SNAPSHOT_S": "0.5",
+    "PERENNIAL_MAX_REQUESTS_PER_S": "1000",
+}
+
+
+@dataclass
+class Site:
+    """A large service and what it stands on.
+
+    Attributes:
+        client: has the admin key.
+        broker: may be frozen; it would forget its password when started again.
+        passwords: canaries by name.
+    """
+
+    large: LargeSize
+    client: Rest
+    broker: redis_server.RedisServer
+    passwords: dict[str, str]
+
+
+def canary(name: str) -> str:
+    """Make a secret that no other text contains."""
+    return f"Canary{name}{secrets.token_hex(8)}"
+
+
+@contextmanager
+def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[Site]:
+    """Start the service with two workers, and end it with all data."""
+    passwords = {name: canary(name) for name in ("Database", "Redis")}
+    with ExitStack() as stack:
+        broker = redis_server.RedisServer()
+        stack.callback(broker.close)
+        broker.start()
+        with redis.Redis.from_url(broker.url) as admin:
+            admin.config_set("requirepass", passwords["Redis"])
+        url = broker.url.replace("redis://", f"redis://:{passwords['Redis']}@")
+        database = stack.enter_context(_database(passwords["Database"]))
+        settings = {**SETTINGS, **environment, "PERENNIAL_STORE_URL": s3.url(s3.bucket, "journeys")}
+        large, client = stack.enter_context(large_size.running(folder, database, url, s3, **settings))
+        yield Site(large, client, broker, passwords)
+
+
+@contextmanager
+def _database(password: str) -> Iterator[str]:
+    """Make a database that belongs to a role with this password, and drop both afterwards."""
+    url, role = make_url(postgresql.create()), f"canary_{secrets.token_hex(4)}"
+    server = postgresql.server_url().set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
+        connection.execute(f'ALTER DATABASE "{url.database}" OWNER TO {role}'.encode())
+        try:
+            yield url.set(username=role, password=password).render_as_string(hide_password=False)
+        finally:
+            postgresql.drop(url.render_as_string(hide_password=False))
+            connection.execute(f"DROP ROLE {role}".encode())

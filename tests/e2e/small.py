@@ -1,0 +1,61 @@
+"""Small models and batches: journeys show what happens around learning, so that their jobs take a moment."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perennial import types
+from tests.client.small_batches import few
+from tests.rest import Json, Rest
+from tools import digits
+
+IMAGE: Json = {"size": 8, "channels": 1}
+MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
+WEEKS: list[bytes] = [few(archive) for _, archive in digits.archives()]
+"""Batches of the digits 0 and 1, 2 and 3, …: of each 24 images to learn from and 8 to measure."""
+
+
+def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
+    """Create a small model that learns by a method for one epoch; `recipe` in `fields` adds to that."""
+    epochs = {} if "analytic" in str(method) else {"epochs": 1, "batch_size": 8}
+    recipe = {"method": method, **epochs, **fields.pop("recipe", {})}
+    return client.models.create(name, fields.pop("scenario", "class"), recipe=recipe, **{**MODEL, **fields})
+
+
+def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[types.Job]:
+    """Submit batches and wait for their jobs, which must succeed."""
+    jobs = [client.submit(model, batch, **options) for batch in batches]
+    ends = [client.wait(job) for job in jobs]
+    assert [end.state for end in ends] == ["succeeded"] * len(batches), ends
+    return ends
+
+
+def first_image(batch: bytes, label: str = "") -> bytes:
+    """Take the first image of a batch, or of a class of it."""
+    with zipfile.ZipFile(io.BytesIO(batch)) as archive:
+        return archive.read(next(name for name in archive.namelist() if f"/{label}" in name))
+
+
+def thin(batch: bytes, each: int = 4) -> bytes:
+    """Keep every so many images of a batch."""
+    with zipfile.ZipFile(io.BytesIO(batch)) as archive:
+        return pack({name: archive.read(name) for name in archive.namelist()[::each]})
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Make a zip of files by their names."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def unpack_version(client: Rest, model: str, version: int, folder: Path) -> Path:
+    """Download a version into a folder and unpack it there."""
+    client.download(model, version, folder / "version.zip")
+    with zipfile.ZipFile(folder / "version.zip") as archive:
+        archive.extractall(folder)
+    return folder

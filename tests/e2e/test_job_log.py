@@ -1,0 +1,119 @@
+"""The log of a job as people read it: learned, rejected, and stopped on its way."""
+
+import io
+import re
+import time
+import zipfile
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e import small
+from tests.e2e.small import WEEKS
+from tests.rest import Json, Rest
+
+pytestmark = pytest.mark.slow
+
+METHOD = {"name": "der++", "buffer": 40}
+LINES = 50
+"""Of the log of a usual job."""
+
+
+def with_a_flaw(archive: bytes) -> bytes:
+    """Add an image that cannot be decoded and one that repeats another."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    name, data = next(iter(files.items()))
+    folder = name.rpartition("/")[0]
+    return small.pack({**files, f"{folder}/torn.png": data[:40], f"{folder}/twice.png": data})
+
+
+@pytest.fixture(scope="module")
+def job(client: Rest) -> str:
+    """A learned batch."""
+    small.create(client, "talking", METHOD, recipe={"epochs": 60})
+    (end,) = small.learn(client, "talking", with_a_flaw(WEEKS[0]), name="week-31")
+    return end.id
+
+
+def log(client: Rest, job: str) -> list[str]:
+    return [f"{line['level']}: {line['message']}" for line in client.items(f"/v1/jobs/{job}/logs")]
+
+
+def test_the_log_of_a_job_tells_its_whole_story(client: Rest, job: str) -> None:
+    said = log(client, job)
+    wanted = [
+        r"info: Accepted as task 1 \(week-31\): 66 images of 2 classes by their names, [\d,]+ bytes\.",
+        r"info: Attempt 1 began; the archive is decoded first\.",
+        r"info: Decoded 65 images of 2 classes: [\d,]+ to learn from, [\d,]+ held out to measure\.",
+        r"warning: 1 image rejected: .*torn\.png \(.+\)\.",
+        r"info: 1 image repeats another one of the batch, byte for byte\.",
+        r"info: Measuring version 0, which the task starts from, on the held-out images of this task\.",
+        r"info: Training by der\+\+ with sgd at depth 5: 60 epochs, [\d,]+ steps, on \d+ images of 2 classes; .*",
+        r"info: Epoch 3 of 60, loss [\d.e-]+(, [\d,]+ images/s)?\.",
+        r"info: Epoch 60 of 60, loss .*",
+        r"info: Trained\. .*",
+        r"info: Measuring the new version .*",
+        r"info: Accuracy of the new version: task 1 \d+\.\d% \(\d+ of \d+\)\.",
+    ]
+    rest = iter(said)
+    for pattern in wanted:
+        assert any(re.fullmatch(pattern, line) for line in rest), (
+            f"{pattern} is missing or out of order: {said}"
+        )
+
+
+def test_a_log_is_short_beside_what_is_measured(client: Rest, job: str) -> None:
+    events = [event["type"] for event in client.items(f"/v1/jobs/{job}/events")]
+    print({kind: events.count(kind) for kind in sorted(set(events))})
+    assert 12 < events.count("log") <= LINES
+    assert events.count("log") < events.count("progress")
+
+
+def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
+    small.create(client, "broken", METHOD)
+    torn = {f"{label}/{n}.png": b"\x89PNG\r\n\x1a\n nothing" for label in ("cat", "dog") for n in range(6)}
+    job = client.submit("broken", small.pack(torn)).id
+    assert client.wait(job).state == "rejected"
+    rejected, ended = log(client, job)[-2:]
+    assert re.fullmatch(
+        r"warning: 12 images rejected: (cat|dog)/\d\.png \(.+\); .*; and 9 more, see the task's report\.",
+        rejected,
+    )
+    assert ended == "error: Rejected: Not one image of the batch could be decoded."
+
+
+def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Rest) -> None:
+    small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
+    job = client.submit("paused", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
+    until(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
+    client.jobs.pause(job)
+    until(client, job, lambda seen: seen["state"] == "paused")
+    events = client.items(f"/v1/jobs/{job}/events")
+    kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
+    told = [event["data"] for event in events if event["type"] == "progress" and "step" in event["data"]][-1]
+    steps = told["total_steps"] // 10_000  # of an epoch
+    for each in (kept, told):
+        assert each["epoch"] == (each["step"] - 1) // steps + 1
+    client.jobs.resume(job)
+    until(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
+    client.jobs.cancel(job)
+    until(client, job, lambda seen: seen["state"] == "cancelled")
+    said = [line for line in log(client, job) if ": Epoch " not in line]
+    assert [line.partition(": ")[2] for line in said[-7:]] == [
+        "A pause was asked for: the work stops at its next step, with a snapshot.",
+        "Paused: the job keeps its place, and later jobs of the model wait.",
+        "Resumed: the job waits for a worker.",
+        "Attempt 2 began; the images are decoded already.",
+        f"Going on from a snapshot: epoch {kept['epoch']} of 10,000, step {kept['step']:,} of {told['total_steps']:,}.",
+        "A cancel was asked for.",
+        "Cancelled.",
+    ]
+
+
+def until(client: Rest, job: str, wanted: Callable[[Json], bool], seconds: float = 60.0) -> None:
+    """Poll a job until it is as wanted."""
+    deadline = time.monotonic() + seconds
+    while not wanted(answer := client.get(f"/v1/jobs/{job}")):
+        assert time.monotonic() < deadline and not answer["is_terminal"], answer
+        time.sleep(0.05)
