@@ -19,19 +19,20 @@ from tools import service
 
 
 @pytest.fixture(scope="session")
-def hub() -> Iterator[hub_server.Hub]:
+def weights_server() -> Iterator[hub_server.Hub]:
     """A server of pretrained weights that both services ask."""
     with hub_server.running() as found:
         yield found
 
 
 @pytest.fixture
-def empty_hub(hub: hub_server.Hub) -> Iterator[hub_server.Hub]:
-    """The server without files and faults; nothing waits for it afterwards."""
-    hub.files, hub.digests, hub.stall_at, hub.go_on = {}, {}, None, threading.Event()
-    hub.gets.clear()
-    yield hub
-    hub.go_on.set()
+def hub(weights_server: hub_server.Hub) -> Iterator[hub_server.Hub]:
+    """The server of weights without files and faults; nothing waits for it afterwards."""
+    found = weights_server
+    found.files, found.digests, found.stall_at, found.go_on = {}, {}, None, threading.Event()
+    found.gets.clear()
+    yield found
+    found.go_on.set()
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +43,11 @@ def kill_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def running(
-    tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub, kill_points: Path
+    tmp_path_factory: pytest.TempPathFactory, weights_server: hub_server.Hub, kill_points: Path
 ) -> Iterator[service.Service]:
     """An embedded service, started as `make serve` starts it, that looks around more often than usual."""
     settings = {
-        **hub.environment(),
+        **weights_server.environment(),
         "PERENNIAL_THREADS": "1",
         "PERENNIAL_POLL_S": "0.1",
         "PERENNIAL_CHORES_S": "0.5",
@@ -60,7 +61,7 @@ def running(
 @pytest.fixture
 def holder(running: service.Service, kill_points: Path) -> Iterator[Holder]:
     """Stops processes of the embedded service at named points; none stays there after the test."""
-    found = Holder(running.process.pid, kill_points)
+    found = Holder(kill_points, running.process.pid)
     yield found
     found.release()
 
@@ -82,8 +83,8 @@ def client(admin: Rest, request: pytest.FixtureRequest) -> Rest:
 
 @pytest.fixture(scope="session")
 def large_site(
-    tmp_path_factory: pytest.TempPathFactory, hub: hub_server.Hub, s3: Any
+    tmp_path_factory: pytest.TempPathFactory, weights_server: hub_server.Hub, s3: Any
 ) -> Iterator[guarded_site.Site]:
     """The service in its large size, with passwords that no other text contains."""
-    with guarded_site.running(tmp_path_factory.mktemp("large"), s3, hub.environment()) as found:
+    with guarded_site.running(tmp_path_factory.mktemp("large"), s3, weights_server.environment()) as found:
         yield found

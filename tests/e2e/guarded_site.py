@@ -17,6 +17,8 @@ from sqlalchemy.engine import make_url
 
 from tests.rest import Rest
 
+PREFIX = "journeys"
+"""Of the service's objects in the bucket of all tests."""
 SETTINGS = {
     "PERENNIAL_LEASE_S": "2",
     "PERENNIAL_CHORES_S": "0.5",
@@ -33,12 +35,14 @@ class Site:
         client: has the admin key.
         broker: may be frozen; it would forget its password when started again.
         passwords: canaries by name.
+        points: the folder in which points of `core/failpoints.py` are armed.
     """
 
     large: LargeSize
     client: Rest
     broker: redis_server.RedisServer
     passwords: dict[str, str]
+    points: Path
 
 
 def canary(name: str) -> str:
@@ -58,9 +62,16 @@ def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[S
             admin.config_set("requirepass", passwords["Redis"])
         url = broker.url.replace("redis://", f"redis://:{passwords['Redis']}@")
         database = stack.enter_context(_database(passwords["Database"]))
-        settings = {**SETTINGS, **environment, "PERENNIAL_STORE_URL": s3.url(s3.bucket, "journeys")}
+        points = folder / "points"
+        points.mkdir()
+        settings = {
+            **SETTINGS,
+            **environment,
+            "PERENNIAL_STORE_URL": s3.url(s3.bucket, PREFIX),
+            "PERENNIAL_KILL_POINTS": str(points),
+        }
         large, client = stack.enter_context(large_size.running(folder, database, url, s3, **settings))
-        yield Site(large, client, broker, passwords)
+        yield Site(large, client, broker, passwords, points)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Holds a process of an embedded service at a named point, for what must happen while it is there."""
+"""Holds a process of a service at a named point, for what must happen while it is there."""
 
 import signal
 import time
@@ -13,12 +13,12 @@ class Holder:
     """Stops the next process that comes to a point of `core/failpoints.py`.
 
     Args:
-        launcher: process id of the service's launcher.
         points: the folder in which the service looks for armed points.
+        roots: process ids of the service's first processes.
     """
 
-    def __init__(self, launcher: int, points: Path) -> None:
-        self._launcher, self._points = psutil.Process(launcher), points
+    def __init__(self, points: Path, *roots: int) -> None:
+        self._points, self._roots = points, [psutil.Process(pid) for pid in roots]
 
     def arm(self, point: str) -> None:
         """Let the next process that comes to a point stop there."""
@@ -39,7 +39,7 @@ class Holder:
 
     def _stopped(self) -> list[psutil.Process]:
         found = []
-        for process in self._launcher.children(recursive=True):
+        for process in (child for root in self._roots for child in root.children(recursive=True)):
             try:
                 if process.status() == psutil.STATUS_STOPPED:
                     found.append(process)

@@ -18,10 +18,15 @@ WEEKS: list[bytes] = [few(archive) for _, archive in digits.archives()]
 
 
 def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
-    """Create a small model that learns by a method for one epoch; `recipe` in `fields` adds to that."""
+    """Create a small model that learns by a method for one epoch.
+
+    Args:
+        fields: in place of those of `MODEL`, where None leaves one out; `recipe` adds to the recipe.
+    """
     epochs = {} if "analytic" in str(method) else {"epochs": 1, "batch_size": 8}
     recipe = {"method": method, **epochs, **fields.pop("recipe", {})}
-    return client.models.create(name, fields.pop("scenario", "class"), recipe=recipe, **{**MODEL, **fields})
+    given = {name: value for name, value in {**MODEL, **fields}.items() if value is not None}
+    return client.models.create(name, given.pop("scenario", "class"), recipe=recipe, **given)
 
 
 def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[types.Job]:

@@ -7,7 +7,6 @@ import sys
 import time
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,59 +18,31 @@ from PIL import Image
 from core.db.session import Database
 from core.db.tables import Export
 from perennial import types
-from tests.rest import Rest
-from tools import digits, service
+from tests.e2e import small
+from tests.rest import Json, Rest
+from tools import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-MLP = {"name": "mlp", "hidden": [16]}
-SMALL = {"architecture": MLP, "image": {"size": 8, "channels": 1}}
 VIT = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
 DNE = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3}
-
-
-def by(method: Any, **settings: Any) -> dict[str, Any]:
-    """A small model that learns by a method."""
-    recipe = {"method": method} if "analytic" in str(method) else {"method": method, "epochs": 2}
-    return {**SMALL, "recipe": recipe, **settings}
-
-
-METHODS: dict[str, dict[str, Any]] = {
-    "plain": by("finetune"),
-    "heads": by("finetune", scenario="task"),
-    "means": by("icarl"),
-    "closed": by({"name": "analytic", "projection": 20}, base="random"),
-    "linear": by("dlcft"),
-    "discriminants": {"recipe": {"method": {"name": "analytic", "head": "lda"}}},  # of the packaged base
-    "class-means": {"recipe": {"method": {"name": "analytic", "head": "ncm"}}},
-    "ridge": {"recipe": {"method": "analytic"}},
-    "prompts": by("vpt", architecture=VIT),
-    "parallel": by("der-net"),
-    "experts": by("dne", architecture=DNE),
+PACKAGED = {"architecture": None, "image": None}
+METHODS: dict[str, tuple[Json | str, Json]] = {
+    "heads": ("finetune", {"scenario": "task"}),
+    "means": ("icarl", {}),
+    "closed": ({"name": "analytic", "projection": 20}, {"base": "random"}),
+    "linear": ("dlcft", {}),
+    "discriminants": ({"name": "analytic", "head": "lda"}, PACKAGED),
+    "class-means": ({"name": "analytic", "head": "ncm"}, PACKAGED),
+    "ridge": ("analytic", PACKAGED),
+    "prompts": ("vpt", {"architecture": VIT}),
+    "parallel": ("der-net", {}),
+    "experts": ("dne", {"architecture": DNE}),
 }
-"""Name → a model of a family; those from `class-means` on belong to the campaign."""
-CAMPAIGN = list(METHODS)[list(METHODS).index("class-means") :]
+"""Name → the method of a model of a family, and other fields; `tests/core/learn/onnx` compares all without HTTP."""
 TOLERANCES = {"linear": (1e-3, 1e-3), "discriminants": (1e-5, 1e-2), "ridge": (1e-5, 1e-2)}
 """Between what the tolerance of a version lies that is not 1e-5: of `analytic` it is what float32 may move."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; exec(open('run.py').read())"
-
-
-@pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of armed points of death."""
-    return tmp_path_factory.mktemp("points")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[service.Service]:
-    settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_LEASE_S": "3", "PERENNIAL_KILL_POINTS": str(points)}
-    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(running: service.Service) -> Rest:
-    return Rest(running.url, running.key)
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +51,10 @@ def plain(client: Rest) -> str:
     return learned(client, "plain")
 
 
-@pytest.fixture(scope="module")
-def digests() -> set[str]:
-    """Of all exports of one version."""
-    return set()
-
-
 def learned(client: Rest, name: str) -> str:
-    client.models.create(name, **{"scenario": "class", **METHODS[name]})
-    for _, archive in digits.archives()[:2]:
-        end = client.wait(client.submit(name, archive))
-        assert end.state == "succeeded", end
+    method, fields = METHODS.get(name, ("finetune", {}))
+    small.create(client, name, method, **fields)
+    small.learn(client, name, *small.WEEKS[:2])
     return name
 
 
@@ -148,11 +112,7 @@ def graphs_answers(folder: Path, sent: dict[str, bytes], output: str) -> list[di
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.campaign] if name in CAMPAIGN else [])
-        for name in METHODS
-        if name != "plain"
-    ],
+    [pytest.param(name, marks=() if name == "heads" else pytest.mark.campaign) for name in METHODS],
 )
 def test_the_graph_of_a_method_answers_as_predictions_over_http_do(
     client: Rest, name: str, tmp_path: Path
@@ -164,16 +124,9 @@ def test_the_graph_of_a_plain_version_does_and_its_readme_runs_without_torch(
     client: Rest, plain: str, tmp_path: Path
 ) -> None:
     answers_alike(client, plain, tmp_path)
-    (data,) = photos(1).values()
-    (tmp_path / "photo.png").write_bytes(data)
-    code = (tmp_path / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    (tmp_path / "run.py").write_text(code)
-    run = [sys.executable, "-c", WITHOUT_TORCH, "photo.png"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    _, label, probability = done.stdout.split("\n")[0].split()
+    said = run_readme(tmp_path, [sys.executable, "-c", WITHOUT_TORCH])
     (ours,) = predictions(client, plain, photos(1), None)
-    assert label == max(ours, key=lambda each: ours[each]) and abs(ours[label] - float(probability)) <= 1e-5
+    assert said and all(abs(ours[label] - said[label]) <= 1e-5 for label in said)
 
 
 @pytest.mark.campaign
@@ -191,16 +144,19 @@ def test_the_readme_runs_where_only_its_three_packages_are_installed(
         client.wait(asked.json()["id"])
     with zipfile.ZipFile(io.BytesIO(client.http.get(url).content)) as archive:
         archive.extractall(tmp_path)
-    (tmp_path / "photo.png").write_bytes(photos(1)["0.png"])
-    code = (tmp_path / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    (tmp_path / "run.py").write_text(code)
-    done = subprocess.run(
-        [python, "run.py", "photo.png"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    said = run_readme(tmp_path, [python, "run.py"])
     (ours,) = predictions(client, plain, photos(1), None)
-    said = {label: float(p) for _, label, p in map(str.split, done.stdout.splitlines())}
     assert said and all(abs(ours[label] - said[label]) <= 1e-5 for label in said)
+
+
+def run_readme(folder: Path, command: list[str]) -> dict[str, float]:
+    """Run the program of an unpacked README.md on a photo; the probabilities that it prints, by label."""
+    (folder / "photo.png").write_bytes(photos(1)["0.png"])
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    (folder / "run.py").write_text(code)
+    done = subprocess.run([*command, "photo.png"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {label: float(p) for _, label, p in map(str.split, done.stdout.splitlines())}
 
 
 def answers_alike(client: Rest, name: str, folder: Path) -> None:
@@ -228,39 +184,45 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
     ],
 )
 def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
-    client: Rest, plain: str, points: Path, running: service.Service, point: str, digests: set[str]
+    client: Rest, plain: str, kill_points: Path, running: service.Service, point: str
 ) -> None:
+    url = f"/v1/models/{plain}/versions/1/download?format=onnx"
+    asked = client.http.get(url)
+    if asked.status_code == 202:
+        assert client.wait(asked.json()["id"]).state == "succeeded"
+    version = client.get(f"/v1/models/{plain}/versions/1")["id"]
     db = Database(f"sqlite:///{running.data_dir}/perennial.db")
     with db.write() as session:
-        session.query(Export).filter_by(format="onnx").delete()
-    url = f"/v1/models/{plain}/versions/1/download?format=onnx"
-    (points / point).touch()
+        before = session.query(Export).filter_by(version_id=version, format="onnx").one().sha256
+        session.query(Export).filter_by(version_id=version, format="onnx").delete()
+    (kill_points / point).touch()
     job = client.wait(client.http.get(url).json()["id"])
     assert job.state == "succeeded" and job.attempt == 2, job
-    assert not (points / point).exists()
+    assert not (kill_points / point).exists()
     assert client.http.get(url).status_code == 200
     with db.read() as session:
-        rows = session.query(Export).filter_by(format="onnx").all()
+        rows = session.query(Export).filter_by(version_id=version, format="onnx").all()
     db.close()
     assert isinstance(job.report, types.ExportReport)
-    assert [row.sha256 for row in rows] == [job.report.sha256]
-    digests.add(str(job.report.sha256))
-    assert len(digests) == 1, "processes of their own make the same bytes"
+    assert [row.sha256 for row in rows] == [job.report.sha256] == [before], (
+        "each process makes the same bytes"
+    )
 
 
 def test_the_export_goes_with_its_model(client: Rest, running: service.Service, tmp_path: Path) -> None:
-    client.models.create("short-lived", scenario="class", **METHODS["plain"])
-    client.wait(client.submit("short-lived", digits.archives()[0][1]))
+    small.create(client, "short-lived", "finetune")
+    small.learn(client, "short-lived", small.WEEKS[0])
     sha256 = onnx_of(client, "short-lived", 1, tmp_path).sha256
     stored = list((running.data_dir / "store").rglob(f"*{sha256}*"))
     assert stored
     assert client.call("DELETE", "/v1/models/short-lived").status_code == 204
-    end = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(path.exists() for path in stored):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
+@pytest.mark.campaign  # tests/core/work/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
 def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(tmp_path: Path) -> None:
     settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_MAX_EXPORT_S": "0.3"}
     with service.running(tmp_path / "service", settings) as running:
@@ -278,6 +240,7 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(t
         db.close()
 
 
+@pytest.mark.campaign  # the same files have the parts
 def test_a_service_without_the_packages_learns_and_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnxruntime'] = None\n")
     settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(tmp_path)}

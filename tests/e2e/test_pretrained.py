@@ -2,66 +2,46 @@
 happens meanwhile."""
 
 import hashlib
-import threading
+import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import hub_server
-import large_size
 import psutil
 import pytest
 from hub_server import COMMIT, Hub
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
 from perennial import types
+from tests.e2e import small
 from tests.rest import Rest
-from tools import digits, service
+from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 QUICK = {"method": "finetune", "depth": 1, "epochs": 1}
+BATCH = small.thin(small.WEEKS[0])
 DIGEST = hashlib.sha256(weights()).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Hub]:
-    with hub_server.running() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, served: Hub) -> Iterator[service.Service]:
-    settings = {
-        **served.environment(),
-        "PERENNIAL_THREADS": "1",
-        "PERENNIAL_LEASE_S": "2",
-        "PERENNIAL_CHORES_S": "0.5",
-    }
-    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
-        yield found
-
-
-@pytest.fixture
-def hub(served: Hub, client: Rest) -> Iterator[Hub]:
-    """The server, whole; afterwards no model of the service has its weights."""
-    served.files, served.digests, served.stall_at, served.go_on = {}, {}, None, threading.Event()
-    served.gets.clear()
-    served.put(REPOSITORY, weights())
-    yield served
-    served.go_on.set()
+@pytest.fixture(autouse=True)
+def weights_are_there(hub: Hub, client: Rest) -> Iterator[None]:
+    """Put the weights on the server; afterwards no model of this file has them."""
+    hub.put(REPOSITORY, weights())
+    yield
+    hub.go_on.set()
     for model in client.items("/v1/models"):
         client.models.delete(model["id"])
 
 
-def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
-    end = threading.Event()
-    for _ in range(int(seconds / 0.1)):
-        if found := true():
-            return found
-        end.wait(0.1)
-    raise AssertionError("too long")
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Poll until a condition is true; return what it returned."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "too long"
+        time.sleep(0.05)
+    return found
 
 
 def begin(client: Rest, name: str) -> types.Model:
@@ -99,7 +79,7 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
     hub.stall_at = 200_000
     model = begin(client, "waiting")
     until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
-    task = client.submit("waiting", digits.archives()[0][1]).id
+    task = client.submit("waiting", BATCH).id
     waiting = client.get(f"/v1/jobs/{task}")
     assert (waiting["state"], waiting["waiting_for"]["kind"]) == ("queued", "base")
     assert waiting["waiting_for"]["detail"].startswith("This batch waits for the weights of its model's base")
@@ -127,6 +107,10 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     ]
     worker.kill()
     hub.stall_at = None
+    with sqlite3.connect(
+        running.data_dir / "perennial.db", timeout=60
+    ) as db:  # nobody waits for its lease to end
+        db.execute("UPDATE jobs SET lease_until = 0 WHERE id = ?", (model.job,))
     assert client.wait(model.job).state == "succeeded"
     first, second = hub.gets
     assert first == (REPOSITORY, 0) and 400_000 <= second[1] <= 500_000
@@ -139,7 +123,7 @@ def test_a_failure_is_in_the_models_attention_with_the_request_that_tries_again(
 ) -> None:
     hub.digests[REPOSITORY, "model.safetensors"] = hashlib.sha256(b"other").hexdigest()
     model = begin(client, "unlucky")
-    task = client.submit("unlucky", digits.archives()[0][1]).id
+    task = client.submit("unlucky", BATCH).id
     failed = client.wait(model.job)
     assert (failed.state, failed.error.kind) == ("failed", "weights")
     assert "the digest of model.safetensors is another one" in failed.error.detail
@@ -179,20 +163,3 @@ def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, cli
         assert client.wait(model.job).state == "succeeded"
         client.models.delete("gone")
     assert len(hub.gets) == 2
-
-
-@pytest.mark.services("postgresql", "redis", "s3")
-def test_two_workers_over_s3_fetch_once_for_two_models_and_learn(
-    hub: Hub, tmp_path: Path, postgres_url: str, redis_url: str, s3: Any
-) -> None:
-    settings = {"PERENNIAL_CHORES_S": "0.5", **hub.environment()}
-    hub.stall_at = 500_000
-    with large_size.running(tmp_path, postgres_url, redis_url, s3, **settings) as (large, client):
-        made = [begin(client, name) for name in ("one", "two")]
-        task = client.submit("two", digits.archives()[0][1]).id
-        large.until(lambda: hub.gets)
-        hub.go_on.set()
-        for model in made:
-            assert client.wait(model.job).state == "succeeded", large.logs()
-        assert client.wait(task).state == "succeeded", large.logs()
-        assert hub.gets == [(REPOSITORY, 0)], large.logs()

@@ -4,31 +4,27 @@ What `tests/data/before-line.tar.gz` holds, and how it was made, is said in `tes
 that changes something has a model of its own.
 """
 
-import io
 import re
 import sqlite3
 import tarfile
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perennial import types
-from tests.rest import Rest
-from tools import digits, service
+from tests.e2e import small
+from tests.rest import Json, Rest
+from tools import service
 
 pytestmark = pytest.mark.slow
 BEFORE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
-BATCHES = digits.archives()
-Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    """The present service on the old data directory: the launcher migrates it."""
+    """The present service on the old data directory, which the launcher migrates."""
     data = tmp_path_factory.mktemp("before") / "data"
     data.mkdir()
     with tarfile.open(BEFORE) as archive:
@@ -36,6 +32,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
     _as_if_of_today(data / "perennial.db")
     with service.running(data, {"PERENNIAL_THREADS": "1"}) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def client(admin: Rest) -> Rest:
+    return admin
 
 
 def _as_if_of_today(database: Path) -> None:
@@ -52,10 +53,9 @@ def standings(client: Rest, model: str) -> list[str]:
 
 def submit(client: Rest, model: str, number: int) -> Json:
     """The answer to a batch of digits 2·number − 2 and 2·number − 1."""
-    name, archive = BATCHES[number - 1]
-    headers = {"Content-Type": "application/zip"}
+    name = f"digits-{2 * number - 2}-{2 * number - 1}"
     path = f"/v1/models/{model}/tasks"
-    answer: Json = client.call("POST", path, content=archive, headers=headers, params={"name": name}).json()
+    answer: Json = client.call("POST", path, content=small.WEEKS[number - 1], params={"name": name}).json()
     return answer
 
 
@@ -148,14 +148,11 @@ def test_every_version_names_the_tasks_that_it_was_taught(client: Rest) -> None:
     }
 
 
-def test_old_versions_are_downloaded_and_answer(client: Rest, folder: Path) -> None:
-    client.download("rolled", 3, folder / "model.zip")
-    with zipfile.ZipFile(folder / "model.zip") as archive:
-        assert {"model.safetensors", "config.json", "README.md"} <= set(archive.namelist())
-    with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive:
-        image = archive.read(archive.namelist()[0])
+def test_old_versions_are_downloaded_and_answer(client: Rest, tmp_path: Path) -> None:
+    small.unpack_version(client, "rolled", 3, tmp_path)
+    assert {"model.safetensors", "config.json", "README.md"} <= {path.name for path in tmp_path.iterdir()}
     path = "/v1/models/rolled/versions/production/predict"
-    answer = client.call("POST", path, files={"image": ("one.png", image, "image/png")}).json()
+    answer = client.call("POST", path, files={"image": small.first_image(small.WEEKS[0])}).json()
     (prediction,) = answer["predictions"]
     assert set(prediction["probabilities"]) == {"0", "1", "2", "3"}
 
@@ -260,10 +257,7 @@ def test_other_models_go_on_as_before(client: Rest, model: str, batch: int) -> N
 def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(
     client: Rest,
 ) -> None:
-    small = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
-    recipe = {"method": "finetune", "epochs": 1, "batch_size": 8}
-    base = {"model": "overruled", "version": 3}
-    client.models.create("grandchild", **small, recipe=recipe, base=base)
+    small.create(client, "grandchild", "finetune", base={"model": "overruled", "version": 3})
     assert client.get("/v1/models/grandchild/versions/0")["manifest"]["tasks"] == []
     client.models.delete("overruled")
     end = learn(client, "grandchild", 5)
