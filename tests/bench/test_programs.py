@@ -1,11 +1,13 @@
 """Every measurement is a program that tells how it is used."""
 
 import ast
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+
+from bench.experiment import program
 
 ROOT = Path(__file__).parents[2]
 STARTED_BY_OTHERS = {"sleeping_worker.py", "sleeping_zygote.py"}
@@ -32,9 +34,11 @@ def test_a_program_says_its_own_command_and_reads_its_arguments(path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["bench.methods.training", "bench.service.soak", "bench.experiment"])
-def test_help_tells_how_a_program_is_used(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", name, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ")
+def test_help_tells_how_a_program_is_used(name: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    monkeypatch.delitem(sys.modules, f"{name}.__main__", raising=False)
+    monkeypatch.setattr(program, "ENVIRONMENT", {})  # or the process would start again with its own
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(name, run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")

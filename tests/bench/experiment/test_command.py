@@ -9,14 +9,15 @@ from experiments import Runner
 
 pytestmark = pytest.mark.slow
 
-METHODS = """
+REPLAY = """
 scenarios = ["task"]
 seeds = [0, 1]
 
 [[methods]]
 name = "er"
 recipe.method = "er"
-
+"""
+METHODS = f"""{REPLAY}
 [[methods]]
 name = "joint"
 joint = true
@@ -66,16 +67,16 @@ def test_the_table_has_a_row_per_run_stage_protocol_and_test_set(runner):
 
 
 def test_a_killed_experiment_goes_on_where_it_was_and_ends_the_same(runner, tmp_path):
-    runner.killed_after(METHODS, results=1)
+    runner.killed_after(REPLAY, results=1)
     before = runner.times()
-    assert 1 <= len(before) < 4
-    status, output = runner(METHODS)
+    assert len(before) == 1
+    status, output = runner(REPLAY)
     assert status == 0, output
-    assert f"4 runs: {len(before)} done, {4 - len(before)} to do" in output
+    assert "2 runs: 1 done, 1 to do" in output
     assert {name: runner.times()[name] for name in before} == before
     resumed = runner.records()
     runner.out = tmp_path / "undisturbed"
-    assert runner(METHODS)[0] == 0
+    assert runner(REPLAY)[0] == 0
     undisturbed = runner.records()
     assert resumed.keys() == undisturbed.keys()
     for name, record in resumed.items():

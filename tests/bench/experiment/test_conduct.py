@@ -1,15 +1,15 @@
 """What is run again, and who may work where."""
 
 import argparse
+import fcntl
 import os
-import subprocess
-import sys
-import time
+import signal
 
 import pytest
 import torch
 
 from bench.experiment import conduct as module
+from bench.experiment import pool
 from bench.experiment.__main__ import _positive
 from bench.experiment.conduct import conduct, learn_all
 from bench.experiment.grid import Run
@@ -24,14 +24,16 @@ def run(name):
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
 
+def work_off(todo, at_once):
+    """Do all in this process."""
+    for work in todo:
+        work.do(at_once)
+        work.ended(None)
+
+
 def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_path, monkeypatch):
     store, tries = Store(tmp_path), []
     runs = [run(name) for name in ("small", "large", "wrong")]
-
-    def work_off(todo, at_once):
-        for work in todo:
-            work.do(at_once)
-            work.ended(None)
 
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
@@ -48,12 +50,20 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
 
 
 def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "work_off", work_off)
     monkeypatch.setattr(
         module, "run_and_record", lambda run, store, fd: store.write(run.key, failure("memory", "no"))
     )
     store = Store(tmp_path)
     learn_all([], [run("a")], store, 2)
     assert store.record(run("a").key)["failure"]["kind"] == "memory"
+
+
+def test_work_is_done_in_children_and_what_ends_one_early_is_told():
+    reasons = []
+    codes = (lambda fd: None, lambda fd: os.kill(os.getpid(), signal.SIGTERM), lambda fd: os._exit(7))
+    pool.work_off([pool.Work(code, reasons.append) for code in codes], 1)
+    assert reasons == [None, "ended by SIGTERM", "ended with status 7"]
 
 
 def test_a_device_that_is_not_there_fails_no_run(plan, data, tmp_path, monkeypatch):
@@ -63,27 +73,23 @@ def test_a_device_that_is_not_there_fails_no_run(plan, data, tmp_path, monkeypat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_results_has_one_process_at_a_time(plan, data, tmp_path, capsys):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "unfinished" / "of-the-other").mkdir(parents=True)
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", hold, out / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    other.stdout.readline()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with module._alone(out):
-                Store(out).sweep(set())
-        finally:
-            os._exit(0)
-    time.sleep(0.3)
-    assert (out / "unfinished" / "of-the-other").exists()
-    other.communicate(b"\n")
-    os.waitpid(pid, 0)
-    assert not (out / "unfinished" / "of-the-other").exists()
+def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, capsys):
+    done = []
+    flock = fcntl.flock
+
+    def observed(file, how):
+        """Release the other's lock as soon as somebody waits for it."""
+        if not how & fcntl.LOCK_NB:
+            done.append("waits")
+            other.close()
+        flock(file, how)
+
+    other = (tmp_path / "lock").open("w")
+    flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr(fcntl, "flock", observed)
+    with module._alone(tmp_path):
+        done.append("works")
+    assert done == ["waits", "works"] and "waiting for it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["0", "-1"])

@@ -1,15 +1,37 @@
 """Runs the command line of experiments in forked children, so that torch and matplotlib load once.
 
-Reads lines: {"argv": […], "log": path, "figures": bool} starts a run in a process group of its own and answers
-with its process; "wait" answers with its exit status.
+Reads lines: {"argv": […], "log": path, "figures": bool, "hold_after": results or null} starts a run in a process
+group of its own and answers with its process; "wait" answers with its exit status.
 """
 
 import json
 import os
+import signal
 import sys
 
-from bench.experiment import conduct, program
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # for meta tensors, once here: it takes a second
+
+from bench.experiment import conduct, program, runs
 from bench.experiment.__main__ import main
+
+
+def hold_after(results: int) -> None:
+    """Let the run that follows so many results wait for ever before its second stage."""
+    ended, learn = conduct.Progress.ended, runs.learn
+    counts = {"results": 0, "stages": 0}
+
+    def count_result(*arguments: object) -> None:
+        counts["results"] += 1
+        ended(*arguments)
+
+    def hold(*arguments: object) -> object:
+        if counts["results"] == results and counts["stages"] == 1:
+            signal.pause()
+        counts["stages"] += 1
+        return learn(*arguments)
+
+    conduct.Progress.ended, runs.learn = count_result, hold
+
 
 pid = 0
 for line in sys.stdin:
@@ -28,6 +50,8 @@ for line in sys.stdin:
             sys.argv = ["bench.experiment", *request["argv"]]
             if not request["figures"]:
                 conduct.draw = lambda outcomes, folder: []
+            if request["hold_after"] is not None:
+                hold_after(request["hold_after"])
             status = program.status(main)
         finally:
             sys.stdout.flush()

@@ -55,10 +55,13 @@ class Server:
             env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         )
 
-    def start(self, *arguments: object, log: Path, figures: bool) -> int:
-        """Start a run with its output in `log`; its process."""
+    def start(
+        self, *arguments: object, log: Path, figures: bool = False, hold_after: int | None = None
+    ) -> int:
+        """Start a run with its output in `log`; its process. hold_after: results after which it waits."""
         assert self._process.stdin and self._process.stdout
-        request = {"argv": [str(a) for a in arguments], "log": str(log), "figures": figures}
+        argv = [str(argument) for argument in arguments]
+        request = {"argv": argv, "log": str(log), "figures": figures, "hold_after": hold_after}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
@@ -71,9 +74,8 @@ class Server:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(20)
+        self._process.kill()  # nothing runs any more, and its own end takes a second
+        self._process.communicate()
 
 
 class Runner:
@@ -94,9 +96,10 @@ class Runner:
         return self._server.wait(), log.read_text()
 
     def killed_after(self, extra: str, results: int) -> None:
-        """kill -9 the runner when so many runs have results, and wait until its children are gone too."""
-        pid = self._server.start(*self.arguments(extra, 1), log=self._folder / "log.txt", figures=False)
-        until(lambda: len(self.records()) >= results)
+        """kill -9 the runner in the run after so many results, and wait until its children are gone too."""
+        log = self._folder / "log.txt"
+        pid = self._server.start(*self.arguments(extra, 1), log=log, hold_after=results)
+        until(lambda: any((self.out / "unfinished").glob("*/1/result")) and len(self.records()) == results)
         os.kill(pid, signal.SIGKILL)
         assert self._server.wait() == -signal.SIGKILL
         until(lambda: not _group_alive(pid))

@@ -312,6 +312,7 @@ print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_version_answers_with_the_same_bits_in_another_process(bench) -> None:
     learned = bench.stream(2, method="dne")
     parent = learned.as_parent()

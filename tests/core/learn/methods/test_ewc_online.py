@@ -138,8 +138,17 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench) -> 
     assert wanted > 0
 
 
-@pytest.mark.parametrize("scenario", ["data", "task", "class"])
-@pytest.mark.parametrize("kind", ["kfac", "tkfac"])
+@pytest.mark.parametrize(
+    ("scenario", "kind"),
+    [
+        ("task", "kfac"),
+        ("class", "tkfac"),
+        *(
+            pytest.param(*other, marks=pytest.mark.campaign)
+            for other in [("data", "kfac"), ("class", "kfac"), ("data", "tkfac"), ("task", "tkfac")]
+        ),
+    ],
+)
 def test_factors_follow_a_head_that_grows_and_resume_to_the_same_bits(
     tmp_path, scenario: str, kind: str
 ) -> None:

@@ -210,7 +210,7 @@ def test_only_parameters_that_may_move_get_importance(name, bench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ewc", "mas"])
+@pytest.mark.parametrize("name", [pytest.param("ewc", marks=pytest.mark.campaign), "mas"])
 def test_real_digits_are_learned_at_a_strength_far_beyond_plain_steps(name, tmp_path) -> None:
     """Momentum makes a limit on importance alone diverge here: weights swing through the anchor into steep loss."""
     bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
