@@ -3,13 +3,7 @@
 A block that does not run here is in `NOT_RUN` with the reason.
 """
 
-import io
 import re
-import shutil
-import subprocess
-import sys
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +11,12 @@ import torch
 from documents import ROOT, blocks, documents
 
 from core.learn.torchvision_import import torchvision_models
-from tests.client.pack import sources
-from tests.own_commands import environment
-from tools import digits, service
+from tests.docs.reader import Reader
+from tools import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-HOUR = "tests/e2e/test_readme_hour.py runs the section"
+HOUR = "tests/docs/test_readme_hour.py runs the section"
 CI = ".ci/run runs it, from the README of a clean clone"
 PROGRAMS = "tests/client/test_readme.py runs them, one after the other"
 ADDED = "tests/e2e/test_additions.py adds it to a copy of the sources"
@@ -57,21 +50,15 @@ NOT_RUN = {
     ("docs/howto/add-a-job-kind.md", '"""Read every part'): "tests/core/work/test_added_kind.py adds it",
 }
 """(Document, how its block begins) → why it does not run here."""
-SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8"}
-TRAIN, TEST = 24, 8
-"""Images of a class in a batch."""
-COLLECTED = {
-    "photos": sources.folder,
-    "lists": sources.csv_list,
-    "shards": sources.shards,
-    "my-dataset": sources.parquet,
-    "my-images": sources.imagefolder,
-    "coco": sources.coco,
-    "yolo": sources.yolo,
-}
-"""Folders that a reader has, as the tools of others write them."""
 API = "docs/reference/api.md"
 """Has the short names by which how-tos ask by curl."""
+WEBHOOKS = "docs/howto/be-told-by-webhook.md"
+WAITS = {
+    (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.1; done",
+    (WEBHOOKS, "sleep 3"): "until grep -q alias.moved told.txt; do sleep 0.1; done",
+    (API, "sleep 1"): "sleep 0.1",
+}
+"""(Document, what waits for a time) → what waits for an event in its place, or asks more often."""
 
 
 def reason(document: str, block: str) -> str | None:
@@ -83,74 +70,35 @@ def reason(document: str, block: str) -> str | None:
 
 
 def runnable(document: str) -> list[str]:
-    """The blocks of a document that run here."""
-    return [block for _, block in blocks(document) if reason(document, block) is None]
+    """The blocks of a document that run here, without waits for a time."""
+    found = [block for _, block in blocks(document) if reason(document, block) is None]
+    for (name, wait), event in WAITS.items():
+        if name == document:
+            assert any(wait in block for block in found), wait
+            found = [block.replace(wait, event) for block in found]
+    return found
 
 
 RUN = [document for document in documents() if runnable(document)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where a reader of the documents stands: batches, two photos, a checkpoint, and the service's data."""
-    folder = tmp_path_factory.mktemp("reader")
-    for week, (_, archive) in enumerate(digits.archives(), start=31):
-        (folder / f"week-{week}.zip").write_bytes(_batch(archive))
-    with zipfile.ZipFile(folder / "week-31.zip") as first:
-        for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
-            (folder / name).write_bytes(first.read(first.namelist()[0]))
-    for name, make in COLLECTED.items():
-        make(folder / name)
-    (folder / ".venv").symlink_to(sys.prefix)
-    with service.running(folder / "perennial-data", SETTINGS) as running:
-        (folder / "port").write_text(running.url.rsplit(":", 1)[1])
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def checkpoint(folder: Path) -> None:
-    """A state dict as torchvision's own program saves it."""
-    torch.save(torchvision_models().resnet18(weights=None).state_dict(), folder / "resnet18.pth")
-
-
-def _batch(archive: bytes) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(out, "w") as to:
-        for label in sorted({name.split("/")[0] for name in source.namelist()}):
-            own = [name for name in source.namelist() if name.startswith(f"{label}/")]
-            for place, name in enumerate(own[: TRAIN + TEST]):
-                to.writestr(f"{'train' if place < TRAIN else 'test'}/{name}", source.read(name))
-    return out.getvalue()
-
-
-def said(document: str, folder: Path) -> str:
-    """What the document's commands print, after the short names for curl; `perennial` is this checkout's."""
-    port = (folder / "port").read_text()
-    shutil.rmtree(folder / "own", ignore_errors=True)
-    names = [block for _, block in blocks(API) if block.startswith("export KEY=")]
-    script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=folder,
-        env=environment(folder / "own")
-        | {"PERENNIAL_PORT": port, "PERENNIAL_URL": f"http://127.0.0.1:{port}"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    print(done.stdout[-6000:], done.stderr[-3000:])
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+def folder(reader: Reader) -> Path:
+    """The reader's folder with a state dict as torchvision's own program saves it."""
+    torch.save(torchvision_models().resnet18(weights=None).state_dict(), reader.folder / "resnet18.pth")
+    return reader.folder
 
 
 @pytest.mark.parametrize("document", RUN)
-@pytest.mark.usefixtures("checkpoint")
-def test_the_commands_of_a_document_do_what_they_say(document: str, folder: Path) -> None:
-    printed = said(document, folder)
-    refused = [line for line in printed.splitlines() if '"/problems/' in line]
-    assert refused == []
-    missing = [line for line in shown(document) if line not in masked(printed)]
-    assert missing == []
+@pytest.mark.usefixtures("folder")
+def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Reader) -> None:
+    names = [block for block in runnable(API) if block.startswith("export KEY=")]
+    script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
+    done = reader.run("bash", "-c", script.replace("8099", str(service.free_port())))
+    print(done.stdout[-8000:])
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if '"/problems/' in line] == []
+    assert [line for line in shown(document) if line not in masked(done.stdout)] == []
 
 
 def shown(document: str) -> list[str]:

@@ -1,12 +1,11 @@
 """Holds a process of a service at a named point, for what must happen while it is there."""
 
 import signal
-import time
 from pathlib import Path
 
 import psutil
 
-LIMIT_S = 60.0
+from tests.e2e.small import until
 
 
 class Holder:
@@ -26,11 +25,7 @@ class Holder:
 
     def wait(self) -> psutil.Process:
         """Return the process that has stopped."""
-        deadline = time.monotonic() + LIMIT_S
-        while not (stopped := self._stopped()):
-            assert time.monotonic() < deadline, "no process came to the point"
-            time.sleep(0.02)
-        return stopped[0]
+        return until(self._stopped)[0]
 
     def release(self) -> None:
         """Let every stopped process go on."""

@@ -1,16 +1,18 @@
 """Small models and batches: journeys show what happens around learning, so that their jobs take a moment."""
 
 import io
+import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perennial import types
 from tests.client.small_batches import few
 from tests.rest import Json, Rest
 from tools import digits
 
+T = TypeVar("T")
 IMAGE: Json = {"size": 8, "channels": 1}
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
 WEEKS: list[bytes] = [few(archive) for _, archive in digits.archives()]
@@ -64,3 +66,25 @@ def unpack_version(client: Rest, model: str, version: int, folder: Path) -> Path
     with zipfile.ZipFile(folder / "version.zip") as archive:
         archive.extractall(folder)
     return folder
+
+
+def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
+    """Poll until a condition is true; return what it returned."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.05)
+    return found
+
+
+def until_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
+    """Poll a job until it is as wanted; fails when it ends before."""
+
+    def look() -> Json | None:
+        seen = client.get(f"/v1/jobs/{job}")
+        assert wanted(seen) or not seen["is_terminal"], seen
+        return seen if wanted(seen) else None
+
+    found = until(look)
+    assert found is not None
+    return found

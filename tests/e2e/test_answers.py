@@ -1,12 +1,11 @@
 """`/openapi.json` names every field of every answer that a scenario brings forth."""
 
-import httpx2
 import pytest
 
 from tests.before_after import reading, scenario
+from tests.before_after.contract import watch
 from tests.before_after.player import Player
 from tests.before_after.record import SETTINGS
-from tests.openapi import Contract
 from tools import service
 
 ASIDE = (
@@ -18,28 +17,15 @@ ASIDE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "requests"),
-    [
-        pytest.param("short", 300, marks=pytest.mark.slow),
-        pytest.param("full", 1000, marks=pytest.mark.campaign),
-    ],
-)
-@pytest.mark.timeout(900)
-def test_no_answer_has_a_field_that_openapi_does_not_name(tmp_path, name, requests):
+@pytest.mark.campaign  # test_lifecycle.py here and tests/before_after/test_upgrade.py do it with less
+@pytest.mark.timeout(1800)
+def test_no_answer_has_a_field_that_openapi_does_not_name(tmp_path):
     with service.running(tmp_path / "data", SETTINGS) as running:
         player = Player(running.url, running.key)
-        contract = Contract(player.http.get("/openapi.json").json())
-        unnamed: set[str] = set()
-
-        def compare(response: httpx2.Response) -> None:
-            response.read()
-            unnamed.update(contract.faults(response))
-
-        player.http.event_hooks["response"].append(compare)
-        scenario.PLAYS[name](player)
+        unnamed = watch(player.http)
+        scenario.play(player)
         reading.read_all(player, "at the end", whole=set())
         for path in ASIDE:
             player.ask("GET", path)
     assert sorted(unnamed) == []
-    assert player.requests > requests
+    assert player.requests > 1000

@@ -2,15 +2,13 @@
 
 import io
 import re
-import time
 import zipfile
-from collections.abc import Callable
 
 import pytest
 
 from tests.e2e import small
 from tests.e2e.small import WEEKS
-from tests.rest import Json, Rest
+from tests.rest import Rest
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +84,9 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
 def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Rest) -> None:
     small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
     job = client.submit("paused", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
-    until(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
+    small.until_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
     client.jobs.pause(job)
-    until(client, job, lambda seen: seen["state"] == "paused")
+    small.until_job(client, job, lambda seen: seen["state"] == "paused")
     events = client.items(f"/v1/jobs/{job}/events")
     kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
     told = [event["data"] for event in events if event["type"] == "progress" and "step" in event["data"]][-1]
@@ -96,9 +94,9 @@ def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_wen
     for each in (kept, told):
         assert each["epoch"] == (each["step"] - 1) // steps + 1
     client.jobs.resume(job)
-    until(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
+    small.until_job(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
     client.jobs.cancel(job)
-    until(client, job, lambda seen: seen["state"] == "cancelled")
+    small.until_job(client, job, lambda seen: seen["state"] == "cancelled")
     said = [line for line in log(client, job) if ": Epoch " not in line]
     assert [line.partition(": ")[2] for line in said[-7:]] == [
         "A pause was asked for: the work stops at its next step, with a snapshot.",
@@ -109,11 +107,3 @@ def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_wen
         "A cancel was asked for.",
         "Cancelled.",
     ]
-
-
-def until(client: Rest, job: str, wanted: Callable[[Json], bool], seconds: float = 60.0) -> None:
-    """Poll a job until it is as wanted."""
-    deadline = time.monotonic() + seconds
-    while not wanted(answer := client.get(f"/v1/jobs/{job}")):
-        assert time.monotonic() < deadline and not answer["is_terminal"], answer
-        time.sleep(0.05)

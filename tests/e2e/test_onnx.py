@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 import venv
 import zipfile
 from pathlib import Path
@@ -216,10 +215,7 @@ def test_the_export_goes_with_its_model(client: Rest, running: service.Service, 
     stored = list((running.data_dir / "store").rglob(f"*{sha256}*"))
     assert stored
     assert client.call("DELETE", "/v1/models/short-lived").status_code == 204
-    deadline = time.monotonic() + 60
-    while any(path.exists() for path in stored):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    small.until(lambda: not any(path.exists() for path in stored))
 
 
 @pytest.mark.campaign  # tests/core/work/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts

@@ -3,10 +3,8 @@ happens meanwhile."""
 
 import hashlib
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import psutil
 import pytest
@@ -33,15 +31,6 @@ def weights_are_there(hub: Hub, client: Rest) -> Iterator[None]:
     hub.go_on.set()
     for model in client.items("/v1/models"):
         client.models.delete(model["id"])
-
-
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Poll until a condition is true; return what it returned."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "too long"
-        time.sleep(0.05)
-    return found
 
 
 def begin(client: Rest, name: str) -> types.Model:
@@ -78,14 +67,14 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
 def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Rest) -> None:
     hub.stall_at = 200_000
     model = begin(client, "waiting")
-    until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
+    small.until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
     task = client.submit("waiting", BATCH).id
     waiting = client.get(f"/v1/jobs/{task}")
     assert (waiting["state"], waiting["waiting_for"]["kind"]) == ("queued", "base")
     assert waiting["waiting_for"]["detail"].startswith("This batch waits for the weights of its model's base")
     early = client.http.get("/v1/models/waiting/versions/production")
     assert (early.status_code, early.json()["state"]) == (409, "fetching")
-    until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
+    small.until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
     hub.go_on.set()
     assert client.wait(task).state == "succeeded"
     found = client.get("/v1/models/waiting")
@@ -99,7 +88,7 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     hub.stall_at = 500_000
     model = begin(client, "killed")
     kept = running.data_dir / "downloads" / REPOSITORY.replace("/", "--") / COMMIT
-    until(lambda: [p for p in kept.glob("*.part") if p.stat().st_size >= 400_000])
+    small.until(lambda: [p for p in kept.glob("*.part") if p.stat().st_size >= 400_000])
     (worker,) = [
         found
         for found in psutil.Process(running.process.pid).children(recursive=True)

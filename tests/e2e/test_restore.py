@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import large_size
 import postgresql
+import psutil
 import pytest
 import receiver as receivers
 from operator_command import housekeeping
@@ -37,7 +39,7 @@ pytestmark = pytest.mark.timeout(600)
 MLP: dict[str, Any] = {"architecture": {"name": "mlp", "hidden": [64]}, "image": {"size": 8, "channels": 3}}
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
 LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 600}
-"""Ten seconds and more: long enough for a backup to be begun and ended meanwhile."""
+"""Ten seconds and more: its process is found while it learns, and then stopped until there is a backup."""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_SNAPSHOT_S": "0.5",
@@ -64,7 +66,28 @@ def at_work(client: Rest) -> str:
     client.submit("busy", archives[1])
     while not client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"]:
         assert not client.get(f"/v1/jobs/{job}")["is_terminal"]
+        time.sleep(0.05)
     return job
+
+
+@contextmanager
+def stopped_jobs(*workers: int) -> Iterator[None]:
+    """Stop every job process below some processes: its job goes on after the block.
+
+    Args:
+        workers: process ids of workers, or of their launcher.
+    """
+    below = [child for pid in workers for child in psutil.Process(pid).children(recursive=True)]
+    zygotes = {process for process in below if "worker.zygote" in process.cmdline()}
+    jobs = [process for process in zygotes if process.parent() in zygotes]
+    assert jobs, "no job runs"
+    for process in jobs:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in jobs:
+            process.resume()
 
 
 @contextmanager
@@ -137,7 +160,7 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
         client = Rest(running.url, running.key)
         hook = client.webhooks.create(f"{receiver.url}/", events=["export.ready"])
         job = at_work(client)
-        with uploads(client):
+        with uploads(client), stopped_jobs(running.process.pid):
             told = housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
         before = digests(client, versions(f"sqlite:///{data / 'perennial.db'}"), tmp_path)
     shutil.rmtree(data)
@@ -174,13 +197,14 @@ def test_a_large_service_comes_back_from_dump_and_mirror(tmp_path: Path, redis_u
     live, mirror = store("live"), store("mirror")
     (tmp_path / "first").mkdir()
     with large_size.running(tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")) as (
-        _,
+        site,
         client,
     ):
         job = at_work(client)
-        copy_objects(live, mirror)
-        subprocess.run(["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True)
-        copy_objects(live, mirror)
+        with stopped_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
+            copy_objects(live, mirror)
+            subprocess.run(["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True)
+            copy_objects(live, mirror)
         before = digests(client, versions(database), tmp_path)
         key = client.http.headers["Authorization"].split()[1]
     postgresql.drop(database)

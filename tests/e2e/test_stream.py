@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import re
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ pytestmark = pytest.mark.slow
 RECIPE = {"epochs": 8}
 METHOD = {"name": "der++", "buffer": 40}
 CNN = {"architecture": "small-cnn"}
+PREDICT = "/v1/models/stream/versions/latest/predict"
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,42 @@ def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(
     assert not any("buffer.images" in name or "labels" in name for name in tensors)
 
 
+def images() -> dict[str, bytes]:
+    """Return a PNG of each digit that the model knows, by its name."""
+    return {f"{digit}.png": small.first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)}
+
+
 @pytest.mark.usefixtures("learned")
-def test_prediction_answers_with_a_known_class(client: Rest) -> None:
-    image = ("one.png", small.first_image(WEEKS[0], "1/"), "image/png")
-    path = "/v1/models/stream/versions/latest/predict"
-    (best,) = client.call("POST", path, files={"image": image}).json()["predictions"]
-    assert best["label"] in {"0", "1", "2", "3"}
-    assert abs(sum(best["probabilities"].values()) - 1) < 1e-4
+def test_one_bad_file_costs_no_other_its_answer(client: Rest) -> None:
+    good = list(images().items())
+    sent = [good[0], ("notes.txt", b"not an image"), good[1], ("cut.png", good[2][1][:60]), good[3]]
+    files = [("file", (name, data, "application/octet-stream")) for name, data in sent]
+    answer = client.call("POST", PREDICT, files=files).json()
+    items = answer["predictions"]
+    assert [item["name"] for item in items] == [name for name, _ in sent]
+    assert ["error" in item for item in items] == [False, True, False, True, False]
+    assert items[1]["error"]["code"] == items[3]["error"]["code"] == "image-invalid"
+    assert items[1]["error"]["detail"].startswith("The image cannot be used: not a PNG")
+    assert items[3]["error"]["detail"] == "The image cannot be used: damaged or cut off."
+    one_by_one = [client.call("POST", PREDICT, files={"image": sent[i]}).json() for i in (0, 2, 4)]
+    alone = [answer["predictions"][0] for answer in one_by_one]
+    for item, single in zip((items[0], items[2], items[4]), alone, strict=True):
+        assert item["label"] == single["label"]
+        assert item["probability"] == pytest.approx(single["probability"], abs=1e-6)
+
+
+@pytest.mark.usefixtures("learned")
+def test_the_most_probable_labels_come_first_as_many_as_asked_for(client: Rest) -> None:
+    file = {"file": ("x.png", images()["2.png"], "image/png")}
+    every = client.call("POST", PREDICT, files=file).json()["predictions"][0]
+    assert set(every["probabilities"]) == {"0", "1", "2", "3"}
+    assert list(every["probabilities"].values()) == sorted(every["probabilities"].values(), reverse=True)
+    assert sum(every["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    two = client.call("POST", f"{PREDICT}?top_k=2", files=file).json()["predictions"][0]
+    assert list(two["probabilities"].items()) == list(every["probabilities"].items())[:2]
+    assert two["label"] == next(iter(two["probabilities"]))
+    refused = client.http.post(f"{PREDICT}?top_k=0", files=file)
+    assert refused.status_code == 422 and "top_k" in refused.text
 
 
 def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
@@ -79,15 +108,16 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
 ) -> None:
     small.create(client, "anytime", "finetune", recipe={"preset": "fast", "epochs": 10_000, "batch_size": 1})
     job = client.submit("anytime", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
-    deadline = time.monotonic() + 120
-    while (answer := client.http.get(f"/v1/jobs/{job}/anytime/download")).status_code != 200:
-        assert answer.status_code == 409 and time.monotonic() < deadline, answer.text
-        time.sleep(0.05)
+    path = f"/v1/jobs/{job}/anytime/download"
+    small.until(lambda: client.http.get(path).status_code == 200)
+    answer = client.call("GET", path)
     assert client.get(f"/v1/jobs/{job}")["state"] == "running"
-    points: list[Any] = []
-    while len(points) < 6:
-        assert time.monotonic() < deadline, points
+
+    def first_points() -> list[Any]:
         points = [p for p in client.items(f"/v1/jobs/{job}/metrics") if p["name"] == "adp"]
+        return points if len(points) >= 6 else []
+
+    points = small.until(first_points)
     assert [p["step"] for p in points][:6] == [0, 1, 2, 3, 5, 8] and 0 <= points[0]["value"] <= 1
     client.jobs.cancel(job)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -100,7 +130,7 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
     assert logits.shape == (2, 2)
     assert json.loads((tmp_path / "config.json").read_text())["anytime"]["job"] == job
     assert client.wait(job).state == "cancelled"
-    assert client.http.get(f"/v1/jobs/{job}/anytime/download").status_code == 409
+    assert client.http.get(path).status_code == 409
 
 
 def test_no_snapshot_archive_or_scratch_file_is_left_of_a_job(

@@ -1,7 +1,6 @@
 """A key that may not, or that is another owner's, opens no route of the service and sees nothing."""
 
 import re
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -103,12 +102,9 @@ def wrong(client: Rest, plain: httpx2.Client, stranger: str) -> dict[str, str | 
     expired = make_key(client, "e", "admin", "admin", expires_at=soon)
     revoked = make_key(client, "r", "admin", "admin")
     client.call("DELETE", f"/v1/keys/{revoked['id']}")
-    deadline = time.monotonic() + 60
     for key in (expired, revoked):
         headers = {"Authorization": f"Bearer {key['secret']}"}
-        while plain.get("/v1/me", headers=headers).status_code != 401:
-            assert time.monotonic() < deadline, "the key still works"
-            time.sleep(0.1)
+        small.until(lambda headers=headers: plain.get("/v1/me", headers=headers).status_code == 401)
     return {
         "no key": None,
         "unknown": "pk_aaaaaaaaaaaa_" + "b" * 43,

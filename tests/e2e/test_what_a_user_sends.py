@@ -122,16 +122,6 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     assert (dropped["report"]["duplicates_policy"], dropped["report"]["duplicates_dropped"]) == ("drop", 1)
 
 
-def test_a_check_says_what_it_did_not_look_at(client: Rest) -> None:
-    model = made(client, "checks")
-    answer = checked(client, model, packed(some("zero", 0), {"zero/broken.png": b"words"}))
-    assert answer["valid"] and answer["checked"] == "names and sizes"
-    assert answer["not_checked"][0] == (
-        "Images were not decoded: damaged files and formats that cannot be read are found by the job."
-    )
-    assert client.get(f"/v1/models/{model}/tasks")["items"] == []
-
-
 def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Rest) -> None:
     model = made(client, "measures")
     learned(client, model, packed(some("zero", 0), some("one", 1)))
@@ -171,21 +161,6 @@ def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_
     reason = "damaged or cut off" if heif.reads_heic() else heif.HEIC_REASON
     assert report["rejected"] == [{"path": "one/photo.HEIC", "reason": reason}]
     assert "1 image has several frames; the first was taken" in report["notes"]
-
-
-def test_a_list_of_labels_that_cannot_be_read_says_what_it_is(client: Rest) -> None:
-    model = made(client, "lists")
-    for text, said in (
-        (
-            "filename,class\n0.png,zero\n",
-            "is “filename,class”; it must be “path,label” or “path,label,split”",
-        ),
-        ("path;label\n0.png;zero\n", "Its columns are parted by semicolons: save it with commas."),
-        ("path\n0.png\n", "There is no column label."),
-    ):
-        batch = packed({"labels.csv": text.encode(), "0.png": digit(0, 0)})
-        status, detail = refused(client, model, batch)
-        assert status == 422 and said in detail
 
 
 def test_a_list_of_labels_as_a_spreadsheet_saves_it_is_learned(client: Rest) -> None:

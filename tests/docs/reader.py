@@ -1,0 +1,81 @@
+"""A reader of the documents: a folder with batches, photos and the data of a service, and commands that run there."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.client.pack import sources
+from tests.client.small_batches import few
+from tests.own_commands import environment
+from tests.rest import Rest
+from tools import digits, service
+
+SETTINGS = {
+    "PERENNIAL_THREADS": "1",
+    "PERENNIAL_POLL_S": "0.1",
+    "PERENNIAL_CHORES_S": "0.5",
+    "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
+}
+COLLECTED = {
+    "photos": sources.folder,
+    "lists": sources.csv_list,
+    "shards": sources.shards,
+    "my-dataset": sources.parquet,
+    "my-images": sources.imagefolder,
+    "coco": sources.coco,
+    "yolo": sources.yolo,
+}
+"""Folders that a reader has, as the tools of others write them."""
+
+
+@dataclass
+class Reader:
+    """A reader with a folder and a service.
+
+    Attributes:
+        environment: of the commands, in which `perennial` is this checkout's.
+    """
+
+    folder: Path
+    running: service.Service
+    environment: dict[str, str]
+
+    def run(self, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command in the folder; what it prints on both outputs is kept in order."""
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def key_of(self, owner: str) -> str:
+        """Make a key of an owner, whose names of models meet no others."""
+        key = {"name": owner, "owner": owner, "scope": "write"}
+        made = Rest(self.running.url, self.running.key).call("POST", "/v1/keys", json=key).json()
+        return str(made["secret"])
+
+
+@contextmanager
+def standing(folder: Path) -> Iterator[Reader]:
+    """Prepare a folder and start a service that keeps its data there."""
+    for week, (_, archive) in enumerate(digits.archives(), start=31):
+        (folder / f"week-{week}.zip").write_bytes(few(archive))
+    with zipfile.ZipFile(folder / "week-31.zip") as first:
+        for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
+            (folder / name).write_bytes(first.read(first.namelist()[0]))
+    for name, make in COLLECTED.items():
+        make(folder / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+    with service.running(folder / "perennial-data", SETTINGS) as running:
+        port = running.url.rpartition(":")[2]
+        address = {"PERENNIAL_PORT": port, "PERENNIAL_URL": running.url}
+        yield Reader(folder, running, {**os.environ, **environment(folder / "own"), **address})
