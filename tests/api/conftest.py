@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from core.catalogue import load_catalogue
+from core.code_version import code_version
 from core.db.migrate import upgrade
 from core.db.session import Database
 from core.db.tables import Owner
@@ -25,11 +26,12 @@ from tools.service import lend_catalogue
 
 @pytest.fixture(scope="session")
 def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds the catalogue of the present sources, made once for all processes of tests."""
-    folder = tmp_path_factory.mktemp("catalogue")
-    lend_catalogue(folder)
-    load_catalogue(Settings(data_dir=folder))
-    return folder / "catalogue"
+    """A folder that holds the catalogue of the present sources, written once for all processes of tests."""
+    folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
+    lend_catalogue(lent)
+    load_catalogue(Settings(data_dir=lent))
+    shutil.copy(lent / "catalogue" / f"{code_version()}.json", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +49,9 @@ def prepare_folder(catalogue_folder: Path, empty_database: Path) -> Callable[[Pa
     """Makes a folder the data folder of an API that has served nothing yet."""
 
     def prepare(folder: Path) -> Path:
-        (folder / "catalogue").symlink_to(catalogue_folder)
+        (folder / "catalogue").mkdir()
+        for path in catalogue_folder.iterdir():
+            (folder / "catalogue" / path.name).symlink_to(path)
         shutil.copy(empty_database, folder / "perennial.db")
         return folder
 

@@ -1,4 +1,7 @@
-"""A connection is bounded in what its client sends, in how long it takes, and in what it does not read."""
+"""A connection is bounded in what its client sends, in how long it takes, and in what it does not read.
+
+The clock of the server's connections stands still unless a test puts it forward.
+"""
 
 import asyncio
 import contextlib
@@ -13,77 +16,165 @@ from typing import Any
 import pytest
 import uvicorn
 
-from api.connection import Connection
+from api.connection import Connection, connections_of
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: x\r\n"
-LIMITS = {"HEAD_S": 0.4, "KEEP_ALIVE_S": 0.4, "SEND_IDLE_S": 1.0, "MAX_PIPELINED": 4}
+HEAD_S, SEND_IDLE_S = 40, 120
+LIMITS = {"HEAD_S": HEAD_S, "KEEP_ALIVE_S": HEAD_S, "SEND_IDLE_S": SEND_IDLE_S, "MAX_PIPELINED": 4}
+SLOW_READER_BYTES = 100 << 10
+"""Far less than waits for a reader, and more than buys it half of `SEND_IDLE_S`."""
+PATIENCE_S = 60
+"""How long the server may take for what it does at once."""
 
 
-async def app(scope: Any, receive: Any, send: Any) -> None:
-    """`/slow`: four pieces that take longer than a head may. `/endless`: 64 MB. Else the request."""
-    begin = {"type": "http.response.start", "status": 200, "headers": []}
-    if scope["path"] in ("/slow", "/endless"):
-        await send(begin)
-    if scope["path"] == "/slow":
-        for _ in range(4):
-            await asyncio.sleep(0.2)
-            await send({"type": "http.response.body", "body": b"x", "more_body": True})
-    for _ in range(1000 if scope["path"] == "/endless" else 0):
-        await send({"type": "http.response.body", "body": bytes(65536), "more_body": True})
-    size, more = 0, True
-    while more:
-        message = await receive()
-        size += len(message.get("body", b""))
-        more = message.get("more_body", False)
-    names = [name.decode() for name, _ in scope["headers"]]
-    if scope["path"] not in ("/slow", "/endless"):
-        await send(begin)
-    body = json.dumps({"path": scope["path"], "body": size, "headers": names}).encode()
-    await send({"type": "http.response.body", "body": body})
+class Clock:
+    """An event loop whose time passes only by `forward`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._now = 1000.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def time(self) -> float:
+        return self._now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object:
+        self._timers.append((self._now + delay, callback))
+        return self._timers[-1]
+
+    async def forward(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self._now += 1.0
+            due = [timer for timer in self._timers if timer[0] <= self._now]
+            self._timers = [timer for timer in self._timers if timer not in due]
+            for _, callback in due:
+                callback()
+            await asyncio.sleep(0)
 
 
-Start = Callable[..., int]
+class Site:
+    """A server in a thread of its own. Answers to `/slow` pause while `released` is cleared."""
 
-
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a server with settings, and gives its port."""
-    stops: list[Callable[[], None]] = []
-
-    def begin(**settings: object) -> int:
-        for name, value in {**LIMITS, **settings}.items():
-            monkeypatch.setenv(f"PERENNIAL_{name}", str(value))
+    def __init__(self, settings: dict[str, object]) -> None:
         config = uvicorn.Config(
-            app, http=Connection, lifespan="off", log_level="critical", port=0, timeout_graceful_shutdown=1
+            self._app, http=Timed, lifespan="off", interface="asgi3", log_level="critical", port=0
         )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
+        config.timeout_graceful_shutdown = 1
+        self.server = uvicorn.Server(config)
+        self.loop = config.get_loop_factory()()  # type: ignore[misc]
+        self.clock = Timed.clock = Clock(self.loop)
+        self.released = threading.Event()
+        self.released.set()
+        self._thread = threading.Thread(target=self.loop.run_until_complete, args=[self.server.serve()])
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**LIMITS, **settings}.items():
+                patch.setenv(f"PERENNIAL_{name}", str(value))
+            self._thread.start()
+            while not self.server.started:
+                time.sleep(0.01)
+            self._run(self._set_clock())
+        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
 
-        def stop() -> None:
-            server.should_exit = True
-            thread.join()
+    async def _set_clock(self) -> None:
+        connections_of(self.server.server_state)._loop = self.clock  # type: ignore[assignment]
 
-        stops.append(stop)
-        while not server.started:
+    def stop(self) -> None:
+        self.server.should_exit = self.server.force_exit = True
+        self._thread.join()
+        self.loop.close()
+
+    def forward(self, seconds: int) -> None:
+        """Let time pass for the connections."""
+        self._run(self.clock.forward(seconds))
+
+    def wait_for(self, is_so: Callable[[Connection], bool]) -> None:
+        """Wait until something is so of one of the connections."""
+        until = time.monotonic() + PATIENCE_S
+        while not any(is_so(each) for each in list(self.server.server_state.connections)):  # type: ignore[arg-type]
+            assert time.monotonic() < until
             time.sleep(0.01)
-        port: int = server.servers[0].sockets[0].getsockname()[1]
-        return port
 
-    yield begin
-    for stop in stops:
-        stop()
+    def _run(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        """`/slow`: a piece, and the rest when it is released. `/endless`: 64 MB. Else the request."""
+        begin = {"type": "http.response.start", "status": 200, "headers": []}
+        if scope["path"] in ("/slow", "/endless"):
+            await send(begin)
+        if scope["path"] == "/slow":
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+            while not self.released.is_set():
+                await asyncio.sleep(0.01)
+        for _ in range(1000 if scope["path"] == "/endless" else 0):
+            await send({"type": "http.response.body", "body": bytes(65536), "more_body": True})
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        names = [name.decode() for name, _ in scope["headers"]]
+        if scope["path"] not in ("/slow", "/endless"):
+            await send(begin)
+        body = json.dumps({"path": scope["path"], "body": size, "headers": names}).encode()
+        await send({"type": "http.response.body", "body": body})
+
+
+class Timed(Connection):
+    """A connection by the clock of the tests."""
+
+    clock: Clock
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.loop = self.clock  # type: ignore[assignment]
+
+
+Start = Callable[..., Site]
 
 
 @pytest.fixture
-def port(start: Start) -> int:
-    return start()
+def start() -> Iterator[Start]:
+    """Starts a server with settings."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(**settings: object) -> Site:
+            site = Site(settings)
+            stack.callback(site.stop)
+            return site
+
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    made = Site({})
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def port(site: Site) -> int:
+    return site.port
+
+
+@pytest.fixture
+def held(site: Site) -> Iterator[None]:
+    """Answers to `/slow` pause until the test, or its end, releases them."""
+    site.released.clear()
+    yield
+    site.released.set()
 
 
 def connect(port: int, source: str = "127.0.0.1") -> AbstractContextManager[socket.socket]:
-    return closing(socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0)))
+    return closing(
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(source, 0))
+    )
 
 
 def all_of(client: socket.socket) -> bytes:
@@ -92,6 +183,21 @@ def all_of(client: socket.socket) -> bytes:
     while block := client.recv(65536):
         said += block
     return said
+
+
+def all_in_time(site: Site, client: socket.socket) -> bytes:
+    """Everything that comes until the server closes, while time passes."""
+    said = b""
+    client.settimeout(0.02)
+    while True:
+        site.forward(HEAD_S // 4)
+        try:
+            block = client.recv(65536)
+        except TimeoutError:
+            continue
+        if not block:
+            return said
+        said += block
 
 
 def until(client: socket.socket, end: bytes) -> bytes:
@@ -120,53 +226,59 @@ def problem(said: bytes) -> dict[str, Any]:
 # Time
 
 
-def test_a_client_that_sends_nothing_is_ended(port: int) -> None:
-    with connect(port) as client:
-        assert client.recv(100) == b""
+def test_a_client_that_sends_nothing_is_ended(site: Site) -> None:
+    with connect(site.port) as client:
+        assert all_in_time(site, client) == b""
 
 
 @pytest.mark.parametrize("head", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "])
-def test_half_a_head_is_a_408(port: int, head: bytes) -> None:
-    with connect(port) as client:
+def test_half_a_head_is_a_408(site: Site, head: bytes) -> None:
+    with connect(site.port) as client:
         client.sendall(head)
-        assert problem(all_of(client))["type"] == "/problems/head-timeout"
+        site.wait_for(lambda each: each._in_head)
+        assert problem(all_in_time(site, client))["type"] == "/problems/head-timeout"
 
 
-def test_a_head_in_drops_ends_the_connection(port: int) -> None:
-    with connect(port) as client, pytest.raises(OSError):
-        for _ in range(200):
+def test_a_head_in_drops_ends_the_connection(site: Site) -> None:
+    with connect(site.port) as client, pytest.raises(OSError):
+        for _ in range(1000):
             client.sendall(b"X")
-            time.sleep(0.05)
+            site.forward(HEAD_S // 4)
 
 
-def test_an_answer_may_take_longer_than_a_head(port: int) -> None:
-    with connect(port) as client:
-        client.sendall(SLOW + b"\r\n")
+@pytest.mark.parametrize("behind", [b"", GET[:9]], ids=["alone", "with half a head behind it"])
+def test_an_answer_may_take_longer_than_a_head(site: Site, held: None, behind: bytes) -> None:
+    with connect(site.port) as client:
+        client.sendall(SLOW + b"\r\n" + behind)
+        until(client, b"begun")
+        site.wait_for(lambda each: each._in_head == bool(behind))
+        site.forward(2 * HEAD_S)
+        site.released.set()
         assert b"/slow" in until(client, b"/slow")
 
 
 @pytest.mark.parametrize(
     ("request_", "more"),
-    [(GET + b"\r\n", GET[:9]), (GET + b"\r\n", b"\r\n"), (b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", b"")],
+    [(GET + b"\r\n", GET[:9]), (GET + b"\r\n", b"\r\n"), (SLOW + b"\r\n", b"")],
     ids=["half a head", "a stray line end", "nothing"],
 )
 def test_a_kept_connection_is_ended_whatever_comes_but_a_request(
-    port: int, request_: bytes, more: bytes
+    site: Site, request_: bytes, more: bytes
 ) -> None:
-    with connect(port) as client:
+    with connect(site.port) as client:
         client.sendall(request_)
         until(client, b'"headers"')
         client.sendall(more)
-        all_of(client)
+        all_in_time(site, client)
 
 
-def test_line_ends_in_drops_do_not_keep_a_connection(port: int) -> None:
-    with connect(port) as client, pytest.raises(OSError):
+def test_line_ends_in_drops_do_not_keep_a_connection(site: Site) -> None:
+    with connect(site.port) as client, pytest.raises(OSError):
         client.sendall(GET + b"\r\n")
         until(client, b'"headers"')
-        for _ in range(100):
+        for _ in range(1000):
             client.sendall(b"\r\n")
-            time.sleep(0.05)
+            site.forward(HEAD_S // 4)
 
 
 # Size
@@ -222,10 +334,10 @@ def test_a_body_of_any_pieces_comes_whole(port: int, chunk: int) -> None:
         assert b'"body": %d' % size in said
 
 
-def test_a_trailer_is_not_taken_for_a_header(port: int) -> None:
-    with connect(port) as client:
+def test_a_trailer_is_not_taken_for_a_header(site: Site) -> None:
+    with connect(site.port) as client:
         client.sendall(CHUNKED + b"5\r\nhello\r\n")
-        time.sleep(0.1)
+        site.wait_for(lambda each: each._received == 5)
         client.sendall(b"0\r\nAuthorization: Bearer x\r\n\r\n")
         assert b'"headers": ["host", "transfer-encoding"]' in until(client, b'"headers"')
 
@@ -250,17 +362,21 @@ def test_too_many_requests_at_once_are_refused_after_the_answers(port: int) -> N
     assert problem(said)["type"] == "/problems/too-many-requests"
 
 
-def test_heads_that_wait_have_one_limit_together(port: int) -> None:
-    with connect(port) as client:
+def test_heads_that_wait_have_one_limit_together(site: Site, held: None) -> None:
+    with connect(site.port) as client:
         client.sendall(SLOW + b"\r\n" + (GET + b"X-A: " + b"y" * 40_000 + b"\r\n\r\n") * 3)
+        site.wait_for(lambda each: each._is_deaf)
+        site.released.set()
         said = all_of(client)
     assert said.count(b"HTTP/1.1 200") == 2
     assert said.count(b"HTTP/1.1 429") == 1
 
 
-def test_noise_after_a_request_is_refused_after_its_answer(port: int) -> None:
-    with connect(port) as client:
+def test_noise_after_a_request_is_refused_after_its_answer(site: Site, held: None) -> None:
+    with connect(site.port) as client:
         client.sendall(SLOW + b"\r\n" + b"\x16\x03\x01noise\r\n\r\n")
+        site.wait_for(lambda each: each._is_deaf)
+        site.released.set()
         said = all_of(client)
     assert said.index(b'"/slow"') < said.index(b"HTTP/1.1 400")
     assert problem(said)["type"] == "/problems/bad-request"
@@ -280,7 +396,7 @@ def small_window(port: int) -> socket.socket:
     """A client whose system takes little: what it does not read shows soon."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(10)
+    client.settimeout(PATIENCE_S)
     client.connect(("127.0.0.1", port))
     client.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
     return client
@@ -292,32 +408,33 @@ def is_closed(client: socket.socket) -> bool:
     return state[0] in (7, 8)  # TCP_CLOSE, TCP_CLOSE_WAIT
 
 
-@pytest.mark.parametrize("takes", [1, 0], ids=["ten bytes a second", "nothing"])
-def test_a_reader_that_takes_almost_nothing_is_ended(port: int, takes: int) -> None:
-    with closing(small_window(port)) as client:
+@pytest.mark.parametrize("takes", [1, 0], ids=["a byte in five seconds", "nothing"])
+def test_a_reader_that_takes_almost_nothing_is_ended(site: Site, takes: int) -> None:
+    with closing(small_window(site.port)) as client:
         until(client, b"\0")
-        for _ in range(60):
-            if is_closed(client):
-                return
-            time.sleep(0.1)
+        while not is_closed(client):
+            site.forward(5)
             assert not takes or client.recv(takes)
-    pytest.fail("it was not ended")
 
 
-def test_a_slow_reader_that_goes_on_is_not_ended(start: Start) -> None:
-    with closing(small_window(start(SEND_IDLE_S=2))) as client:
-        for _ in range(60):
-            time.sleep(0.1)
-            assert client.recv(1024)
+def test_a_slow_reader_that_goes_on_is_not_ended(site: Site) -> None:
+    with closing(small_window(site.port)) as client:
+        until(client, b"\0")
+        read = 0
+        for part in range(1, 7):
+            while read < part * SLOW_READER_BYTES:
+                read += len(client.recv(4096))
+            site.wait_for(lambda each, taken=read: each._delivery._measured()[1] >= taken)  # type: ignore[misc]
+            site.forward(SEND_IDLE_S // 2)
         assert not is_closed(client)
 
 
 def test_a_reader_that_was_ended_has_left_its_place(start: Start) -> None:
-    port = start(MAX_CONNECTIONS_PER_ADDRESS=1)
-    with closing(small_window(port)) as first:
+    site = start(MAX_CONNECTIONS_PER_ADDRESS=1)
+    with closing(small_window(site.port)) as first:
         while not is_closed(first):
-            time.sleep(0.1)
-        with connect(port) as second:
+            site.forward(5)
+        with connect(site.port) as second:
             second.sendall(GET + b"\r\n")
             assert b"HTTP/1.1 200" in until(second, b'"headers"')
 
@@ -326,7 +443,7 @@ def test_a_reader_that_was_ended_has_left_its_place(start: Start) -> None:
 
 
 def test_a_connection_too_many_is_told_so_and_another_address_is_answered(start: Start) -> None:
-    port = start(HEAD_S=30, MAX_CONNECTIONS_PER_ADDRESS=2)
+    port = start(MAX_CONNECTIONS_PER_ADDRESS=2).port
     with connect(port), connect(port), connect(port) as third:
         third.sendall(GET + b"\r\n")
         said = all_of(third)
@@ -338,7 +455,7 @@ def test_a_connection_too_many_is_told_so_and_another_address_is_answered(start:
 
 
 def test_a_place_is_free_again_when_its_connection_has_gone(start: Start) -> None:
-    port = start(HEAD_S=30, MAX_CONNECTIONS_PER_ADDRESS=1)
+    port = start(MAX_CONNECTIONS_PER_ADDRESS=1).port
     for _ in range(5):
         with connect(port) as client:
             client.sendall(GET + b"Connection: close\r\n\r\n")
@@ -346,20 +463,24 @@ def test_a_place_is_free_again_when_its_connection_has_gone(start: Start) -> Non
 
 
 def test_behind_a_trusted_proxy_requests_under_way_are_counted_by_client(start: Start) -> None:
-    port = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.1")
+    site = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.1")
+    site.released.clear()
     forwarded = [b"X-Forwarded-For: 203.0.113.%d\r\n\r\n" % number for number in (1, 1, 2)]
-    with connect(port) as one, connect(port) as two, connect(port) as three:
-        for client, line in zip((one, two, three), forwarded, strict=True):
-            client.sendall(SLOW + line)
-            time.sleep(0.1)
+    with connect(site.port) as one, connect(site.port) as two, connect(site.port) as three:
+        one.sendall(SLOW + forwarded[0])
+        until(one, b"begun")
+        two.sendall(SLOW + forwarded[1])
         assert problem(all_of(two))["type"] == "/problems/too-many-connections"
+        three.sendall(SLOW + forwarded[2])
+        until(three, b"begun")
+        site.released.set()
         assert b"/slow" in until(one, b"/slow") and b"/slow" in until(three, b"/slow")
         one.sendall(SLOW + forwarded[0])  # its first answer has ended: it has its place again
         assert b"HTTP/1.1 200" in until(one, b"/slow")
 
 
 def test_what_somebody_untrusted_says_of_himself_does_not_count(start: Start) -> None:
-    port = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.9", HEAD_S=30)
+    port = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.9").port
     with connect(port), connect(port) as second:
         second.sendall(GET + b"X-Forwarded-For: 203.0.113.1\r\n\r\n")
         assert all_of(second).startswith(b"HTTP/1.1 503 ")
