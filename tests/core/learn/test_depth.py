@@ -15,10 +15,6 @@ def deep(bench):
     return bench
 
 
-def state(learned):
-    return {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth, number) -> None:
@@ -27,9 +23,9 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth, nu
     parent = deep.learn_task(1, method="finetune") if number == 2 else None
     learned = deep.learn_task(number, parent, method="finetune", depth=depth)
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
-    before = state(parent) if parent else network.state_dict()
+    before = parent.weights if parent else network.state_dict()
     moving = network.trainable_names(depth)
-    after = state(learned)
+    after = learned.weights
     moved = [n for n in before if n.startswith("backbone.") and not torch.equal(before[n], after[n])]
     statistics = [n for n in moved if n not in dict(network.named_parameters())]
     assert set(moved) - set(statistics) == {name for name in moving if name.startswith("backbone.")}
@@ -91,7 +87,7 @@ def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     first = last = bench.learn_task(1, **recipe)
     for number in (2, 3):
         last = bench.learn_task(number, last, **recipe, depth=1)
-    before, after = state(first), state(last)
+    before, after = first.weights, last.weights
     for name, old in before.items():
         assert torch.equal(after[name][: len(old)] if old.dim() else after[name], old), name
     assert last.network_digests["head" if scenario == "class" else "head.3"] not in first.digests.values()

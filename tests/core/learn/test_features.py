@@ -12,10 +12,6 @@ from core.learn.networks.mlp import Mlp
 CACHED = {"features": "cached", "depth": 1, "augment": "none", "batch_size": 8}
 
 
-def said(run: Learned) -> list[str]:
-    return [event["message"] for event in run.events if event["event"] == "log"]
-
-
 def learned(bench: Bench, **recipe: object) -> Learned:
     """One task with n = 32, so that no batch is a small remainder, for which kernels round otherwise."""
     return bench.learn_task(1, **{**CACHED, **recipe})
@@ -69,17 +65,19 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(tmp_path) -> None:
 )
 def test_the_log_says_whether_features_are_cached_and_why_not(tmp_path, recipe, words) -> None:
     bench = Bench(tmp_path, n=32, size=8)
-    assert any(words in line for line in said(learned(bench, method="finetune", epochs=1, **recipe)))
+    assert any(words in line for line in learned(bench, method="finetune", epochs=1, **recipe).logged())
 
 
 def test_features_that_would_take_too_much_room_are_not_cached(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(features, "FILE_BYTES", 100)
-    assert any("100 are allowed" in line for line in said(learned(Bench(tmp_path, n=32), method="finetune")))
+    assert any(
+        "100 are allowed" in line for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
+    )
 
 
 def test_a_backbone_in_training_mode_moves_by_its_statistics(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("core.learn.loop.set_modes", lambda network, on, fixed_norm: network.train(on))
-    assert any("training mode" in line for line in said(learned(Bench(tmp_path, n=32), method="finetune")))
+    assert any("training mode" in line for line in learned(Bench(tmp_path, n=32), method="finetune").logged())
 
 
 def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(tmp_path, monkeypatch) -> None:

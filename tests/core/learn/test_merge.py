@@ -19,17 +19,9 @@ from core.learn.networks.norms import estimate_statistics
 RESNET = {"name": "resnet20", "width": 8}
 
 
-def said(run: Learned) -> list[str]:
-    return [event["message"] for event in run.events if event["event"] == "log"]
-
-
 def metric(run: Learned) -> dict[str, Any]:
     (found,) = [e for e in run.events if e["event"] == "metric" and e["name"] == "merge_weight"]
     return found
-
-
-def tensors(run: Learned) -> dict[str, torch.Tensor]:
-    return {name: t for part in run.network_digests for name, t in run.tensors(part).items()}
 
 
 def test_the_line_is_the_weighted_mean_and_exact_at_both_ends() -> None:
@@ -67,21 +59,21 @@ def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not
     bench = Bench(tmp_path)
     first, whole = bench.learn_tasks(2, method="finetune")
     half = bench.learn_task(2, first, method="finetune", merge={"weight": 0.25})
-    start, trained, merged = tensors(first), tensors(whole), tensors(half)
+    start, trained, merged = first.weights, whole.weights, half.weights
     for name, before in start.items():
         old = merged[name][: len(before)].double()
         slow = 0.75 * before.double() + 0.25 * trained[name][: len(before)].double()
         torch.testing.assert_close(old, slow, rtol=1e-6, atol=1e-7)
     assert torch.equal(merged["head.weight"][2:], trained["head.weight"][2:])
     assert metric(half)["value"] == 0.25
-    assert any("Merged: 0.25 of what was trained and 0.75 of the version before" in m for m in said(half))
+    assert any("Merged: 0.25 of what was trained and 0.75 of the version before" in m for m in half.logged())
 
 
 def test_the_first_task_merges_nothing_with_random_weights_and_says_so(tmp_path) -> None:
     bench = Bench(tmp_path)
     plain, merged = (bench.learn_task(1, merge=m) for m in (None, {"weight": 0.5}))
     assert plain.network_digests == merged.network_digests
-    assert any("the weights that it started from are random" in line for line in said(merged))
+    assert any("the weights that it started from are random" in line for line in merged.logged())
 
 
 def test_the_grid_is_told_and_its_choice_is_what_a_fixed_weight_gives(tmp_path) -> None:
@@ -101,7 +93,7 @@ def test_statistics_of_layers_that_moved_are_those_of_the_images_under_the_merge
     bench = Bench(tmp_path, architecture=RESNET, size=8, n=9, recipe={"epochs": 1})
     first = bench.learn_task(1, method="finetune")
     run = bench.learn_task(2, first, method="finetune", depth=2, merge={"weight": 0.5})
-    before, after = tensors(first), tensors(run)
+    before, after = first.weights, run.weights
     moved = {n for n in before if n.endswith("running_mean") and not torch.equal(before[n], after[n])}
     of_last_stage = {
         n

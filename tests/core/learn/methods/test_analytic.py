@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from recipes import complete
-from streams import Bench, Learned, Script
+from streams import Bench, Learned, Script, watched
 
-from core.learn import predicting
 from core.learn.analytic import discriminant, ridge
 from core.learn.analytic.projection import append_ones
 from core.learn.analytic.sums import Sums
@@ -18,23 +17,14 @@ from core.learn.methods.analytic import UNTRAINED, Analytic
 from core.learn.precision import Inputs
 from core.learn.probe import features
 from core.learn.state import load_tensors
-from core.protocol.manifest import Manifest
 
 CPU = torch.device("cpu")
 SIX = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 HEADS = ("ncm", "ridge", "lda")
 
 
-def deployed(learned: Learned):
-    """The network and method of a version, rebuilt from its files."""
-    parent = learned.as_parent()
-    manifest = Manifest.from_json(parent["manifest"])
-    paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
-    return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
-
-
 def accuracy(learned: Learned, bench: Bench, task: int) -> float:
-    network, method = deployed(learned)
+    network, method = learned.deployed()
     data = Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
     right = correct_predictions(
@@ -52,7 +42,7 @@ def analytic(**hyper: object) -> dict[str, object]:
 
 def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of the training parts of all tasks, and rows of the head."""
-    network, _ = deployed(learned)
+    network, _ = learned.deployed()
     data = [Dataset.read(bench.dataset(t, "train"), bench.task_classes(t)) for t in range(1, tasks + 1)]
     phi = torch.cat([features(network, part.images, INPUTS) for part in data])
     return phi, torch.cat([part.targets(network.classes) for part in data])
@@ -63,7 +53,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(head:
     bench = Bench(tmp_path, n=40)
     last = bench.stream(3, method=analytic(head=head))
     phi, rows = all_examples(bench, last, 3)
-    network, method = deployed(last)
+    network, method = last.deployed()
     if head == "ridge":
         sums = Sums.zero(phi.shape[1] + 1, 6)
         sums.add(append_ones(phi), rows)
@@ -155,7 +145,7 @@ def test_probabilities_of_a_ridge_are_calibrated_on_left_out_images(tmp_path: Pa
     last = bench.stream(2, method=analytic())
     told = last.result["method"]["state"]["own"]["ridge"]
     assert told["strength"] > 0 and 1e-3 < told["temperature"] < 1
-    network, method = deployed(last)
+    network, method = last.deployed()
     data = Dataset.read(bench.dataset(2, "held_out"), bench.task_classes(2))
     probabilities = method.predict_logits(network, INPUTS(data.images), None).detach().softmax(1)
     right = probabilities.argmax(1) == data.targets(network.classes)
@@ -163,20 +153,8 @@ def test_probabilities_of_a_ridge_are_calibrated_on_left_out_images(tmp_path: Pa
 
 
 def test_the_sums_and_the_classifier_take_one_pass_over_the_images(tmp_path: Path, monkeypatch) -> None:
-    bench, passed = Bench(tmp_path, n=40), []
-    features_of, add = Analytic._features, Analytic._add
-
-    def counted(self, ctx):
-        passed.clear()
-        return add(self, ctx)
-
-    def watched(self, network, x, task):
-        passed.append(len(x))
-        return features_of(self, network, x, task)
-
-    monkeypatch.setattr(Analytic, "_features", watched)
-    monkeypatch.setattr(Analytic, "_add", counted)
-    solve, after = Analytic._solve, []
-    monkeypatch.setattr(Analytic, "_solve", lambda *a: (solve(*a), after.append(sum(passed)))[0])
-    bench.learn_task(1, method=analytic())
+    passed = watched(monkeypatch, Analytic, "_features", lambda found, method, network, x, task: len(x))
+    begin = watched(monkeypatch, Analytic, "begin_task", lambda *_: len(passed))
+    after = watched(monkeypatch, Analytic, "_solve", lambda *_: sum(passed[begin[-1] :]))
+    Bench(tmp_path, n=40).learn_task(1, method=analytic())
     assert after == [40]

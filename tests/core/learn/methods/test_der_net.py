@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from streams import Bench, Script, spied
+from streams import Script, spied, watched
 from torch.nn import functional
 
 from core.learn.memory.exemplars import Exemplars
@@ -14,25 +14,16 @@ from core.learn.methods.der_net import DerNet
 from core.learn.methods.expanding import CLASSIFIER, EXPERT
 
 
-@pytest.fixture
-def bench(tmp_path):
-    return Bench(tmp_path)
-
-
 def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -> None:
     second = bench.stream(2, method="der-net")
-    seen = {}
-
-    def look(method, ctx, batch, terms):
-        if not seen:
-            seen.update({name: p.detach().clone() for name, p in ctx.network.named_parameters()})
-
-    original = DerNet.begin_stage
-    monkeypatch.setattr(
-        DerNet, "begin_stage", lambda self, ctx: (look(self, ctx, None, None), original(self, ctx))
+    seen = watched(
+        monkeypatch,
+        DerNet,
+        "begin_stage",
+        lambda result, method, ctx: {n: p.detach().clone() for n, p in ctx.network.named_parameters()},
     )
     bench.learn_task(3, second, method="der-net")
-    newest = {n.removeprefix("experts.1."): p for n, p in seen.items() if n.startswith("experts.1.")}
+    newest = {n.removeprefix("experts.1."): p for n, p in seen[0].items() if n.startswith("experts.1.")}
     before = {n.removeprefix("experts.0."): t for n, t in second.tensors("expert.2").items()}
     assert newest.keys() == before.keys() and all(torch.equal(newest[n], before[n]) for n in before)
 
@@ -69,27 +60,15 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
 
 
 def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
-    found = []
+    def look(found, method, logits, y):
+        assert torch.equal(found, functional.cross_entropy(logits / 5, y))
+        return found
 
-    def tuning_loss(self, logits, y):
-        loss = functional.cross_entropy(logits / 5, y)
-        found.append(float(loss.detach()))
-        return loss
-
-    seen = []
-    spied(
-        monkeypatch,
-        DerNet,
-        lambda m, ctx, b, terms: (
-            seen.append(float(terms["task"].detach())) if ctx.stage == CLASSIFIER else None
-        ),
-    )
+    losses = watched(monkeypatch, DerNet, "tuning_loss", look)
+    terms_of = spied(monkeypatch, DerNet, lambda method, ctx, batch, terms: (ctx.stage, terms["task"]))
     bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
-    ours = list(seen)
-    seen.clear()
-    monkeypatch.setattr(DerNet, "tuning_loss", tuning_loss)
-    bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})
-    assert ours and seen == ours == found
+    tuned = [term for stage, term in terms_of if stage == CLASSIFIER]
+    assert losses and all(torch.equal(*pair) for pair in zip(losses, tuned, strict=True))
 
 
 def test_a_masked_loss_is_told_to_have_no_effect(bench) -> None:

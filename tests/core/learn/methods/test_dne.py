@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from recipes import resolve
-from streams import Bench, Script, spied
+from streams import Bench, spied, watched
 from torch.nn import functional
 
-from core.learn import predicting
 from core.learn.context import Batch
 from core.learn.memory.exemplars import Exemplars
 from core.learn.memory.rehearsal import choose_exemplars, exemplars_for_batch
@@ -23,7 +22,6 @@ from core.learn.methods.expanding import CLASSIFIER, EXPERT
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.dne.network import ExpandedNetwork
 from core.learn.state import State
-from core.protocol.manifest import Manifest
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
 
@@ -34,9 +32,7 @@ def bench(tmp_path):
 
 
 def deployed(learned):
-    parent = learned.as_parent()
-    paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
-    return predicting.load(Manifest.from_json(parent["manifest"]), paths).eval()
+    return learned.deployed()[0]
 
 
 def shards(learned):
@@ -62,10 +58,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(b
 
 
 def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench) -> None:
-    found, last = [], None
-    for number in (1, 2, 3):
-        last = bench.learn_task(number, last, method="dne")
-        found.append(shards(last))
+    found = [shards(learned) for learned in bench.learn_tasks(3, method="dne")]
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
         *found[0],
         "expert.2",
@@ -95,10 +88,9 @@ def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
 
 
 def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
-    names = set()
-    spied(monkeypatch, Dne, lambda method, ctx, batch, terms: names.update(terms))
+    seen = spied(monkeypatch, Dne, lambda method, ctx, batch, terms: set(terms))
     bench.learn_task(1, method="dne")
-    assert names == {"task"}
+    assert seen and all(names == {"task"} for names in seen)
 
 
 @pytest.mark.parametrize("loss", ["bce", "ce"])
@@ -146,25 +138,11 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(bench, 
 
 
 def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> None:
-    seen, original = [], dne.blockwise_linear
-
-    def blockwise_linear(features, weight, bias, widths):
-        out = original(features, weight, bias, widths)
-        seen.append((features, out))
-        return out
-
     first = bench.learn_task(1, method="dne")
-    before = deployed(first)
-    monkeypatch.setattr(dne, "blockwise_linear", blockwise_linear)
-    batches = []
-    spied(
-        monkeypatch,
-        Dne,
-        lambda method, ctx, batch, terms: batches.append(seen[-1] if ctx.stage == EXPERT else None),
-    )
+    seen = watched(monkeypatch, dne, "blockwise_linear", lambda out, features, *_: (features, out))
     bench.learn_task(2, first, method="dne")
     features, logits = seen[0]
-    assert torch.equal(before.logits(features), logits)
+    assert torch.equal(deployed(first).logits(features), logits)
 
 
 @pytest.mark.parametrize(("head", "same"), [("zero", True), ("official", False)])
@@ -194,8 +172,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     bench, monkeypatch
 ) -> None:
     first, exact = bench.learn_tasks(2, method="dne")
-    made, original = [], ExpandedNetwork.packed
-    monkeypatch.setattr(ExpandedNetwork, "packed", lambda network: made.append(original(network)) or made[-1])
+    made = watched(monkeypatch, ExpandedNetwork, "packed", lambda packed, network: packed)
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     packed = bench.learn_task(2, first, method="dne")
     assert len(made) == 1
@@ -207,14 +184,12 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, monkeypatch) -> None:
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
-    learned = [None]
-    for number in (1, 2, 3):
-        spec = bench.spec(number, learned[-1], method="dne")
-        learned.append(bench.learn(spec))
-        steps = learned[-1].result["steps"]
+    learned = [None, *bench.learn_tasks(3, method="dne", epochs=1)]
+    for number in (2, 3):
+        steps = learned[number].result["steps"]
         for at in (1, steps - 1):
-            again = bench.killed(spec, Script([at], at + 1))
-            assert bench.learn(again).digests == learned[-1].digests
+            again = bench.resumed(number, learned[number - 1], at, at + 1, method="dne", epochs=1)
+            assert again.digests == learned[number].digests
     assert shards(learned[2]).items() <= shards(learned[3]).items()
 
 
@@ -229,10 +204,8 @@ def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
 
 
 def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(bench) -> None:
-    held, last = [], None
-    for number in (1, 2, 3):
-        last = bench.learn_task(number, last, method={"name": "dne", "exemplars": 14})
-        held.append(last.tensors("exemplars"))
+    method = {"name": "dne", "exemplars": 14}
+    held = [learned.tensors("exemplars") for learned in bench.learn_tasks(3, method=method)]
     sizes = [torch.bincount(t["labels"]).tolist() for t in held]
     assert sizes == [[7, 7], [3, 3, 3, 3], [2] * 6]
     for before, after in itertools.pairwise(held):
@@ -264,13 +237,10 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
 
 
 def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
-    counts, original = [], expanding.exemplar_batch
+    def look(batch, ctx, exemplars):
+        return torch.bincount(exemplars.labels).tolist()
 
-    def exemplar_batch(ctx, exemplars):
-        counts.append(torch.bincount(exemplars.labels).tolist())
-        return original(ctx, exemplars)
-
-    monkeypatch.setattr(expanding, "exemplar_batch", exemplar_batch)
+    counts = watched(monkeypatch, expanding, "exemplar_batch", look)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 
@@ -285,10 +255,7 @@ def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
 
 def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(bench) -> None:
     x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    versions, last = [], None
-    for number in (1, 2, 3):
-        last = bench.learn_task(number, last, method="dne")
-        versions.append(deployed(last))
+    versions = [deployed(learned) for learned in bench.learn_tasks(3, method="dne")]
     newest = versions[-1]
     with torch.no_grad():
         features = newest.features(x)

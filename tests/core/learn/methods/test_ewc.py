@@ -7,7 +7,7 @@ import pytest
 import torch
 from penalties import held, make
 from recipes import resolve
-from streams import Bench
+from streams import Bench, watched
 
 from core.learn.methods import ewc
 from core.learn.methods.ewc import Ewc, merge_penalties
@@ -90,14 +90,8 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("ewc", "ewc-online"), ("ewc-online", "ewc")])
 def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, monkeypatch) -> None:
-    first, seen = bench.learn_task(1, method=before), []
-    step = Ewc.after_step
-
-    def after_step(self, ctx, batch):
-        seen.append(self.penalty(ctx))
-        step(self, ctx, batch)
-
-    monkeypatch.setattr(Ewc, "after_step", after_step)
+    first = bench.learn_task(1, method=before)
+    seen = watched(monkeypatch, Ewc, "after_step", lambda result, method, ctx, batch: method.penalty(ctx))
     second = bench.learn_task(2, first, method=after)
     assert max(seen) > 0
     old, new = (learned.tensors("curvature") for learned in (first, second))

@@ -1,12 +1,10 @@
 """Online EWC: what its one memory holds after each task."""
 
-from unittest import mock
-
 import pytest
 import torch
 from penalties import held
 from pydantic import ValidationError
-from streams import Bench
+from streams import Bench, watched
 
 from core.learn.curvature.curvature import Curvature
 from core.learn.methods.ewc_online import EwcOnline
@@ -62,8 +60,7 @@ def test_importance_decays_for_weights_that_do_not_move_any_more(bench) -> None:
 
 def test_the_anchor_is_the_published_weights(bench) -> None:
     learned = bench.stream(2, method="ewc-online")
-    weights = {k: v for p in learned.result["parts"][:1] for k, v in learned.tensors(p["name"]).items()}
-    for name, value in weights.items():
+    for name, value in learned.weights.items():
         assert torch.equal(curvature(learned)[f"anchor.{name}"], value)
 
 
@@ -112,18 +109,15 @@ def test_factors_merge_as_a_mean_over_tasks_and_are_counted(bench) -> None:
     )
 
 
-def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench) -> None:
+def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method=KFAC)
-    start = {k: v for part in first.network_digests for k, v in first.tensors(part).items()}
-    seen: list[tuple[float, dict[str, torch.Tensor]]] = []
-    after = EwcOnline.after_step
+    start = first.weights
 
-    def after_step(self, ctx, batch) -> None:
-        seen.append((self.penalty(ctx), {n: p.detach().clone() for n, p in ctx.trainable.items()}))
-        after(self, ctx, batch)
+    def look(result, method, ctx, batch):
+        return method.penalty(ctx), {name: p.detach().clone() for name, p in ctx.trainable.items()}
 
-    with mock.patch.object(EwcOnline, "after_step", after_step):
-        bench.learn_task(2, first, method=KFAC)
+    seen = watched(monkeypatch, EwcOnline, "after_step", look)
+    bench.learn_task(2, first, method=KFAC)
     penalty, now = seen[-1]
     wanted = 0.0
     for name, block in layers(first).blocks.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipes import resolve
+from streams import spied, watched
 from torch.nn import functional
 
 from core.learn.methods.finetune import Finetune
@@ -15,39 +16,19 @@ from core.learn.optim.build import rate_factor
 from core.learn.state import load_tensors
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """(rows of the training part, task loss) of every step of a run."""
-    seen: list[tuple[torch.Tensor, float]] = []
-    terms_of = Finetune.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = terms_of(self, ctx, batch)
-        seen.append((batch.index, float(terms["task"].detach())))
-        return terms
-
-    monkeypatch.setattr(Finetune, "loss_terms", loss_terms)
-    return seen
-
-
 def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch) -> None:
-    found = []
-
-    def project(self, ctx):
-        found.append({name: p.grad.clone() for name, p in ctx.trainable.items()})
-
-    def loss_terms(self, ctx, batch):
+    def slowly(method, ctx, batch, terms):
         rows = torch.arange(len(batch.y))
         wanted = -functional.log_softmax(ctx.network(batch.x), 1)[rows, batch.y].mean()
-        found.append(torch.autograd.grad(wanted, list(ctx.trainable.values())))
-        return terms_of(self, ctx, batch)
+        return torch.autograd.grad(wanted, list(ctx.trainable.values()))
 
-    terms_of = Finetune.loss_terms
-    monkeypatch.setattr(Finetune, "project", project)
-    monkeypatch.setattr(Finetune, "loss_terms", loss_terms)
+    def look(result, method, ctx):
+        return {name: p.grad.clone() for name, p in ctx.trainable.items()}
+
+    slow, found = spied(monkeypatch, Finetune, slowly), watched(monkeypatch, Finetune, "project", look)
     bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
-    assert len(found) == 2 * 6
-    for wanted, grads in zip(found[::2], found[1::2], strict=True):
+    assert len(found) == 6
+    for wanted, grads in zip(slow, found, strict=True):
         assert set(grads) == {
             f"{part}.{kind}" for part in ("backbone.fc1", "head") for kind in ("weight", "bias")
         }
@@ -55,8 +36,11 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
             torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(bench, steps) -> None:
+def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(bench, monkeypatch) -> None:
     """Same order, no augmentation: the losses agree, so the backbone and its statistics stood still."""
+    steps = spied(
+        monkeypatch, Finetune, lambda _, ctx, batch, terms: (batch.index, float(terms["task"].detach()))
+    )
     bench.architecture, bench.size = {"name": "resnet20"}, 8
     optimizer = {"name": "adam", "lr": 0.01}
     spec = bench.spec(1, None, preset="linear-probe", augment="none", optimizer=optimizer)

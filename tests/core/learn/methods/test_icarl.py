@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from streams import Bench
+from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learn import predicting
@@ -17,7 +17,6 @@ from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.precision import Inputs
 from core.learn.state import State, load_tensors
 from core.learn.teacher import teacher
-from core.protocol.manifest import Manifest
 
 CPU = torch.device("cpu")
 INPUTS = Inputs(None, 1, CPU)
@@ -46,17 +45,9 @@ def with_means(net, images, labels):
     return method
 
 
-def deployed(learned, spec):
-    """The network and method of a version, rebuilt from its files."""
-    parent = learned.as_parent()
-    manifest = Manifest.from_json(parent["manifest"])
-    paths = {part["name"]: Path(part["path"]) for part in parent["parts"]}
-    return predicting.load(manifest, paths), predicting.method_of(manifest, paths)
-
-
 def right_answers(learned, spec, *, head=False):
     """Right answers to the held-out part of the spec's task, as counted by predicting."""
-    net, method = deployed(learned, spec)
+    net, method = learned.deployed()
     task = spec["task"]["number"] if spec["scenario"] == "task" else None
     held_out = load_tensors(Path(spec["task"]["held_out"]))
     scores = {} if head else {"scores": method.predict_logits}
@@ -65,25 +56,16 @@ def right_answers(learned, spec, *, head=False):
     return sum(a == b for a, b in zip(labels, wanted, strict=True))
 
 
-def cell(learned, version, task):
-    rows = learned.result["results"]
-    return next(r["correct"] for r in rows if (r["version"], r["task"]) == (version, task))
-
-
 # The loss.
 
 
 def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeypatch) -> None:
-    seen, original = [], Icarl.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = original(self, ctx, batch)
+    def look(method, ctx, batch, terms):
         logits = ctx.network(batch.x)
         wanted = functional.binary_cross_entropy_with_logits(logits, functional.one_hot(batch.y, 2).float())
-        seen.append((set(terms), float(terms["task"].detach()), float(wanted.detach())))
-        return terms
+        return set(terms), float(terms["task"].detach()), float(wanted.detach())
 
-    monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
+    seen = spied(monkeypatch, Icarl, look)
     bench.learn_task(1, method="icarl")
     assert all(names == {"task"} and got == wanted for names, got, wanted in seen)
 
@@ -94,28 +76,21 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="icarl")
-    seen, terms_of, share_of = [], Icarl.loss_terms, icarl.exemplars_for_batch
-
-    def share(ctx, exemplars):
-        ctx.scratch["share"] = share_of(ctx, exemplars)
-        return ctx.scratch["share"]
+    shares = watched(monkeypatch, icarl, "exemplars_for_batch", lambda share, *_: share)
 
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
 
-    def loss_terms(self, ctx, batch):
-        terms = terms_of(self, ctx, batch)
-        x, labels = ctx.scratch["share"]
+    def look(method, ctx, batch, terms):
+        x, labels = shares[-1]
         x, labels = torch.cat([batch.x, x]), torch.cat([batch.y + 2 * (scenario == "task"), labels])
         target = functional.one_hot(labels, 4).double()
         target[:, :2] = all_logits(teacher(ctx), x)[:, :2].double().sigmoid()
         p = all_logits(ctx.network, x).double().sigmoid()
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
-        seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
-        return terms
+        return float(sum(terms.values()).detach()), float(wanted.detach())
 
-    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
-    monkeypatch.setattr(Icarl, "loss_terms", loss_terms)
+    seen = spied(monkeypatch, Icarl, look)
     bench.learn_task(2, first, method="icarl")
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
 
@@ -125,14 +100,12 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 
 def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method={"name": "icarl", "exemplars": 14})
-    shown, original = {}, icarl.exemplars_for_batch
+    shown = {}
 
-    def share(ctx, exemplars):
-        found = original(ctx, exemplars)
+    def look(found, ctx, exemplars):
         shown.setdefault(ctx.epoch, []).append([] if found is None else found[0].flatten(1).tolist())
-        return found
 
-    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
+    watched(monkeypatch, icarl, "exemplars_for_batch", look)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -144,16 +117,9 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
 def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, n=40)
     first = bench.learn_task(1, method="icarl")
-    sizes, original = [], icarl.exemplars_for_batch
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
-
-    def share(ctx, exemplars):
-        found = original(ctx, exemplars)
-        sizes.append(len(found[1]))
-        return found
-
-    monkeypatch.setattr(icarl, "exemplars_for_batch", share)
+    sizes = watched(monkeypatch, icarl, "exemplars_for_batch", lambda found, *_: len(found[1]))
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -175,7 +141,7 @@ def test_exemplars_are_raw_images_herded_by_features_of_the_published_weights(be
     spec = bench.spec(1, None, method={"name": "icarl", "exemplars": 6})
     learned = bench.learn(spec)
     data, held = load_tensors(Path(spec["task"]["train"])), learned.tensors("exemplars")
-    net, _ = deployed(learned, spec)
+    net, _ = learned.deployed()
     for label in (0, 1):
         images = data["images"][data["labels"] == label]
         features = functional.normalize(net.features(INPUTS(images)).detach().double())
@@ -226,7 +192,7 @@ def test_with_identical_exemplars_the_answer_is_the_nearest_prototype(scenario) 
 
 def test_means_are_the_normalised_means_of_normalised_features_under_the_published_weights(bench) -> None:
     learned = bench.stream(2, method={"name": "icarl", "exemplars": 20})
-    net, _ = deployed(learned, learned.spec)
+    net, _ = learned.deployed()
     held, means = learned.tensors("exemplars"), learned.tensors("own")
     assert set(means) == {"class_means"} and means["class_means"].shape == (4, 12)
     features = functional.normalize(net.features(INPUTS(held["images"])).detach().double())
@@ -257,21 +223,14 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
 
 
 def test_an_evaluation_in_the_middle_of_an_update_asks_the_head(bench, monkeypatch) -> None:
-    seen, original = [], Icarl.predict_logits
+    def look(scores, method, net, x, task):
+        return torch.equal(scores, net(x, task))
 
-    def predict_logits(self, net, x, task):
-        scores = original(self, net, x, task)
-        seen.append(torch.equal(scores, net(x, task)))
-        return scores
-
-    recipe = {"method": "icarl", "validation": 0.2}
     parent = None
     for number, cells in ((1, 1), (2, 2)):
-        seen.clear()
-        spec = bench.spec(number, parent, **recipe)
         with monkeypatch.context() as patched:
-            patched.setattr(Icarl, "predict_logits", predict_logits)
-            parent = bench.learn(spec)
+            seen = watched(patched, Icarl, "predict_logits", look)
+            parent = bench.learn_task(number, parent, method="icarl", validation=0.2)
         assert seen[:2] == [True, True]  # after each epoch
         assert not any(seen[2:]) and len(seen) >= 2 + cells
 
@@ -280,8 +239,9 @@ def test_an_evaluation_in_the_middle_of_an_update_asks_the_head(bench, monkeypat
 def test_predictions_are_what_was_measured(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, n_held_out=40)
     learned = bench.stream(2, method="icarl", optimizer={"lr": 1e-3})
-    assert right_answers(learned, learned.spec) == cell(learned, "new", 2)
-    assert right_answers(learned, learned.spec, head=True) != cell(learned, "new", 2)
+    measured = learned.cell("new", 2)["correct"]
+    assert right_answers(learned, learned.spec) == measured
+    assert right_answers(learned, learned.spec, head=True) != measured
 
 
 def test_a_parent_is_measured_by_its_own_method_and_means(tmp_path) -> None:
@@ -289,10 +249,11 @@ def test_a_parent_is_measured_by_its_own_method_and_means(tmp_path) -> None:
     first = bench.learn_task(1, method="icarl", optimizer={"lr": 1e-3})
     for method in ("icarl", "finetune"):
         second = bench.learn_task(2, first, method=method)
-        assert cell(second, "parent", 2) == right_answers(first, second.spec)
-        assert cell(second, "parent", 2) != right_answers(first, second.spec, head=True)
+        before, after = (second.cell(version, 2)["correct"] for version in ("parent", "new"))
+        assert before == right_answers(first, second.spec)
+        assert before != right_answers(first, second.spec, head=True)
         changes = second.result["changes"]["2"]
-        gained = cell(second, "new", 2) - cell(second, "parent", 2)
+        gained = after - before
         assert changes["improved"] - changes["regressed"] == gained
 
 
@@ -307,7 +268,7 @@ def test_exemplars_of_erased_tasks_go_and_means_are_of_what_is_left(tmp_path) ->
     held, means = third.tensors("exemplars"), third.tensors("own")["class_means"]
     assert torch.bincount(held["labels"]).tolist() == [5, 5, 5, 5]
     assert set(held["tasks"].tolist()) == {2, 3}
-    net, _ = deployed(third, spec)
+    net, _ = third.deployed()
     sums = net.features(INPUTS(held["images"][held["labels"] == 0])).detach()
     assert torch.allclose(means[0], functional.normalize(functional.normalize(sums).sum(0), dim=0), atol=1e-6)
 

@@ -1,32 +1,15 @@
 """LwF: its distance and gradient in numbers, what it is taken over, and the warm-up of new rows."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from recipes import complete, resolve
-from streams import Bench
+from streams import Bench, spied, watched
 
 from core.errors import InvalidRecipe
-from core.learn import predicting
 from core.learn.methods import lwf
 from core.learn.methods.lwf import Lwf, distillation
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 from core.learn.teacher import teacher
-from core.protocol.manifest import Manifest
-
-
-def watched(monkeypatch, look):
-    """What `look(method, ctx, batch, terms)` returns in every step."""
-    seen, original = [], Lwf.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = original(self, ctx, batch)
-        seen.append(look(self, ctx, batch, terms))
-        return terms
-
-    monkeypatch.setattr(Lwf, "loss_terms", loss_terms)
-    return seen
 
 
 def gradient(terms, parameter):
@@ -65,7 +48,7 @@ def test_outputs_of_probability_zero_are_no_trouble() -> None:
 
 
 def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
-    seen = watched(monkeypatch, lambda method, ctx, batch, terms: set(terms))
+    seen = spied(monkeypatch, Lwf, lambda method, ctx, batch, terms: set(terms))
     plain = bench.learn_task(1, method="finetune")
     ours = bench.learn_task(1, method="lwf")
     assert seen[0] == {"task"} and ours.network_digests == plain.network_digests
@@ -89,9 +72,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
     bench = Bench(tmp_path, scenario, network, size=8, n=9)
     first = bench.learn_task(1, method="lwf")
     method = {"name": "lwf", "lambda_o": 0.5, "temperature": 3.0, "weight": "constant"}
-    spec = bench.spec(2, first, method=method)
-    parts = {part["name"]: Path(part["path"]) for part in spec["parent"]["parts"]}
-    parent = predicting.load(Manifest.from_json(spec["parent"]["manifest"]), parts)
+    parent, _ = first.deployed()
 
     def look(method, ctx, batch, terms):
         task = 1 if scenario == "task" else None
@@ -101,8 +82,8 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(tmp_path, monkey
         frozen = not any(module.training for module in teacher(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
-    seen = watched(monkeypatch, look)
-    bench.learn(spec)
+    seen = spied(monkeypatch, Lwf, look)
+    bench.learn_task(2, first, method=method)
     assert len(seen) == 4 and all(frozen for _, _, frozen in seen)
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
 
@@ -113,7 +94,7 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(tmp_path,
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn_task(1, method="lwf")
-    seen = watched(monkeypatch, look)
+    seen = spied(monkeypatch, Lwf, look)
     bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
@@ -143,7 +124,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(tmp_path, monkeypatch,
 
     bench = Bench(tmp_path, classes=classes)
     first = bench.learn_task(1, method="lwf")
-    seen = watched(monkeypatch, look)
+    seen = spied(monkeypatch, Lwf, look)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
@@ -173,7 +154,7 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             excess = [float(distillation(z, old, 2.0) - distillation(old, old, 2.0)) for z, old in pairs]
         return excess + [float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")]
 
-    seen = watched(monkeypatch, look)
+    seen = spied(monkeypatch, Lwf, look)
     bench.learn(spec)
     assert min(seen[-1]) > 0
 
@@ -205,20 +186,16 @@ WARM = {"name": "lwf", "warmup_epochs": 1}
 def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, monkeypatch, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe={"optimizer": {"weight_decay": 0.1}})
     first = bench.learn_task(1, method=WARM)
-    states = []
-    after = Lwf.after_step
 
-    def after_step(self, ctx, batch):
-        after(self, ctx, batch)
-        states.append((ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}))
+    def look(result, method, ctx, batch):
+        return ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}
 
-    monkeypatch.setattr(Lwf, "after_step", after_step)
+    states = watched(monkeypatch, Lwf, "after_step", look)
     learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps
-    old = {n: t for p in first.result["parts"] for n, t in first.tensors(p["name"]).items()}
     warm, last = states[steps - 1][1], states[-1][1]
-    for name, value in old.items():
+    for name, value in first.weights.items():
         assert torch.equal(warm[name][: value.shape[0]], value), name
         assert not torch.equal(last[name][: value.shape[0]], value), name
     new = warm["heads.2.weight"] if scenario == "task" else warm["head.weight"][2:]
@@ -230,11 +207,11 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(tmp_path, mo
 def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, "data")
     first = bench.learn_task(1, method=WARM)
-    found = []
-    monkeypatch.setattr(
+    found = watched(
+        monkeypatch,
         Lwf,
         "project",
-        lambda self, ctx: found.append((ctx.stage, set(ctx.trainable), ctx.network.head.weight.clone())),
+        lambda result, method, ctx: (ctx.stage, set(ctx.trainable), ctx.network.head.weight.clone()),
     )
     bench.learn_task(2, first, method=WARM)
     warm = [(names, weight) for stage, names, weight in found if stage == "warm-up"]

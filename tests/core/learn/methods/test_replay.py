@@ -2,11 +2,12 @@
 
 import itertools
 import math
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
-from streams import Bench
+from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learn.context import Context
@@ -25,28 +26,14 @@ FOR_EVERY_NETWORK = [
 
 def recorded(monkeypatch, method):
     """Loss terms of every step, in order."""
-    steps, original = [], method.loss_terms
-
-    def loss_terms(self, ctx, batch):
-        terms = original(self, ctx, batch)
-        steps.append({name: float(value.detach()) for name, value in terms.items()})
-        return terms
-
-    monkeypatch.setattr(method, "loss_terms", loss_terms)
-    return steps
+    return spied(
+        monkeypatch, method, lambda _, ctx, batch, terms: {n: float(v.detach()) for n, v in terms.items()}
+    )
 
 
 def watched_draws(monkeypatch):
     """The items of every draw, in order."""
-    draws, draw = [], Reservoir.draw
-
-    def watched(self, *arguments):
-        items, table = draw(self, *arguments)
-        draws.append(items)
-        return items, table
-
-    monkeypatch.setattr(Reservoir, "draw", watched)
-    return draws
+    return watched(monkeypatch, Reservoir, "draw", lambda drawn, *_: drawn[0])
 
 
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
@@ -72,25 +59,17 @@ def test_logits_and_labels_come_from_two_independent_draws(bench, monkeypatch) -
 
 
 def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch) -> None:
-    draws, logits, checked = watched_draws(monkeypatch), [], []
-    forward, terms_of = Er.forward, Er.loss_terms
-
-    def watched(self, net, x, task):
-        logits.append(forward(self, net, x, task))
-        return logits[-1]
-
-    def loss_terms(self, ctx, batch):
-        draws.clear()
-        logits.clear()
-        terms = terms_of(self, ctx, batch)
-        labels = torch.cat([batch.y, *[items.labels for items in draws]])
-        checked.append(float((terms["task"] - functional.cross_entropy(logits[0], labels)).detach()))
-        assert len(logits) == 1 and labels.shape == logits[0].shape[:1]
-        return terms
-
     first = bench.learn_task(1, method="er")
-    monkeypatch.setattr(Er, "forward", watched)
-    monkeypatch.setattr(Er, "loss_terms", loss_terms)
+    draws = watched_draws(monkeypatch)
+    logits = watched(monkeypatch, Er, "forward", lambda found, *_: found)
+
+    def look(method, ctx, batch, terms):
+        labels = torch.cat([batch.y, *[items.labels for items in draws]])
+        draws.clear()
+        assert labels.shape == logits[-1].shape[:1]
+        return float((terms["task"] - functional.cross_entropy(logits[-1], labels)).detach())
+
+    checked = spied(monkeypatch, Er, look)
     bench.learn_task(2, first, method="er")
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
@@ -118,22 +97,18 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(ben
 
 @pytest.mark.parametrize("name", ["der", "der++"])
 def test_stored_logits_are_those_of_the_training_forward_before_the_step(bench, monkeypatch, name) -> None:
-    stored, method = [], registry.get(name)
-    terms_of, after = method.loss_terms, method.after_step
+    method = registry.get(name)
 
-    def loss_terms(self, ctx, batch):
+    def look_before(kind, ctx, batch, terms):
         with torch.no_grad():  # the augmented view, at the weights before the step
-            ctx.scratch["wanted"] = ctx.network(batch.x)
-        return terms_of(self, ctx, batch)
+            return ctx.network(batch.x)
 
-    def after_step(self, ctx, batch):
-        size = self._reservoir(ctx).size
-        after(self, ctx, batch)
-        held = self.state["buffer"].tensors["logits"][size:]
-        stored.append((held, ctx.scratch["wanted"], ctx.network(batch.x)))
+    def look_after(result, kind, ctx, batch):
+        held = kind.state["buffer"].tensors["logits"][-len(batch.y) :]
+        return held, before[-1], ctx.network(batch.x)
 
-    monkeypatch.setattr(method, "loss_terms", loss_terms)
-    monkeypatch.setattr(method, "after_step", after_step)
+    before = spied(monkeypatch, method, look_before)
+    stored = watched(monkeypatch, method, "after_step", look_after)
     bench.learn_task(1, method=name, augment="shift", epochs=1)
     assert torch.equal(*stored[0][:2])
     assert len(stored) == 6 and all(torch.allclose(held, wanted, atol=1e-6) for held, wanted, _ in stored)
@@ -153,19 +128,16 @@ def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(tmp_path, monk
 
 
 def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkeypatch) -> None:
-    bench, sizes = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8), []
-    forward = DerPlusPlus.forward
+    bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
 
-    def watched(self, net, x, task):
-        if net.training:
-            sizes.append(len(x))
-        return forward(self, net, x, task)
+    def look(logits, method, net, x, task):
+        return net.training, len(x)
 
-    monkeypatch.setattr(DerPlusPlus, "forward", watched)
+    seen = watched(monkeypatch, DerPlusPlus, "forward", look)
     first = bench.learn_task(1, method="der++", epochs=1)
-    assert sizes == [4, 4, 4, 4]  # the first batch, the second with its two draws
     bench.learn_task(2, first, method="der++", epochs=1)
-    assert sizes[4:] == [12, 12]
+    # the first batch, the second with its two draws, and all together once statistics are fixed
+    assert [size for training, size in seen if training] == [4, 4, 4, 4, 12, 12]
 
 
 @pytest.mark.parametrize("name", ["der", "der++"])
@@ -177,17 +149,12 @@ def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name
 
 
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
-    original = DerPlusPlus.loss_terms
-    seen, sizes = [], []
+    def look(method, ctx, batch, terms):
+        return method._reservoir(ctx).seen, len(batch.y)
 
-    def loss_terms(self, ctx, batch):
-        seen.append(self._reservoir(ctx).seen == sum(sizes))
-        sizes.append(batch.y.shape[0])
-        return original(self, ctx, batch)
-
-    monkeypatch.setattr(DerPlusPlus, "loss_terms", loss_terms)
+    seen = spied(monkeypatch, DerPlusPlus, look)
     learned = bench.learn_task(1, method="der++")
-    assert all(seen)
+    assert [offered for offered, _ in seen] == [0, *accumulate(size for _, size in seen[:-1])]
     originals = load_tensors(Path(learned.spec["task"]["train"]))["images"]
     for image in learned.tensors("buffer")["images"]:
         assert any(torch.equal(image, other) for other in originals)

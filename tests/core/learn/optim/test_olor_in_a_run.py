@@ -15,10 +15,6 @@ def recipe(olor=None, method="finetune", **optimizer):
     return {"method": method, "optimizer": {"lr": 0.02, "schedule": "constant", "olor": olor, **optimizer}}
 
 
-def weights(learned):
-    return {name: t for part in learned.network_digests for name, t in learned.tensors(part).items()}
-
-
 @pytest.fixture
 def deep(bench):
     bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
@@ -33,7 +29,7 @@ def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer) -> None:
 
 
 def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics_nor_head(deep) -> None:
-    learned = weights(deep.learn_task(1, **recipe(HOLD)))
+    learned = deep.learn_task(1, **recipe(HOLD)).weights
     start = build_network(deep.architecture, ImageSpec(8, 1), "class", HeadSpec(), 5)
     parameters = {name for name, _ in start.named_parameters() if name.startswith("backbone.")}
     for name, old in start.state_dict().items():
@@ -45,19 +41,19 @@ def test_full_strength_holds_every_weight_of_the_backbone_and_neither_statistics
 @pytest.mark.parametrize("anchor", ["update_start", "pretrained"])
 def test_the_anchor_is_the_version_before_or_version_zero(bench, anchor) -> None:
     first = bench.learn_task(1, **recipe())
-    second = weights(bench.learn_task(2, first, **recipe({**HOLD, "anchor": anchor})))
+    second = bench.learn_task(2, first, **recipe({**HOLD, "anchor": anchor})).weights
     zero = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
-    wanted = weights(first) if anchor == "update_start" else zero
+    wanted = first.weights if anchor == "update_start" else zero
     assert torch.equal(second["backbone.fc1.weight"], wanted["backbone.fc1.weight"])
-    assert not torch.equal(weights(first)["backbone.fc1.weight"], zero["backbone.fc1.weight"])
+    assert not torch.equal(first.weights["backbone.fc1.weight"], zero["backbone.fc1.weight"])
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_old_rows_of_the_head_are_held_on_request_and_new_ones_never(bench, held) -> None:
     first = bench.learn_task(1, **recipe())
     olor = {"iota1": 1.0, "anchor": "pretrained", "anchor_old_head_rows": held}
-    rows = weights(bench.learn_task(2, first, **recipe(olor)))["head.weight"]
-    assert torch.equal(rows[:2], weights(first)["head.weight"]) is held
+    rows = bench.learn_task(2, first, **recipe(olor)).weights["head.weight"]
+    assert torch.equal(rows[:2], first.weights["head.weight"]) is held
     assert rows[2:].abs().min() > 0
 
 
@@ -65,7 +61,7 @@ def test_what_the_depth_freezes_is_not_touched(deep) -> None:
     first = deep.learn_task(1, **recipe())
     olor = {"iota1": 0.5, "iota2": 0.5, "anchor": "pretrained"}
     second = deep.learn_task(2, first, depth=2, **recipe(olor))
-    before, after = weights(first), weights(second)
+    before, after = first.weights, second.weights
     body = [name for name in before if name.startswith("backbone.")]
     moved = [name for name in body if not torch.equal(after[name], before[name])]
     assert moved and all(name.startswith("backbone.layer3") for name in moved)
