@@ -164,7 +164,7 @@ def test_without_anytime_there_is_no_adp_and_validation_is_per_epoch(bench) -> N
 def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe=ANYTIME)
     first, learned = bench.learn_tasks(2)
-    kept = next(r for r in first.result["results"] if r["version"] == "new")
+    kept = first.cell("new", 1)
     assert points(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]  # nothing is trained yet
     assert all(set(point["accuracy"]) == {"1", "2"} for point in points(learned))
     assert set(learned.result["adp"]["mean"]) == {"1", "2"}
@@ -246,13 +246,11 @@ def test_nothing_is_said_of_a_validation_part_that_will_do(tmp_path) -> None:
     assert bench.learn_task(1).result["warnings"] == []
 
 
-def test_too_few_images_for_a_validation_part_are_said_to_be(tmp_path) -> None:
+def test_without_a_validation_part_there_is_no_curve_and_a_resumed_run_says_nothing_twice(tmp_path) -> None:
     bench = Bench(tmp_path, n=6, recipe={"validation": 0.05, "anytime": True})
-    spec = bench.spec(1, None)
-    learned = bench.learn(spec)
-    assert "too few images" in learned.result["warnings"][0] and learned.result["adp"] is None
-    undisturbed, again = learned, bench.killed(bench.spec(1, None), Script([2], 3))
-    assert bench.learn(again).digests == undisturbed.digests  # not said twice
+    learned = bench.learn_task(1)
+    assert learned.warns("too few images") and learned.result["adp"] is None
+    assert bench.resumed(1, None, 2, 3).digests == learned.digests
 
 
 class Asking(Script):
@@ -290,13 +288,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     learned = bench.learn(spec, Asking(12))
     folder, facts = state_at(learned, 0)
     stored = [{**part, "sha256": "", "bytes": 0} for part in facts["parts"]]
-    manifest = {
-        **facts,
-        "parts": stored,
-        "architecture": spec["architecture"],
-        "image": spec["image"],
-        "scenario": "class",
-    }
+    manifest = {**{key: spec[key] for key in ("architecture", "image", "scenario")}, **facts, "parts": stored}
     network = predicting.load(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )

@@ -20,7 +20,13 @@ def test_an_empty_patch_is_der_plus_plus_with_the_documented_numbers() -> None:
 
 @pytest.mark.parametrize(
     "patch",
-    [{}, {"method": "ewc-online"}, {"preset": "linear-probe"}, {"optimizer": {"name": "adam", "lr": 1e-3}}],
+    [
+        {},
+        {"method": "ewc-online"},
+        {"method": {"name": "dlcft", "lambda": 0.2}},
+        {"preset": "linear-probe"},
+        {"optimizer": {"name": "adam", "lr": 1e-3}},
+    ],
 )
 def test_resolving_a_resolved_recipe_changes_nothing(patch) -> None:
     once = dump(resolve(patch))

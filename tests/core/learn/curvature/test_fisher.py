@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.learn.curvature import fisher, per_sample
+from core.learn.curvature import fisher
 from core.learn.networks import HeadSpec, ImageSpec, build_network
 
 
@@ -135,13 +135,6 @@ def test_the_sampled_fisher_depends_on_its_generator_alone() -> None:
     before = torch.get_rng_state()
     assert torch.equal(of(network, [x], kind="sample", seed=1)["0.weight"], first)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_per_sample_gradients_equal_one_backward_each(monkeypatch) -> None:
-    network, x = linear(3), torch.randn(4, 3, dtype=torch.float64)
-    monkeypatch.setattr(per_sample, "_closed_form_layers", lambda *_: None)
-    value, wanted = of(network, [x]), slow(network, x)
-    assert all(torch.allclose(value[n].double(), wanted[n], atol=1e-7) for n in wanted)
 
 
 def test_a_network_without_closed_form_is_measured_all_the_same() -> None:
