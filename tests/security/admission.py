@@ -35,7 +35,8 @@ class Cost:
     answers: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
     api_mb: float = 0.0  # above what the API had before
-    others_mb: float = 0.0  # of the processes that the API started
+    others_mb: float = 0.0  # of the processes that the API started meanwhile
+    others: int = 0  # how many of these there were at once
     neighbour_s: list[float] = field(default_factory=list)
 
     def count(self, status: int) -> None:
@@ -62,13 +63,17 @@ def measured(running: service.Service) -> Iterator[Cost]:
     """Look at the API's memory and at another owner's lists while the block runs."""
     neighbour = write_key(running, "neighbour")
     api = psutil.Process(pids(running.process.pid)["api"])
-    before = api.memory_info().rss
+    before, there = api.memory_info().rss, {process.pid for process in api.children(recursive=True)}
     cost, end = Cost(), threading.Event()
 
     def look() -> None:
         while not end.wait(0.02):
             cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
-            cost.others_mb = max(cost.others_mb, sum(_rss(p) for p in api.children(recursive=True)) / MB)
+            more = [process for process in api.children(recursive=True) if process.pid not in there]
+            cost.others, cost.others_mb = (
+                max(cost.others, len(more)),
+                max(cost.others_mb, sum(map(_rss, more)) / MB),
+            )
 
     def ask() -> None:
         while not end.wait(0.05):

@@ -1,6 +1,8 @@
-"""An API in the test's process, over a folder and over an S3 server, and models without training."""
+"""An API in the test's process, over a folder and over an S3 server; and one running service for all attacks."""
 
+import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,48 @@ import pytest
 from core.settings import Settings
 from tests.api.conftest import catalogue_folder, client, empty_database, key_of
 from tests.api.routes.conftest import model, publish
+from tests.rest import Rest
+from tests.security import neighbours
+from tools import service
 
 __all__ = ["catalogue_folder", "client", "empty_database", "key_of", "model", "publish"]
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.services("s3"))])
+CANARY = {
+    "PERENNIAL_STORE_SECRET_KEY": "canary",
+    "AWS_SECRET_ACCESS_KEY": "canary",
+    "PGPASSWORD": "canary",
+}
+"""Secrets of the service that its helpers are not to know."""
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
+    """The service as `make serve` starts it, on a directory that everybody may open, by a user whose umask is 022.
+
+    All attacks share it, with owners and models of their own.
+    """
+    folder = tmp_path_factory.mktemp("open") / "data"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    named = {
+        "PERENNIAL_DATABASE_URL": f"sqlite:///{folder / 'canary.db'}",
+        "PERENNIAL_STORE_URL": f"file://{folder / 'canary-store'}",
+    }
+    before = os.umask(0o022)
+    try:
+        with service.running(folder, {**neighbours.SETTINGS, **CANARY, **named}) as found:
+            yield found
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture
+def admin(running: service.Service) -> Rest:
+    return Rest(running.url, running.key)
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=[pytest.mark.services("s3"), pytest.mark.slow])])
 def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

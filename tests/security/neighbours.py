@@ -6,6 +6,7 @@ other, first in quiet and then through each attack. Prints how the neighbour was
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import socket
@@ -72,6 +73,8 @@ class Site:
     """How the attacker was answered."""
     took: list[float] = field(default_factory=list)
     """Seconds that each of his requests with a 200 took."""
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """Released by each thread of an attack once it has sent something, or is about to."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -88,34 +91,51 @@ class Site:
 
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
-    """A service whose two owners have taught their models."""
+    """Start a service whose two owners have taught their models."""
     with service.running(folder, SETTINGS) as running:
-        admin = Rest(running.url, running.key)
-        keys = {}
-        for owner, model, batch in (
-            ("neighbour", "own", honest_zip(honest_pictures(10))),
-            ("attacker", "wide", many_classes()),
-        ):
-            write = key_of(admin, owner, "write")
-            client = Rest(running.url, write)
-            architecture = {"name": "mlp", "hidden": [4]}
-            client.models.create(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
-            job = client.wait(client.submit(model, batch))
-            if job.state != "succeeded":
-                raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
-            keys[owner] = key_of(admin, owner, "read")
-        found = Site(running, keys["attacker"], keys["neighbour"])
-        ask(found, 0.5)  # the helpers start
-        yield found
+        yield settle(running)
 
 
-def ask(found: Site, seconds: float) -> Answers:
-    """Have one small image predicted after the other, as the neighbour."""
+def settle(running: service.Service) -> Site:
+    """Let two owners teach their models."""
+    admin = Rest(running.url, running.key)
+    keys = {}
+    for owner, model, batch in (
+        ("neighbour", "own", honest_zip(honest_pictures(10))),
+        ("attacker", "wide", many_classes()),
+    ):
+        client = Rest(running.url, key_of(admin, owner, "write"))
+        architecture = {"name": "mlp", "hidden": [4]}
+        client.models.create(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
+        job = client.wait(client.submit(model, batch))
+        if job.state != "succeeded":
+            raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
+        keys[owner] = key_of(admin, owner, "read")
+    found = Site(running, keys["attacker"], keys["neighbour"])
+    ask(found, times(1))  # the helpers start
+    return found
+
+
+Enough = Callable[[Answers], bool]
+
+
+def times(count: int) -> Enough:
+    """Be enough after so many answers."""
+    return lambda answers: len(answers.statuses) >= count
+
+
+def seconds(length: float) -> Enough:
+    """Be enough after so long."""
+    end = time.monotonic() + length
+    return lambda _: time.monotonic() >= end
+
+
+def ask(found: Site, enough: Enough) -> Answers:
+    """Have one small image predicted after the other, as the neighbour, until there are enough answers."""
     answers = Answers()
     key = {"Authorization": f"Bearer {found.neighbour}"}
     with httpx2.Client(base_url=found.running.url, headers=key, timeout=PATIENCE_S) as client:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while not enough(answers):
             began = time.monotonic()
             reply = client.post(PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
             answers.seconds.append(time.monotonic() - began)
@@ -124,17 +144,18 @@ def ask(found: Site, seconds: float) -> Answers:
     return answers
 
 
-def attacked(found: Site, attack: "Attack", seconds: float = SECONDS) -> Answers:
-    """The same while the attacker attacks."""
+def attacked(found: Site, attack: "Attack", enough: Enough | None = None) -> Answers:
+    """Ask while the attacker attacks; by default for `SECONDS`."""
     found.ended.clear()
     found.told.clear()
     found.took.clear()
     threads = [threading.Thread(target=attack.run, args=[found], daemon=True) for _ in range(attack.times)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    for _ in threads:
+        found.begun.acquire(timeout=PATIENCE_S)
     try:
-        return ask(found, seconds)
+        return ask(found, enough or seconds(SECONDS))
     finally:
         found.ended.set()
         for thread in threads:
@@ -156,6 +177,7 @@ def _silent(found: Site) -> None:
         for _ in range(8):
             connection = stack.enter_context(socket.create_connection(found.address))
             connection.sendall(found.head(64 * MB))
+        found.begun.release()
         found.ended.wait(PATIENCE_S)
 
 
@@ -165,6 +187,7 @@ def _dripping(found: Site) -> None:
         opened = [stack.enter_context(socket.create_connection(found.address)) for _ in range(40)]
         for connection in opened:
             connection.sendall(found.head(64 * MB))
+        found.begun.release()
         while not found.ended.wait(0.2):
             for connection in opened:
                 with contextlib.suppress(OSError):
@@ -179,6 +202,7 @@ def _full(found: Site) -> None:
             connection.settimeout(2)
             with contextlib.suppress(OSError):
                 connection.sendall(found.head(64 * MB) + bytes(64 * MB - 1))
+        found.begun.release()
         found.ended.wait(PATIENCE_S)
 
 
@@ -192,6 +216,7 @@ def _unread(found: Site) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.sendall(found.head(len(body), query) + body)
             opened.append(connection)
+        found.begun.release()
         found.ended.wait(PATIENCE_S)
         for connection in opened:
             found.told[int(connection.recv(12).split()[1])] += 1
@@ -205,6 +230,7 @@ def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
         said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
         headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
         with httpx2.Client(base_url=found.running.url, headers=headers, timeout=PATIENCE_S) as client:
+            found.begun.release()
             while not found.ended.is_set():
                 began = time.monotonic()
                 with contextlib.suppress(httpx2.TransportError):
@@ -216,8 +242,12 @@ def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
     return run
 
 
+NAMES = ("silent", "dripping", "full", "unread", "crowd", "large", "mpo", "chunks", "arrays")
+
+
+@functools.cache
 def attacks() -> dict[str, Attack]:
-    """All of them by name."""
+    """All of them by name, in the order of `NAMES`; to make their bodies takes a second."""
     made = [
         Attack("silent", _silent),
         Attack("dripping", _dripping),
@@ -268,11 +298,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, site(Path(folder) / "data") as found:
-        print(f"{'quiet':10} {ask(found, asked.seconds)}")
+        print(f"{'quiet':10} {ask(found, seconds(asked.seconds))}")
         for name in asked.attacks or attacks():
             memory = Memory(found.running.process.pid)
             memory.start()
-            answers = attacked(found, attacks()[name], asked.seconds)
+            answers = attacked(found, attacks()[name], seconds(asked.seconds))
             peaks = {role: round(mb) for role, mb in memory.stop().items()}
             print(f"{name:10} {answers}; attacker {dict(found.told)}; MiB {json.dumps(peaks)}", flush=True)
 

@@ -31,9 +31,9 @@ ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 256
 LIMITS = {"PERENNIAL_HEAD_S": "3", "PERENNIAL_KEEP_ALIVE_S": "2", "PERENNIAL_SEND_IDLE_S": "4"}
 START_S = 60.0
-LEAST_S = 3.0
-"""How long the neighbour asks at least: some attacks are over at once."""
-CALM_S = 25.0
+LEAST = 10
+"""Answers that the neighbour waits for at least: some attacks are over at once."""
+CALM_S = 60.0
 """How long is waited for what an attack leaves behind to go."""
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -45,7 +45,7 @@ class Neighbour(threading.Thread):
     """Somebody else, who asks `/healthz` on a new connection again and again."""
 
     port: int
-    patience_s: float = 5.0
+    patience_s: float = 60.0
     answered: int = 0
     lost: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
@@ -110,7 +110,7 @@ class Seen:
         )
 
 
-def connected(port: int, source: str = "127.0.0.1", patience_s: float = 5.0) -> socket.socket:
+def connected(port: int, source: str = "127.0.0.1", patience_s: float = 60.0) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=patience_s, source_address=(source, 0))
 
 
@@ -151,7 +151,7 @@ def lines(port: int) -> None:
     _flood(port, GET, b"X-A: y\r\n")
 
 
-def requests_at_once(port: int) -> None:
+def requests_at_once(port: int, seconds: float = 3.0) -> None:
     """Thousands of requests in one piece, on many connections, whose answers nobody reads."""
     with contextlib.ExitStack() as stack:
         for _ in range(20):
@@ -159,7 +159,7 @@ def requests_at_once(port: int) -> None:
             client.settimeout(1)
             with contextlib.suppress(OSError):
                 client.sendall(b"GET /x HTTP/1.1\r\n\r\n" * 12_000)
-        time.sleep(3)
+        time.sleep(seconds)
 
 
 def stray_bytes(port: int, seconds: float = 8.0) -> None:
@@ -226,15 +226,13 @@ def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
     seen.neighbour.start()
     attacker = threading.Thread(target=attack, args=(target.port,))
     attacker.start()
-    end = time.monotonic() + LEAST_S
-    while attacker.is_alive() or time.monotonic() < end:
+    while attacker.is_alive() or len(seen.neighbour.lost) + seen.neighbour.answered < LEAST:
         seen.most_mb = max(seen.most_mb, target.memory())
         time.sleep(0.02)
-    deadline = time.monotonic() + CALM_S
-    while target.descriptors() > quiet + 1 and time.monotonic() < deadline:  # one: the neighbour's
-        time.sleep(0.1)
     seen.neighbour.stop()
-    time.sleep(0.2)
+    deadline = time.monotonic() + CALM_S
+    while target.descriptors() > quiet and time.monotonic() < deadline:
+        time.sleep(0.05)
     seen.after_mb, seen.more_descriptors = target.memory(), target.descriptors() - quiet
     return seen
 

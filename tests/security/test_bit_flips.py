@@ -1,4 +1,4 @@
-"""A bit is flipped in 100 stored objects of all kinds: all are found, none is given out as valid, and each heals."""
+"""A bit is flipped in many stored objects of all kinds: all are found, none is given out as valid, and each heals."""
 
 import hashlib
 import random
@@ -17,10 +17,8 @@ from core.store import Blobs
 from tests.api.routes.conftest import Publish, default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 
-VERSIONS = 36
-OTHERS = 15
-"""Of bases, training parts and archives each."""
-FLIPPED = 100
+EACH = 4
+"""Of bases, training parts and archives each; three times as many versions."""
 Known = dict[str, bytes]
 """URL or store key to sound bytes."""
 
@@ -32,12 +30,19 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_100_bit_flips_are_all_found_and_none_is_given_out(
-    client: TestClient, model: str, publish: Publish, tmp_path: Path
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.campaign)]
+)
+"""Times `EACH` objects of a kind, and 25 flips."""
+
+
+@SIZES
+def test_all_bit_flips_are_found_and_none_is_given_out(
+    client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
-    files, downloads, kept = filled(client, publish, tmp_path)
+    files, downloads, kept = filled(client, publish, tmp_path, size * EACH)
     store, draw = store_of(client), random.Random(5)
-    flipped = draw.sample(sorted(kept), FLIPPED)
+    flipped = draw.sample(sorted(kept), 25 * size)
     for key in flipped:
         flip(store, key, at=draw.randrange(len(kept[key])))
     wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
@@ -67,11 +72,11 @@ def right(client: TestClient, url: str, sound: bytes) -> bool:
     )
 
 
-def filled(client: TestClient, publish: Publish, tmp_path: Path) -> tuple[Known, Known, Known]:
+def filled(client: TestClient, publish: Publish, tmp_path: Path, each: int) -> tuple[Known, Known, Known]:
     """Parts and exports of versions, bases, training parts and archives: files, downloads, and stored objects."""
     files: Known = {}
     downloads: Known = {}
-    for number in range(1, VERSIONS + 1):
+    for number in range(1, 3 * each + 1):
         publish("birds", default_parts(number))
         version = f"/v1/models/birds/versions/{number}"
         for name in ("backbone.1", "head"):
@@ -83,7 +88,7 @@ def filled(client: TestClient, publish: Publish, tmp_path: Path) -> tuple[Known,
     }
     state: Any = client.app.state  # type: ignore[attr-defined]
     blobs: Blobs = state.blobs
-    for number in range(OTHERS):
+    for number in range(each):
         data = [secrets.token_bytes(3000) for _ in range(3)]
         base, train = (put(blobs, tmp_path, bytes_) for bytes_ in data[:2])
         archive = f"archives/{new_id('tsk')}"
@@ -145,13 +150,14 @@ def heal(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> N
     assert marked(client) == set()
 
 
+@SIZES
 def test_the_scrub_alone_finds_them_all(
-    client: TestClient, model: str, publish: Publish, tmp_path: Path
+    client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
-    _, downloads, kept = filled(client, publish, tmp_path)
+    _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
     exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
-    flipped = set(draw.sample(sorted(kept), FLIPPED))
+    flipped = set(draw.sample(sorted(kept), 25 * size))
     for key in sorted(flipped):
         flip(store_of(client), key, at=draw.randrange(len(kept[key])))
     mended(client)

@@ -1,5 +1,6 @@
 """The corpus of hostile inputs: at the readers themselves, and, slow, all of it through HTTP."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,13 @@ from tests.security.case import TASKS, Case
 EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
 
 
+COSTLY = ("TIFF of 65,536 tiles that are one JPEG of 88 scans", "labels.csv a million lines")
+"""Cases of seconds."""
+
+
 def named(cases: list[Case]) -> list[object]:
-    return [pytest.param(case, id=case.name) for case in cases]
+    slow = pytest.mark.slow
+    return [pytest.param(one, id=one.name, marks=[slow] if one.name in COSTLY else []) for one in cases]
 
 
 def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
@@ -63,9 +69,17 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     assert case.row == "*" or any(words in caught.value.detail for words in case.row.split("|"))
 
 
-@pytest.mark.slow
-def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(tmp_path: Path) -> None:
-    report = corpus.run(tmp_path / "data", corpus.cases())
+@pytest.mark.parametrize(
+    ("chosen", "least"),
+    [
+        pytest.param(corpus.representatives, 300, marks=pytest.mark.slow),
+        pytest.param(corpus.cases, 600, marks=pytest.mark.campaign),
+    ],
+)
+def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(
+    chosen: Callable[[], list[Case]], least: int, tmp_path: Path
+) -> None:
+    report = corpus.run(tmp_path / "data", chosen())
     assert report.wrong == []
-    assert len(report.outcomes) > 600
+    assert len(report.outcomes) > least
     assert set(report.peaks) >= {"api", "worker", "decoder", "helper", "image decoder"}

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +25,19 @@ from tests.rest import Rest
 from tools import service
 from tools.service import ROOT, Service
 
-RECIPE = {"method": "finetune", "epochs": 1}
+pytestmark = pytest.mark.slow
+
+SMALL: dict[str, Any] = {
+    "recipe": {"method": "finetune", "epochs": 1},
+    "image": {"size": 8},
+    "architecture": {"name": "mlp", "hidden": [4]},
+}
 HIDDEN = {
     "U+202E": "\u202egnp.tac",
     "U+200B": "cat\u200b",
     "U+001B": "\x1b[2Jcat",
     "U+E0041": "cat\U000e0041",
 }
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service as `make serve` starts it, on a directory that everybody may open, by a user whose umask is 022."""
-    folder = tmp_path_factory.mktemp("open") / "data"
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o755)
-    before = os.umask(0o022)
-    try:
-        with service.running(folder, {"PERENNIAL_THREADS": "1"}) as found:
-            yield found
-    finally:
-        os.umask(before)
-
-
-@pytest.fixture
-def admin(running: Service) -> Rest:
-    return Rest(running.url, running.key)
 
 
 def key_of(admin: Rest, owner: str, scope: str = "write") -> str:
@@ -83,10 +69,10 @@ def refused(answer: httpx2.Response, *words: str) -> None:
 
 def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest) -> None:
     many, one = of(admin, "many"), of(admin, "one")
-    for client, names in ((many, [f"queue-{n}" for n in range(6)]), (one, ["single"])):
+    for client, names in ((many, [f"queue-{n}" for n in range(4)]), (one, ["single"])):
         for name in names:
-            client.models.create(name, recipe=RECIPE, image={"size": 8}, architecture="small-cnn")
-    theirs = [many.submit(f"queue-{n}", batch("a", "b")).id for n in range(6)]
+            client.models.create(name, **SMALL)
+    theirs = [many.submit(f"queue-{n}", batch("a", "b")).id for n in range(4)]
     mine = one.wait(one.submit("single", batch("a", "b")))
     before = [
         job
@@ -109,7 +95,7 @@ def test_a_line_break_at_the_end_makes_no_name(
     admin: Rest, method: str, path: str, body: dict[str, Any]
 ) -> None:
     if admin.http.get("/v1/models/named").status_code == 404:
-        admin.models.create("named", architecture="small-cnn")
+        admin.models.create("named", **SMALL)
     refused(admin.http.request(method, path, json=body))
 
 
@@ -117,7 +103,7 @@ def test_a_line_break_at_the_end_makes_no_name(
 def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: str) -> None:
     text = HIDDEN[called]
     if admin.http.get("/v1/models/seen").status_code == 404:
-        admin.models.create("seen", architecture="small-cnn")
+        admin.models.create("seen", **SMALL)
     body = batch("a", "b")
     sent = {"Content-Type": "application/zip"}
     tries = [
@@ -134,7 +120,7 @@ def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: st
 
 
 def test_others_on_the_machine_read_nothing_of_the_service(running: Service, admin: Rest) -> None:
-    admin.models.create("private", recipe=RECIPE, image={"size": 8}, architecture="small-cnn")
+    admin.models.create("private", **SMALL)
     assert admin.wait(admin.submit("private", batch("a", "b"))).state == "succeeded"
     admin.call("GET", "/v1/models/private/versions/1/download")
     own = running.log  # the test made it
@@ -154,11 +140,13 @@ def test_a_log_never_holds_the_first_admin_key(running: Service) -> None:
 
 def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
     main, terminal = pty.openpty()
+    (tmp_path / "data").mkdir()
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
         "PERENNIAL_PORT": str(service.free_port()),
     }
+    service.lend_catalogue(tmp_path / "data")
     command = [sys.executable, "-m", "worker.launcher"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal, stderr=terminal)
     os.close(terminal)
@@ -167,7 +155,7 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
         if select.select([main], [], [], 0.2)[0]:
             said += os.read(main, 4096).decode()
     process.send_signal(signal.SIGTERM)
-    process.wait(30)
+    process.wait(60)
     os.close(main)
     assert (tmp_path / "data" / "admin-key").read_text().strip() in said
 
@@ -191,7 +179,7 @@ def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Rest) 
 def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Rest) -> None:
     first, second = of(admin, "first"), of(admin, "second")
     ids = {
-        client.models.create("shared", architecture="small-cnn").id: owner
+        client.models.create("shared", **SMALL).id: owner
         for client, owner in ((first, "first"), (second, "second"))
     }
     answer = admin.http.delete("/v1/models/shared")
@@ -208,7 +196,7 @@ def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin:
 
 def test_an_administrators_own_model_is_meant_by_its_name(admin: Rest) -> None:
     """Else any owner could take the administrator's names from him by using them."""
-    own = admin.models.create("mine", architecture="small-cnn").id
-    of(admin, "copycat").models.create("mine", architecture="small-cnn")
-    of(admin, "mimic").models.create("mine", architecture="small-cnn")
+    own = admin.models.create("mine", **SMALL).id
+    of(admin, "copycat").models.create("mine", **SMALL)
+    of(admin, "mimic").models.create("mine", **SMALL)
     assert admin.get("/v1/models/mine")["id"] == own
