@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from documents import ROOT, blocks, documents
 
-from core.learn.torchvision_import import torchvision_models
 from tests.docs.reader import Reader
 from tools import service
 
@@ -53,12 +51,14 @@ NOT_RUN = {
 API = "docs/reference/api.md"
 """Has the short names by which how-tos ask by curl."""
 WEBHOOKS = "docs/howto/be-told-by-webhook.md"
-WAITS = {
+TUTORIAL = "docs/tutorial.md"
+REPLACED = {
+    (TUTORIAL, "from tools import digits"): "from tests.docs import few_digits as digits",
     (WEBHOOKS, "sleep 1"): "until (exec 3<>/dev/tcp/127.0.0.1/8099) 2>/dev/null; do sleep 0.1; done",
     (WEBHOOKS, "sleep 3"): "until grep -q alias.moved told.txt; do sleep 0.1; done",
     (API, "sleep 1"): "sleep 0.1",
 }
-"""(Document, what waits for a time) → what waits for an event in its place, or asks more often."""
+"""(Document, words of its commands) → what runs in their place: with fewer images, or until an event."""
 
 
 def reason(document: str, block: str) -> str | None:
@@ -70,28 +70,41 @@ def reason(document: str, block: str) -> str | None:
 
 
 def runnable(document: str) -> list[str]:
-    """The blocks of a document that run here, without waits for a time."""
+    """The blocks of a document that run here."""
     found = [block for _, block in blocks(document) if reason(document, block) is None]
-    for (name, wait), event in WAITS.items():
+    for (name, words), others in REPLACED.items():
         if name == document:
-            assert any(wait in block for block in found), wait
-            found = [block.replace(wait, event) for block in found]
+            assert any(words in block for block in found), words
+            found = [block.replace(words, others) for block in found]
     return found
 
 
 RUN = [document for document in documents() if runnable(document)]
+IN_EACH_BUILD = {
+    TUTORIAL,
+    API,
+    *(
+        f"docs/howto/{name}.md"
+        for name in (
+            "be-told-by-webhook",
+            "delete-a-tasks-data",
+            "learn-from-a-labelling-tool",
+            "retrain-on-a-schedule",
+            "send-a-batch",
+            "upload-large-batches",
+        )
+    ),
+}
+"""Documents whose commands take seconds, and the tutorial; all others are run before a release."""
 
 
-@pytest.fixture(scope="module")
-def folder(reader: Reader) -> Path:
-    """The reader's folder with a state dict as torchvision's own program saves it."""
-    torch.save(torchvision_models().resnet18(weights=None).state_dict(), reader.folder / "resnet18.pth")
-    return reader.folder
-
-
-@pytest.mark.parametrize("document", RUN)
-@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(name, marks=() if name in IN_EACH_BUILD else pytest.mark.campaign) for name in RUN],
+)
 def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Reader) -> None:
+    if "resnet18.pth" in "".join(runnable(document)):
+        save_checkpoint(reader.folder / "resnet18.pth")
     names = [block for block in runnable(API) if block.startswith("export KEY=")]
     script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
     done = reader.run("bash", "-c", script.replace("8099", str(service.free_port())))
@@ -99,6 +112,15 @@ def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Read
     assert done.returncode == 0
     assert [line for line in done.stdout.splitlines() if '"/problems/' in line] == []
     assert [line for line in shown(document) if line not in masked(done.stdout)] == []
+
+
+def save_checkpoint(path: Path) -> None:
+    """Save a state dict as torchvision's own program does."""
+    import torch
+
+    from core.learn.torchvision_import import torchvision_models
+
+    torch.save(torchvision_models().resnet18(weights=None).state_dict(), path)
 
 
 def shown(document: str) -> list[str]:

@@ -1,13 +1,9 @@
 """Networks of torchvision and timm, from an uploaded file to a download whose own card answers as the service does."""
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import save
 
 from core.learn.timm_import import timm_models
@@ -18,20 +14,11 @@ from tests.rest import Rest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 BASE = {"Content-Type": "application/safetensors"}
 RECIPE = {"method": "finetune", "epochs": 1, "batch_size": 8, "depth": 1}
 NAME = "test_convnext.r160_in1k"
 IMAGE = {"size": 160, "channels": 3, "crop": 0.95, "interpolation": "bicubic"}
 NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> dict[str, torch.Tensor]:
-    """Return torchvision's ResNet-18 for images of 224 pixels, with the weights that it starts from."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return dict(torchvision_models().resnet18(weights=None).state_dict())
 
 
 def assert_card_answers_as_the_service(client: Rest, model: str, folder: Path) -> None:
@@ -45,9 +32,9 @@ def assert_card_answers_as_the_service(client: Rest, model: str, folder: Path) -
 
 
 def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say_and_its_card_answers_alike(
-    client: Rest, checkpoint: dict[str, torch.Tensor], tmp_path: Path
+    client: Rest, tmp_path: Path
 ) -> None:
-    body = save(checkpoint)
+    body = save(torchvision_models().resnet18(weights=None).state_dict())
     refused = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
     assert refused.status_code == 422, refused.text
     problem = refused.json()
@@ -64,32 +51,6 @@ def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say_and_its_car
     assert_card_answers_as_the_service(client, "photos", tmp_path)
     assert (tmp_path / "README.md").read_text().startswith("# photos version 1\n")
     assert json.loads((tmp_path / "config.json").read_text())["name"] == "photos"
-
-
-def test_a_pickled_checkpoint_is_refused_with_the_command_that_converts_it_and_that_one_says_what_to_send(
-    client: Rest, checkpoint: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
-    torch.save(checkpoint, tmp_path / "resnet18.pth")
-    pickled = (tmp_path / "resnet18.pth").read_bytes()
-    refused = client.http.post("/v1/bases?architecture=resnet18", content=pickled, headers=BASE)
-    assert refused.status_code == 422
-    detail = refused.json()["detail"]
-    assert detail.startswith("This is a pickled PyTorch file")
-    command = re.search(r"`python (-m tools\.import_torchvision resnet18) FILE\.pth OUT", detail)
-    assert command is not None
-    files = [str(tmp_path / "resnet18.pth"), str(tmp_path / "base.safetensors")]
-    done = subprocess.run(
-        [sys.executable, *command[1].split(), *files, "--image-size", "32", "--stem", "standard"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    request = re.search(r"upload it: POST (\S+)", done.stdout)
-    model = re.search(r"a model that fits: (.*)", done.stdout)
-    assert request is not None and model is not None
-    body = (tmp_path / "base.safetensors").read_bytes()
-    made = client.call("POST", request[1], content=body, headers=BASE).json()
-    created = client.models.create("converted", base=made["id"], **json.loads("{" + model[1] + "}"))
-    assert created.architecture.to_dict()["stem"] == "standard"
 
 
 def test_a_model_of_timm_prepares_images_as_its_weights_expect_and_its_card_answers_alike(
