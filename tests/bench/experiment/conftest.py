@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from bench.experiment.data import Files
+from bench.experiment.grid import Run, expand
 from bench.experiment.plan import Plan, read
 
 sys.path.append(str(Path(__file__).parent / "kit"))
@@ -32,6 +34,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(tmp_path: Path) -> Callable[..., Plan]:
     """A plan over the digits with these TOML lines besides."""
     return lambda extra: read(plan_file(tmp_path / "plan.toml", extra))
+
+
+@pytest.fixture
+def runs(plan: Callable[..., Plan], data: Path, tmp_path: Path) -> Callable[..., list[Run]]:
+    """The runs of a plan with these lines."""
+    return lambda extra, device="cpu": expand(plan(extra), Files(data, tmp_path / "cache"), device)[1]
 
 
 @pytest.fixture(scope="session")

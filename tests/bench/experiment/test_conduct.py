@@ -7,19 +7,14 @@ import signal
 
 import pytest
 import torch
+from experiments import made_run
 
 from bench.experiment import conduct as module
 from bench.experiment import pool
 from bench.experiment.__main__ import _positive
 from bench.experiment.conduct import conduct, learn_all
-from bench.experiment.grid import Run
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import Store, failure
-
-
-def run(name):
-    return Run("d", "class", name, 5, 0, 0, False, False, None, {"name": name}, [])
-
 
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
@@ -33,7 +28,7 @@ def work_off(todo, at_once):
 
 def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_path, monkeypatch):
     store, tries = Store(tmp_path), []
-    runs = [run(name) for name in ("small", "large", "wrong")]
+    runs = [made_run(name) for name in ("small", "large", "wrong")]
 
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
@@ -55,8 +50,8 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
         module, "run_and_record", lambda run, store, fd: store.write(run.key, failure("memory", "no"))
     )
     store = Store(tmp_path)
-    learn_all([], [run("a")], store, 2)
-    assert store.record(run("a").key)["failure"]["kind"] == "memory"
+    learn_all([], [made_run("a")], store, 2)
+    assert store.record(made_run("a").key)["failure"]["kind"] == "memory"
 
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():

@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
+from experiments import learn_all
 
-from bench.experiment.data import Files
-from bench.experiment.grid import expand
 from bench.experiment.outcomes import collect
 from bench.experiment.plan import PlanError
-from bench.experiment.runs import Store, execute
-from bench.experiment.unfinished import Stages
+from bench.experiment.runs import Store
 from core.ingest.dataset import open_dataset
-from core.learn.control import NoControl
 
 COUNTS = "train_per_class = 13, test_per_class = 20"
 SPLITS = f"""
@@ -24,12 +21,6 @@ name = "finetune"
 name = "joint"
 joint = true
 """
-
-
-@pytest.fixture
-def runs(plan, data, tmp_path):
-    """The runs of a plan with these lines."""
-    return lambda extra: expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1]
 
 
 def images(stage):
@@ -76,9 +67,7 @@ def test_more_tasks_than_images_of_a_class_are_refused(runs):
 def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(runs, tmp_path):
     found = runs(SPLITS + METHODS)
     store = Store(tmp_path / "out")
-    for run in found:
-        record = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
-        store.write(run.key, {**record, "name": run.name, "config": run.config})
+    learn_all(found, store)
     (plain, joint), failed = collect(found, store)
     assert not failed
     assert plain.readout == "data"

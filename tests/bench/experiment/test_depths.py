@@ -4,17 +4,17 @@ import itertools
 
 import numpy as np
 import pytest
+from experiments import made_run
 from scipy import stats
 
 from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, findings
 from bench.experiment.figures import _forgetting
-from bench.experiment.grid import Run
 from bench.experiment.outcomes import Outcome
 
 
 def outcome(method, depth, order, acc, forgetting, norm, reference=False):
-    run = Run("d", "class", method, depth, order, 0, False, reference, None, {}, [])
+    run = made_run(method, depth=depth, order=order, reference=reference)
     figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
     return Outcome(run, "class", [], figures, [], [], None, {})
 

@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 
 from bench.experiment import grid
-from bench.experiment.data import Files
-from bench.experiment.grid import class_tasks, expand, recipe_of
+from bench.experiment.grid import class_tasks, recipe_of
 from bench.experiment.plan import PlanError
 from core.ingest.dataset import open_dataset
 
 ONE = '[[methods]]\nname = "finetune"\n'
-
-
-@pytest.fixture
-def runs(plan, data, tmp_path):
-    """The runs of a plan with these lines."""
-    return lambda extra, device="cpu": expand(plan(extra), Files(data, tmp_path / "cache"), device)[1]
 
 
 def test_order_0_is_the_source_and_order_k_a_permutation_seeded_by_1000_plus_k():

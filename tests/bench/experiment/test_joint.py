@@ -5,19 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from experiments import learn, learn_all
 from safetensors.torch import load_file
 from torch.nn import functional
 
 from bench.experiment import runs as runs_module
-from bench.experiment.data import Files
 from bench.experiment.figures import draw
-from bench.experiment.grid import class_tasks, expand
+from bench.experiment.grid import class_tasks
 from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect
-from bench.experiment.runs import Store, execute
+from bench.experiment.runs import Store
 from bench.experiment.tables import summary
-from bench.experiment.unfinished import Stages
-from core.learn.control import NoControl
 from core.learn.state import State
 
 ORDERS = 2
@@ -33,7 +31,7 @@ joint = true
 
 
 @pytest.fixture
-def learned(plan, data, tmp_path, monkeypatch):
+def learned(runs, tmp_path, monkeypatch):
     """(method, order) → the tensors of the network after each stage, for a plan with these lines."""
     kept = []
     original = runs_module.learn
@@ -49,10 +47,10 @@ def learned(plan, data, tmp_path, monkeypatch):
 
     def run(extra):
         found = {}
-        for one in expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1]:
+        for one in runs(extra):
             kept.clear()
             store = Store(tmp_path / "out")
-            execute(one, store, NoControl(), Stages(store.unfinished(one.key)))
+            learn(one, store)
             shutil.rmtree(store.unfinished(one.key))
             found[one.method, one.order] = list(kept)
         return found
@@ -105,12 +103,10 @@ def test_every_image_competes_within_its_task_only():
     assert float(loss) == pytest.approx(float(torch.stack(alone).mean()), abs=1e-6)
 
 
-def test_the_gap_of_joint_to_itself_is_zero(plan, data, tmp_path):
-    _, runs = expand(plan(METHODS), Files(data, tmp_path / "cache"), "cpu")
-    store = Store(tmp_path / "out")
-    for run in runs:
-        store.write(run.key, execute(run, store, NoControl(), Stages(store.unfinished(run.key))))
-    outcomes, failed = collect(runs, store)
+def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
+    found, store = runs(METHODS), Store(tmp_path / "out")
+    learn_all(found, store)
+    outcomes, failed = collect(found, store)
     assert not failed
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
     last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
@@ -118,18 +114,15 @@ def test_the_gap_of_joint_to_itself_is_zero(plan, data, tmp_path):
     assert gaps["finetune", "class"] == pytest.approx(last["joint", "class"] - last["finetune", "class"])
 
 
-def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, data, tmp_path):
+def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs, tmp_path):
     methods = METHODS + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
-    _, runs = expand(plan(methods), Files(data, tmp_path / "cache"), "cpu")
-    store = Store(tmp_path / "out")
-    for run in runs:
-        for _ in range(2):  # the second time nothing is left to learn
-            record = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
-        store.write(run.key, {**record, "name": run.name, "config": run.config})
-    outcomes, _ = collect(runs, store)
+    made, store = runs(methods), Store(tmp_path / "out")
+    for _ in range(2):  # the second time nothing is left to learn
+        learn_all(made, store)
+    outcomes, _ = collect(made, store)
     found = {o.run.method: o for o in outcomes if o.readout == "class"}
     assert found["at-once"].figures["last"] == found["joint"].figures["last"]
     assert found["at-once"].by_stage == [None, found["joint"].by_stage[1]]
     assert found["at-once"].figures["average_incremental"] is None
-    assert summary(plan(methods), runs, [], store, outcomes, []).count("at-once") >= 2
+    assert summary(plan(methods), made, [], store, outcomes, []).count("at-once") >= 2
     assert draw(outcomes, tmp_path / "figures")

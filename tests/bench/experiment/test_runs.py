@@ -1,10 +1,8 @@
 """One run after the other: what a task hands to the next, and what is recorded of it."""
 
-from bench.experiment.data import Files
-from bench.experiment.grid import expand
-from bench.experiment.runs import Store, execute
-from bench.experiment.unfinished import Stages
-from core.learn.control import NoControl
+from experiments import learn
+
+from bench.experiment.runs import Store
 
 METHODS = """
 [[methods]]
@@ -18,13 +16,12 @@ recipe.method = { name = "er", buffer = 30 }
 """
 
 
-def test_sums_of_earlier_tasks_are_handed_on_and_kept_images_are_counted(plan, data, tmp_path):
+def test_sums_of_earlier_tasks_are_handed_on_and_kept_images_are_counted(runs, tmp_path):
     kept = {}
-    for run in expand(plan(METHODS), Files(data, tmp_path / "cache"), "cpu")[1]:
+    for run in runs(METHODS):
         if run.method in kept or run.order:
             continue
-        store = Store(tmp_path / "out")
-        stages = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))["stages"]
+        stages = learn(run, Store(tmp_path / "out"))["stages"]
         kept[run.method] = stages[-1]["kept_images"]
         if run.method == "sums":
             own = {row["test"]: row for row in stages[-1]["results"] if row["readout"] == "class"}

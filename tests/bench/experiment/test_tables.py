@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from experiments import FACTS
+from experiments import made_run as run
 
 from bench.experiment.grid import Run
 from bench.experiment.outcomes import collect
@@ -13,25 +15,8 @@ R = {1: [90], 2: [70, 85], 3: [60, 80, 95]}
 """Accuracy in percent after stage i on tasks 1 … i: the learned part of a worked example."""
 
 
-def run(method="a", seed=0, depth=5, **other):
-    settings = {"joint": False, "reference": False, "base": None, **other}
-    config = {"architecture": {"name": "mlp"}, "base": None, "name": (method, seed, depth)}
-    return Run("d", "class", method, depth, 0, seed, **settings, config=config, stages=[])
-
-
 def record(matrix=R, source=None, **stage):
     """What a run leaves behind; both protocols say the same."""
-    facts = {
-        "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
-        "trainable": 25,
-        "parameters": 100,
-        "seconds": 2.0,
-        "state_bytes": 7,
-        "new_bytes": 3_000_000,
-        "kept_images": 40,
-        "environment": {"device": "cpu"},
-        **stage,
-    }
     stages = []
     for i, row in matrix.items():
         results = [
@@ -41,7 +26,7 @@ def record(matrix=R, source=None, **stage):
         ]
         if source:
             results.append({"readout": "class", "test": "source", "correct": source, "total": 50})
-        stages.append({"stage": i, **facts, "results": results})
+        stages.append({"stage": i, **FACTS, **stage, "results": results})
     return {"status": "done", "stages": stages, "seconds": 6.0}
 
 

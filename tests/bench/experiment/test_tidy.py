@@ -4,27 +4,13 @@ import csv
 import io
 
 import pytest
+from experiments import FACTS, made_run
 
-from bench.experiment.grid import Run
 from bench.experiment.outcomes import collect
 from bench.experiment.runs import Store, failure
 from bench.experiment.tidy import accuracies, results
 
-FACTS = {
-    "update_norm": {"backbone": 3.0, "head": 4.0, "relative": None},
-    "trainable": 25,
-    "parameters": 100,
-    "seconds": 2.0,
-    "state_bytes": 7,
-    "new_bytes": 3_000_000,
-    "kept_images": 40,
-    "environment": {},
-}
-
-
-def run(method):
-    return Run("d", "class", method, 5, 0, 0, False, False, None, {"architecture": {"name": "mlp"}, "base": None,
-               "name": method}, [])  # fmt: skip
+NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
 
 
 def stage(number, correct):
@@ -34,14 +20,14 @@ def stage(number, correct):
         for readout in ("class", "task")
     ]
     rows.append({"readout": "class", "test": "source", "correct": 20, "total": 50})
-    return {"stage": number, **FACTS, "results": rows}
+    return {"stage": number, **FACTS, **NORMS, "results": rows}
 
 
 @pytest.fixture
 def made(tmp_path):
     """Runs: one done, one that failed in its second task, one to do."""
     store = Store(tmp_path)
-    runs = [run("a"), run("b"), run("c")]
+    runs = [made_run(name) for name in "abc"]
     stages = [stage(1, [90]), stage(2, [70, 80])]
     store.write(runs[0].key, {"status": "done", "stages": stages, "seconds": 4.0})
     store.write(runs[1].key, {**failure("memory", "too little"), "stages": stages[:1]})

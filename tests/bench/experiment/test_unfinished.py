@@ -1,12 +1,12 @@
 """Runs that were killed go on from their last snapshot."""
 
 import pytest
+from experiments import learn
 
 from bench.experiment import unfinished
 from bench.experiment.data import Files
 from bench.experiment.grid import expand
-from bench.experiment.runs import Store, execute, run_and_record, train_base
-from bench.experiment.unfinished import Stages
+from bench.experiment.runs import Store, run_and_record, train_base
 from core.learn.control import NoControl
 
 METHOD = """
@@ -36,10 +36,10 @@ class Kill(NoControl):
 
 
 @pytest.fixture
-def run(plan, data, tmp_path, monkeypatch):
+def run(runs, monkeypatch):
     """One run of two stages with a snapshot after every step."""
     monkeypatch.setattr(unfinished, "SNAPSHOT_S", -1.0)
-    return expand(plan(METHOD), Files(data, tmp_path / "cache"), "cpu")[1][0]
+    return runs(METHOD)[0]
 
 
 def without_times(stages):
@@ -47,14 +47,13 @@ def without_times(stages):
 
 
 def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path):
-    whole = execute(run, Store(tmp_path / "a"), NoControl(), Stages(tmp_path / "a" / "unfinished" / run.key))
+    whole = learn(run, Store(tmp_path / "a"))
     steps = sum(stage["steps"] for stage in whole["stages"])
     store = Store(tmp_path / "b")
     polls, kills = 2, 0
     while True:
-        stages = Stages(store.unfinished(run.key))
         try:
-            record = execute(run, store, Kill(polls), stages)
+            record = learn(run, store, Kill(polls))
             break
         except Killed:
             kills += 1
@@ -64,9 +63,9 @@ def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path
 
 def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
     store = Store(tmp_path)
-    first = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))
+    first = learn(run, store)
     monkeypatch.setattr("bench.experiment.runs.learn", lambda *arguments: pytest.fail("learned again"))
-    assert execute(run, store, NoControl(), Stages(store.unfinished(run.key))) == first
+    assert learn(run, store) == first
 
 
 def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
@@ -90,16 +89,15 @@ def test_what_nobody_wants_any_more_is_removed_and_the_rest_stays(tmp_path):
     assert [p.name for p in (tmp_path / "unfinished").iterdir()] == ["wanted"]
 
 
-def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(plan, data, tmp_path):
+def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs, tmp_path):
     extra = """
         architecture = { name = "dne", layers = 2, head_dim = 4, heads = 2 }
         [[methods]]
         name = "dne"
         recipe.method = "dne"
         """
-    run = expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[1][0]
-    store = Store(tmp_path)
-    stages = execute(run, store, NoControl(), Stages(store.unfinished(run.key)))["stages"]
+    (run,), store = runs(extra), Store(tmp_path)
+    stages = learn(run, store)["stages"]
     parts = {p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()}
     images = parts["exemplars.images.2"]
     assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"] + images

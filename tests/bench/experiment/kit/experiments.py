@@ -10,10 +10,15 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bench.experiment.grid import Run
 from bench.experiment.program import ENVIRONMENT
+from bench.experiment.runs import Store, execute
+from bench.experiment.unfinished import Stages
+from core.learn.control import Control, NoControl
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
@@ -25,6 +30,37 @@ recipe = { epochs = 1, batch_size = 8, augment = "none", optimizer = { lr = 0.05
 data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2, \
 train_per_class = 12, test_per_class = 20 }]
 """
+
+
+FACTS = {
+    "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
+    "trainable": 25,
+    "parameters": 100,
+    "seconds": 2.0,
+    "state_bytes": 7,
+    "new_bytes": 3_000_000,
+    "kept_images": 40,
+    "environment": {"device": "cpu"},
+}
+"""What the record of a stage holds beside its results."""
+
+
+def made_run(method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, **other: Any) -> Run:
+    """A run without stages, as tables show it."""
+    settings = {"joint": False, "reference": False, "base": None, **other}
+    config = {"architecture": {"name": "mlp"}, "base": None, "name": (method, seed, depth, order)}
+    return Run("d", "class", method, depth, order, seed, **settings, config=config, stages=[])
+
+
+def learn(run: Run, store: Store, control: Control | None = None) -> dict[str, Any]:
+    """Learn all stages of a run, or what is left of them; its record."""
+    return execute(run, store, control or NoControl(), Stages(store.unfinished(run.key)))
+
+
+def learn_all(runs: list[Run], store: Store) -> None:
+    """Learn runs and write their records."""
+    for run in runs:
+        store.write(run.key, {**learn(run, store), "name": run.name, "config": run.config})
 
 
 def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:

@@ -257,19 +257,18 @@ def mean_loss(network, tasks):
         return sum(float(squared_errors(network(x), y, ALPHA).mean()) for x, y in tasks) / len(tasks)
 
 
-def learned_together(network, tasks, recipe):
+def learned_together(network, tasks, asked):
     """The same network after the method's first task, on everything."""
-    hand = Hand(network, recipe)
+    hand = Hand(network, asked)
     ctx = hand.begin(torch.cat([x for x, _ in tasks]), torch.cat([y for _, y in tasks]))
     minimise(hand, ctx)
 
 
 def test_the_method_with_the_whole_curvature_loses_nothing_on_a_convolutional_network() -> None:
-    recipe = {"method": {"name": "dlcft", "head_mode": "linear", "slope": 0.1}}
     tasks, network, joint = stream(3, 40), tiny(), tiny()
-    learned_together(joint, tasks, recipe)
+    learned_together(joint, tasks, recipe())
     wanted = mean_loss(joint, tasks)
-    hand, whole = Hand(network, recipe), None
+    hand, whole = Hand(network, recipe()), None
     for t, (x, y) in enumerate(tasks):
         ctx = hand.begin(x, y)
         section = hand.method.state["curvature"]
@@ -292,68 +291,52 @@ def only(ctx, prefix):
             ctx.trainable.pop(name).requires_grad_(False)
 
 
-def sequence(network, tasks, recipe, prefix):
+def sequence(network, tasks, asked, prefix):
     """The method with its own curvature, a layer alone moving."""
-    hand = Hand(network, recipe)
+    hand = Hand(network, asked)
     for x, y in tasks:
         ctx = hand.begin(x, y)
         only(ctx, prefix)
         minimise(hand, ctx)
         hand.end(ctx)
-    return hand
+
+
+def recipe(**method):
+    return {"method": {"name": "dlcft", "head_mode": "linear", "slope": 0.1, **method}}
+
+
+def rows(network):
+    return torch.cat([network.head.weight, network.head.bias[:, None]], 1).detach()
+
+
+def best_rows(network, tasks, decay=0.0):
+    """The head of the least mean over tasks of mean losses."""
+    with torch.no_grad():
+        gram, cross = decay * len(tasks) * torch.eye(4, dtype=torch.float64), 0
+        for x, y in tasks:
+            z = network.backbone(x)
+            z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
+            gram, cross = gram + z.T @ z / len(z), cross - z.T @ residuals(0 * network(x), y, ALPHA) / len(z)
+        return torch.linalg.solve(gram, cross).T
 
 
 @pytest.mark.parametrize("weighting", ["task", "samples"])
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 def test_a_head_that_moves_alone_loses_nothing_with_what_is_really_kept(weighting, curvature) -> None:
     """Its curvature is exact, whatever is kept of the other layers."""
-    method = {
-        "name": "dlcft",
-        "head_mode": "linear",
-        "slope": 0.1,
-        "weighting": weighting,
-        "curvature": curvature,
-    }
     tasks = [stream(1, n, seed)[0] for n, seed in ((12, 1), (9, 2), (15, 3))]
     network, joint = tiny(), tiny()
-    sequence(network, tasks, {"method": method}, "head.")
-    if weighting == "samples":
-        sequence(
-            joint,
-            [(torch.cat([x for x, _ in tasks]), torch.cat([y for _, y in tasks]))],
-            {"method": method},
-            "head.",
-        )
-    else:
-        by_hand(joint, tasks)
-    found, wanted = (torch.cat([n.head.weight, n.head.bias[:, None]], 1).detach() for n in (network, joint))
-    assert error(found, wanted) < 1e-10
-
-
-def by_hand(network, tasks):
-    """The head of the least mean over tasks of mean losses, put into the network."""
-    with torch.no_grad():
-        gram, cross = 0, 0
-        for x, y in tasks:
-            z = network.backbone(x)
-            z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
-            gram, cross = gram + z.T @ z / len(z), cross - z.T @ residuals(0 * network(x), y, ALPHA) / len(z)
-        solution = torch.linalg.solve(gram, cross).T
-        network.head.weight.copy_(solution[:, :-1])
-        network.head.bias.copy_(solution[:, -1])
+    sequence(network, tasks, recipe(weighting=weighting, curvature=curvature), "head.")
+    whole = [tuple(torch.cat(parts) for parts in zip(*tasks, strict=True))]
+    wanted = best_rows(joint, tasks if weighting == "task" else whole)
+    assert error(rows(network), wanted) < 1e-10
 
 
 def test_a_task_that_stops_early_is_repaired_by_the_gradient_it_left() -> None:
     tasks, found = stream(3), {}
-    for first_order in (False, True):
-        method = {
-            "name": "dlcft",
-            "head_mode": "linear",
-            "slope": 0.1,
-            "gradient": "objective" if first_order else "none",
-        }
+    for gradient in ("none", "objective"):
         network = tiny()
-        hand = Hand(network, {"method": method})
+        hand = Hand(network, recipe(gradient=gradient))
         for t, (x, y) in enumerate(tasks):
             ctx = hand.begin(x, y)
             only(ctx, "head.")
@@ -361,28 +344,14 @@ def test_a_task_that_stops_early_is_repaired_by_the_gradient_it_left() -> None:
             if t < 2:
                 place(ctx, flat(ctx) + torch.linspace(-1, 1, len(flat(ctx)), dtype=torch.float64))
             hand.end(ctx)
-        found[first_order] = torch.cat([network.head.weight, network.head.bias[:, None]], 1).detach()
-    joint = tiny()
-    by_hand(joint, tasks)
-    wanted = torch.cat([joint.head.weight, joint.head.bias[:, None]], 1).detach()
-    assert error(found[True], wanted) < 1e-10 < 1e-3 < error(found[False], wanted)
+        found[gradient] = error(rows(network), best_rows(tiny(), tasks))
+    assert found["objective"] < 1e-10 < 1e-3 < found["none"]
 
 
 def test_a_decay_that_is_counted_once_ends_where_all_tasks_together_do() -> None:
-    decay, tasks = 0.3, stream(3)
-    method = {"name": "dlcft", "head_mode": "linear", "slope": 0.1, "decay": decay}
-    network, start = tiny(), tiny()
-    sequence(network, tasks, {"method": method}, "head.")
-    with torch.no_grad():
-        gram, cross = decay * torch.eye(4, dtype=torch.float64), 0
-        for x, y in tasks:
-            z = start.backbone(x)
-            z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
-            gram = gram + z.T @ z / len(z) / 3
-            cross = cross - z.T @ residuals(0 * start(x), y, ALPHA) / len(z) / 3
-        wanted = torch.linalg.solve(gram, cross).T
-    found = torch.cat([network.head.weight, network.head.bias[:, None]], 1).detach()
-    assert error(found, wanted) < 1e-10
+    decay, tasks, network = 0.3, stream(3), tiny()
+    sequence(network, tasks, recipe(decay=decay), "head.")
+    assert error(rows(network), best_rows(tiny(), tasks, decay)) < 1e-10
 
 
 # What approximations cost: five tasks, in closed form.
