@@ -11,20 +11,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api.app import create_app
 from core import expected_base
 from core.requests import exports
 from core.settings import Settings
+from tests.api.conftest import serving
+from tests.api.overlap import PATIENCE_S, Overlap
 
 HUGE = {"name": "mlp", "hidden": [16384] * 16}
-
-
-def bounded(settings: Settings, **bounds: Any) -> TestClient:
-    """A client of a service with other bounds."""
-    made = TestClient(create_app(settings.model_copy(update=bounds)), raise_server_exceptions=False)
-    made.__enter__()
-    made.headers["Authorization"] = f"Bearer {(settings.data_dir / 'admin-key').read_text().strip()}"
-    return made
 
 
 def model(client: TestClient, name: str = "birds", **fields: Any) -> Any:
@@ -42,8 +35,7 @@ def test_a_network_beyond_every_machine_is_refused_with_its_parameters(client: T
 
 
 def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Settings) -> None:
-    client = bounded(settings, job_memory_bytes=3_000_000_000)
-    try:
+    with serving(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
         answer = model(client, architecture="resnet50", image={"size": 224})
         assert answer.status_code == 422
         detail = answer.json()["detail"]
@@ -57,15 +49,12 @@ def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Setting
         assert answer.json()["needed"] > answer.json()["limit"] == 3_000_000_000
         small = {"batch_size": 4, "method": "finetune"}
         assert model(client, architecture="resnet50", image={"size": 224}, recipe=small).status_code == 201
-    finally:
-        client.__exit__(None, None, None)
 
 
 def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
     settings: Settings, archive: Callable[..., bytes]
 ) -> None:
-    client = bounded(settings, job_memory_bytes=3_000_000_000)
-    try:
+    with serving(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
         assert model(client).status_code == 201
         body, huge = archive(cat=3, dog=3), json.dumps({"batch_size": 65_536})
         for query in ("", "?validate=only"):
@@ -76,16 +65,11 @@ def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
         assert client.get("/v1/models/birds/tasks").json()["items"] == []
         assert client.patch("/v1/models/birds", json={"recipe": {"batch_size": 65_536}}).status_code == 422
         assert client.post("/v1/models/birds/tasks", content=body).status_code == 202
-    finally:
-        client.__exit__(None, None, None)
 
 
 def test_without_bounds_everything_is_taken(settings: Settings) -> None:
-    client = bounded(settings, job_memory_bytes=0, max_parameters=0)
-    try:
+    with serving(settings.model_copy(update={"job_memory_bytes": 0, "max_parameters": 0})) as client:
         assert model(client, architecture=HUGE, image={"size": 1024}).status_code == 201
-    finally:
-        client.__exit__(None, None, None)
 
 
 def test_an_api_whose_workers_are_elsewhere_admits_by_the_setting_alone() -> None:
@@ -110,15 +94,10 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
 def test_processes_that_say_what_a_base_holds_are_few_at_once(
     client: TestClient, key_of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, most, lock = [0], [0], threading.Lock()
+    asking = Overlap(2)
 
     def ask(_request: str) -> dict[str, Any]:
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        time.sleep(0.05)
-        with lock:
-            now[0] -= 1
+        asking.work()
         return {"tensors": {}, "optional": [], "ignored": []}
 
     monkeypatch.setattr(expected_base, "_ask", ask)
@@ -131,7 +110,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
 
     with ThreadPoolExecutor(12) as pool:
         assert set(pool.map(send, range(12))) == {422}
-    assert most[0] == 2
+    assert asking.most == 2
 
 
 def test_lists_do_not_wait_for_downloads_that_are_made(
@@ -145,18 +124,17 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
     listed = threading.Event()
 
     def export(*_: Any, **__: Any) -> Any:
-        assert listed.wait(20)
+        assert listed.wait(PATIENCE_S)
         raise exports.ExportUnavailable("not today")
 
     monkeypatch.setattr(exports, "stored", lambda *_, **__: None)
     monkeypatch.setattr(exports, "export", export)
     other = key_of("other")
+    turns = client.app.state.export_work._turns  # type: ignore[attr-defined]
     with ThreadPoolExecutor(60) as pool:
         downloads = [pool.submit(client.get, "/v1/models/birds/versions/0/download") for _ in range(60)]
-        time.sleep(0.5)
-        began = time.monotonic()
+        while sum(len(asked) for asked in turns._waiting.values()) < 59:
+            time.sleep(0.01)
         assert client.get("/v1/models", headers=other).status_code == 200
-        took = time.monotonic() - began
         listed.set()
         assert {one.result().status_code for one in downloads} == {422}
-    assert took < 10

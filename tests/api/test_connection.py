@@ -254,7 +254,9 @@ def test_an_answer_may_take_longer_than_a_head(site: Site, held: None, behind: b
         site.wait_for(lambda each: each._in_head == bool(behind))
         site.forward(2 * HEAD_S)
         site.released.set()
-        assert b"/slow" in until(client, b"/slow")
+        until(client, b"/slow")
+        client.sendall((GET + b"\r\n")[len(behind) :])
+        assert b"HTTP/1.1 200" in until(client, b'"/echo"')
 
 
 @pytest.mark.parametrize(

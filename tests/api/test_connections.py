@@ -11,6 +11,7 @@ from api.connections import Connections
 from core import descriptors
 from core.errors import TooManyConnections
 from core.settings import Settings
+from tests.api.virtual_time import VirtualLoop
 
 
 class Guest:
@@ -27,7 +28,7 @@ class Guest:
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
+    made = VirtualLoop()
     yield made
     made.close()
 
@@ -179,8 +180,8 @@ def test_what_is_due_is_looked_for_only_while_there_are_connections(loop: asynci
     all_ = Connections(Settings(head_s=0.04), loop)
     guest = Looked()
     all_.enter(guest, "192.0.2.1", 9)
-    loop.run_until_complete(asyncio.sleep(0.1))
-    assert next(looks) > 2
+    loop.run_until_complete(asyncio.sleep(0.105))
+    assert next(looks) == 10
     all_.leave(guest)
     loop.run_until_complete(asyncio.sleep(0.05))
     assert all_._timer is None

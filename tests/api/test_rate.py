@@ -4,13 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from redis import Redis
 from starlette.testclient import TestClient
 
 from api import rate as rates
-from api.app import create_app
+from api import shared_buckets
 from api.rate import Rate
 from core.errors import TooManyRequests
 from core.settings import Settings
+from tests.api.conftest import serving
 
 
 @pytest.fixture
@@ -19,6 +21,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
     monkeypatch.setattr("api.rate.monotonic", lambda: now[0])
     return now
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis may take long to answer: the machine may be busy."""
+    monkeypatch.setattr(shared_buckets, "TIMEOUT_S", 60.0)
 
 
 async def granted(*buckets: Rate, owner: str = "own_a", tries: int = 30) -> int:
@@ -64,7 +72,7 @@ def test_owners_do_not_share_a_bucket(clock: list[float]) -> None:
     assert asyncio.run(granted(bucket, owner="own_b")) == 10
 
 
-def test_processes_share_one_bucket_in_redis(redis_url: str) -> None:
+def test_processes_share_one_bucket_in_redis(redis_url: str, patient: None) -> None:
     # A token in a hundred seconds: however slow the test, none comes back.
     two = (Rate(0.01, redis_url), Rate(0.01, redis_url))
     for bucket in two:
@@ -72,18 +80,17 @@ def test_processes_share_one_bucket_in_redis(redis_url: str) -> None:
     assert asyncio.run(granted_then_closed(*two, owner="own_shared")) == 7
 
 
-def test_a_bucket_in_redis_fills_again(redis_url: str) -> None:
-    async def both() -> tuple[int, int]:
-        bucket = Rate(20, redis_url)
-        before = await granted(bucket, owner="own_fills", tries=300)
-        await asyncio.sleep(1.0)
-        after = await granted(bucket, owner="own_fills", tries=1)
-        await bucket.close()
-        return before, after
+def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
+    bucket, key = Rate(0.01, redis_url), f"{shared_buckets.PREFIX}own_fills"
+    bucket.capacity = 3
 
-    before, after = asyncio.run(both())
-    assert 40 <= before < 300
-    assert after == 1
+    async def both() -> tuple[int, int]:
+        before = await granted(bucket, owner="own_fills")
+        with Redis.from_url(redis_url) as redis:
+            redis.hset(key, "at", str(float(redis.hget(key, "at")) - 200))  # as if 200 seconds had passed
+        return before, await granted_then_closed(bucket, owner="own_fills")
+
+    assert asyncio.run(both()) == (3, 2)
 
 
 @pytest.mark.parametrize("trouble", ["gone", "silent"])
@@ -107,7 +114,7 @@ def test_without_redis_each_process_counts_for_itself(
     assert len(warned) == 2
 
 
-def test_redis_counts_again_when_it_is_back(redis_server: Any, clock: list[float]) -> None:
+def test_redis_counts_again_when_it_is_back(redis_server: Any, clock: list[float], patient: None) -> None:
     async def story() -> list[int]:
         bucket = Rate(0.01, redis_server.url)
         bucket.capacity = 3
@@ -125,9 +132,7 @@ def test_redis_counts_again_when_it_is_back(redis_server: Any, clock: list[float
 
 def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: list[float]) -> None:
     settings.max_requests_per_s = 2
-    with TestClient(create_app(settings)) as client:
-        key = (settings.data_dir / "admin-key").read_text().strip()
-        client.headers["Authorization"] = f"Bearer {key}"
+    with serving(settings) as client:
         assert [client.get("/v1/models").status_code for _ in range(5)] == [200] * 4 + [429]
         refused = client.get("/v1/jobs/job_none")  # a polled route
         assert refused.status_code == 429
@@ -140,11 +145,11 @@ def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: l
 
 def test_a_wrong_key_takes_nothing_from_an_owner(settings: Settings, clock: list[float]) -> None:
     settings.max_requests_per_s = 1
-    with TestClient(create_app(settings)) as client:
-        key = (settings.data_dir / "admin-key").read_text().strip()
-        wrong = {"Authorization": f"Bearer {key[:-1]}{'A' if key[-1] != 'A' else 'B'}"}
+    with serving(settings) as client:
+        key = client.headers["Authorization"]
+        wrong = {"Authorization": f"{key[:-1]}{'A' if key[-1] != 'A' else 'B'}"}
         assert {client.get("/v1/models", headers=wrong).status_code for _ in range(5)} == {401}
-        assert client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        assert client.get("/v1/models").status_code == 200
 
 
 def test_requests_are_not_limited_by_default(client: TestClient) -> None:

@@ -1,0 +1,61 @@
+"""A body of an upload must keep coming; waiting for the disk is not its client's delay."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from api.uploads.body import Writer, spooled, stream
+from core.errors import BodyTimeout
+from core.settings import Settings
+from tests.api import virtual_time
+
+
+def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float = 0.0) -> int:
+    """Send pieces, a pause before each, and then nothing more; return how many bytes came to the disk."""
+    sent = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal sent
+        await asyncio.sleep(pause_s if sent < len(pieces) else 3600)
+        sent += 1
+        return {"type": "http.request", "body": pieces[sent - 1], "more_body": sent < len(pieces)}
+
+    class SlowWriter(Writer):
+        async def write(self, data: memoryview) -> None:
+            await asyncio.sleep(disk_s)
+            await super().write(data)
+
+    async def work() -> int:
+        request = Request({"type": "http", "headers": []}, receive)
+        with spooled(settings, 1 << 20) as file:
+            await stream(request, SlowWriter(file), None, 1 << 20, settings)
+            return file.size
+
+    return virtual_time.run(work())
+
+
+@pytest.fixture
+def limited(settings: Settings) -> Settings:
+    return settings.model_copy(update={"upload_idle_s": 10.0, "upload_min_rate": 1000})
+
+
+def test_a_body_that_pauses_for_less_than_the_limit_comes_whole(limited: Settings) -> None:
+    assert send(limited, [b"x" * 20_000] * 5, pause_s=9) == 100_000
+
+
+def test_a_client_that_falls_silent_is_ended(limited: Settings) -> None:
+    with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s\."):
+        send(limited, [b"x" * 100_000, b"x"], pause_s=11)
+    assert not list(limited.folder("spool").iterdir())
+
+
+def test_a_client_that_drips_is_ended(limited: Settings) -> None:
+    with pytest.raises(BodyTimeout, match="less than 1000 bytes/s"):
+        send(limited, [b"x"] * 100, pause_s=1)
+    assert not list(limited.folder("spool").iterdir())
+
+
+def test_a_disk_that_takes_longer_than_a_client_may_ends_nothing(limited: Settings) -> None:
+    assert send(limited, [b"x" * 100_000] * 2, pause_s=1, disk_s=60) == 200_000
