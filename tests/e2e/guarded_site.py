@@ -12,6 +12,7 @@ import postgresql
 import psycopg
 import redis
 import redis_server
+import sqlalchemy
 from large_size import LargeSize
 from sqlalchemy.engine import make_url
 
@@ -20,7 +21,6 @@ from tests.rest import Rest
 PREFIX = "journeys"
 """Of the service's objects in the bucket of all tests."""
 SETTINGS = {
-    "PERENNIAL_LEASE_S": "2",
     "PERENNIAL_CHORES_S": "0.5",
     "PERENNIAL_SNAPSHOT_S": "0.5",
     "PERENNIAL_MAX_REQUESTS_PER_S": "1000",
@@ -43,6 +43,15 @@ class Site:
     broker: redis_server.RedisServer
     passwords: dict[str, str]
     points: Path
+
+    def end_lease(self, job: str) -> None:
+        """Let a job's lease be over, as it is a minute after its worker has died."""
+        engine = sqlalchemy.create_engine(self.large.environment["PERENNIAL_DATABASE_URL"])
+        with engine.begin() as connection:
+            connection.execute(
+                sqlalchemy.text("UPDATE jobs SET lease_until = 0 WHERE id = :job"), {"job": job}
+            )
+        engine.dispose()
 
 
 def canary(name: str) -> str:

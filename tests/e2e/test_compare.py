@@ -1,7 +1,6 @@
 """Two versions on the same images, over HTTP: against a brute-force predict, the stored changes, and the
 store's files."""
 
-import io
 import sqlite3
 import struct
 from collections import Counter
@@ -9,13 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
-from sklearn.datasets import load_digits
 
 from perennial import Conflict, NotFound
 from perennial.errors import APIError
+from tests.before_after import batches
 from tests.e2e import small
 from tests.rest import Json, Rest
 from tools import service
@@ -53,15 +50,14 @@ def create_and_learn(
 
 def batch(part: int) -> bytes:
     """Pack 50 images of each digit of a batch, other ones in each."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = np.rint(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    files = {}
-    for digit in BATCHES[part]:
-        for index in np.flatnonzero(labels == digit)[50 * part : 50 * part + 50]:
-            png = io.BytesIO()
-            Image.fromarray(pixels[index]).save(png, "PNG")
-            files[f"{digit}/{index}.png"] = png.getvalue()
-    return small.pack(files)
+    rows = {digit: batches.pixels(digit, 50 * part, 50) for digit in BATCHES[part]}
+    return small.pack(
+        {
+            f"{digit}/{n:02d}.png": batches.png(image)
+            for digit, of in rows.items()
+            for n, image in enumerate(of)
+        }
+    )
 
 
 def images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from core.learn.networks import ImageSpec, build_network
 from core.learn.networks.edits import replace_relu
+from tests.before_after.batches import pixels
 from tests.e2e import small
 from tests.rest import Json, Rest
 
@@ -66,13 +67,11 @@ def batches(scenario: str) -> list[bytes]:
 
 
 def archive(classes: Sequence[int], count: int, turn: int = 0) -> bytes:
-    """An npz of `count` images of each digit, others at each turn."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = np.rint(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    rows = [np.flatnonzero(labels == c)[turn * count : (turn + 1) * count] for c in classes]
-    chosen = np.concatenate(rows)
+    """Pack `count` images of each digit as npz, others at each turn."""
+    images = [pixels(digit, turn * count, count) for digit in classes]
+    labels = np.repeat(np.array(classes, np.int64), [len(of) for of in images])
     out = io.BytesIO()
-    np.savez(out, images=pixels[chosen], labels=labels[chosen].astype(np.int64))
+    np.savez(out, images=np.concatenate(images), labels=labels)
     return out.getvalue()
 
 

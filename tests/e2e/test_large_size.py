@@ -1,6 +1,6 @@
 """The large size in operation: downloads from S3, a broker that falls silent, a worker that is killed.
 
-One service of an API process and two Celery workers, with short leases, for the whole session.
+One service of an API process and two Celery workers, for the whole session.
 """
 
 import base64
@@ -22,7 +22,8 @@ from tests.e2e import small
 from tests.e2e.guarded_site import Site
 from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS
-from tests.rest import Rest
+from tests.rest import Json, Rest
+from tools import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"), pytest.mark.timeout(600)]
 
@@ -195,6 +196,7 @@ def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     large.processes[victim].wait()
     held.resume()
     large.until(lambda: not any(map(_lives, children)))
+    large_site.end_lease(job)
     end = client.wait(job)
     assert (end.state, end.attempt) == ("succeeded", 2), large.logs()
     assert [version["number"] for version in client.items("/v1/models/orphaned/versions")] == [0, 1]
@@ -222,3 +224,38 @@ def test_two_workers_fetch_weights_once_for_two_models(hub: Hub, large: LargeSiz
     for model in made:
         assert client.wait(model.job).state == "succeeded", large.logs()
     assert hub.gets == [(REPOSITORY, 0)], large.logs()
+
+
+# Beside the embedded size.
+
+
+@pytest.mark.campaign
+def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_learns_them(
+    large: LargeSize, client: Rest, running: service.Service
+) -> None:
+    methods = {"plain": "finetune", "replay": {"name": "der++", "buffer": 40}, "curved": "ewc-online"}
+
+    def learned(by: Rest) -> dict[str, Json]:
+        for name, method in methods.items():
+            small.create(by, name, method, architecture="small-cnn", recipe={"epochs": 10})
+        jobs = [by.submit(name, week) for week in WEEKS for name in methods]
+        assert {by.wait(job).state for job in jobs} == {"succeeded"}
+        return {name: seen(by, name) for name in methods}
+
+    def seen(by: Rest, name: str) -> Json:
+        versions = by.items(f"/v1/models/{name}/versions")
+        return {
+            "matrix": by.get(f"/v1/models/{name}/metrics")["accuracy_matrix"],
+            "parts": {v["number"]: {p["name"]: p["sha256"] for p in v["parts"]} for v in versions},
+            "tasks": {v["number"]: v["task"] for v in versions},
+        }
+
+    before = {name: large.log(name).count('"event": "published"') for name in large_size.WORKERS}
+    found = learned(client)
+    for name in large_size.WORKERS:
+        assert large.log(name).count('"event": "published"') > before[name], "one worker did nothing"
+    order = "SELECT task_number FROM jobs JOIN models ON models.id = jobs.model_id WHERE models.name = :name"
+    for name in methods:
+        rows = large.rows(f"{order} ORDER BY started_at", name=name)
+        assert [row[0] for row in rows] == [1, 2, 3, 4, 5], name
+    assert learned(Rest(running.url, running.key)) == found

@@ -362,30 +362,29 @@ SPOILED = small.pack(
 """A batch of which no image can be decoded."""
 
 
-def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_discarded(model) -> None:
-    shop = model(on_rejected="stop")
+@pytest.mark.parametrize(
+    ("kind", "sent", "classes", "verb", "tasks"),
+    [
+        ("rejected", {"archive": SPOILED}, "cat and dog", "discard", [1, 3]),
+        ("failed", {"recipe": '{"optimizer": {"lr": 1e30}}'}, "2 and 3", "retry", [1, 2, 3]),
+    ],
+)
+def test_a_job_that_ends_badly_stops_the_line_where_the_model_says_so_until_it_is_settled(
+    model, kind: str, sent: Json, classes: str, verb: str, tasks: list[int]
+) -> None:
+    shop = model(**{f"on_{kind}": "stop"})
     shop.learn(1)
-    assert shop.learn(2, archive=SPOILED)["state"] == "rejected"
+    assert shop.learn(2, **sent)["state"] == kind
     waits = shop.send(3)["job"]
-    assert waits["waiting_for"]["kind"] == "rejected"
-    names(waits["waiting_for"]["detail"], "task 2", "rejected", "attention")
-    entry = shop.waiting("rejected")
-    names(entry["detail"], "week-2", "cat and dog", "rejected", "decoded", "Later batches wait")
-    assert shop.act(entry, "discard")["standing"] == "discarded"
-    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 3])
-
-
-def test_a_failed_job_stops_the_line_where_the_model_says_so_until_it_is_retried(model) -> None:
-    shop = model(on_failed="stop")
-    shop.learn(1)
-    assert shop.learn(2, '{"optimizer": {"lr": 1e30}}')["state"] == "failed"
-    waits = shop.send(3)["job"]
-    assert waits["waiting_for"]["kind"] == "failed"
-    names(waits["waiting_for"]["detail"], "task 2", "failed", "attention")
-    entry = shop.waiting("failed")
-    names(entry["detail"], "week-2", "2 and 3", "failed", "Later batches wait")
-    assert shop.end(shop.act(entry, "retry", recipe={}))["outcome"] == "published"
-    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 2, 3])
+    assert waits["waiting_for"]["kind"] == kind
+    names(waits["waiting_for"]["detail"], "task 2", kind, "attention")
+    entry = shop.waiting(kind)
+    names(entry["detail"], "week-2", classes, kind, "Later batches wait")
+    if verb == "retry":
+        assert shop.end(shop.act(entry, verb, recipe={}))["outcome"] == "published"
+    else:
+        assert shop.act(entry, verb)["standing"] == "discarded"
+    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", tasks)
 
 
 def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) -> None:

@@ -139,17 +139,6 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
     assert keeping == KEEPS_IMAGES
 
 
-def test_a_new_method_without_a_use_for_the_old_memory_warns_and_the_matrix_goes_on(client: Rest) -> None:
-    small.create(client, "unprotected", "ewc-online")
-    learn(client, "unprotected", 1)
-    before = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
-    task = learn(client, "unprotected", 2, recipe={"method": "gem"})
-    assert any("unprotected" in text for text in task["warnings"])
-    after = client.get("/v1/models/unprotected/metrics")["accuracy_matrix"]
-    assert [row[:1] for row in after[:2]] == before
-    assert len(after) == 3 and all(cell is not None for cell in after[2])
-
-
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
     said = remarks(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said

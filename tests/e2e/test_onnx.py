@@ -234,15 +234,3 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(t
         with db.read() as session:
             assert session.query(Export).all() == []
         db.close()
-
-
-@pytest.mark.campaign  # the same files have the parts
-def test_a_service_without_the_packages_learns_and_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnxruntime'] = None\n")
-    settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(tmp_path)}
-    with service.running(tmp_path / "service", settings) as running:
-        client = Rest(running.url, running.key)
-        refused = client.http.get(f"/v1/models/{learned(client, 'plain')}/versions/1/download?format=onnx")
-        assert (refused.status_code, refused.json()["type"]) == (422, "/problems/export-unavailable")
-        assert "pip install 'perennial-service[onnx]'" in refused.json()["detail"]
-        assert client.http.get("/v1/models/plain/versions/1/download").status_code == 200

@@ -1,32 +1,22 @@
-"""What people really send: other folders, other names, copies, lists, telephones' files; each with its answer.
+"""What people really send: other names, copies, lists; each with its answer.
 
 The images are scikit-learn's digits, in classes of these names: what differs is how they are packed.
 """
 
-import io
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
-from sklearn.datasets import load_digits
 
-from core.ingest import heif
+from tests.before_after.batches import pixels, png
 from tests.e2e import small
 from tests.rest import Json, Rest
 
 pytestmark = pytest.mark.slow
 
-HEIC = (24).to_bytes(4) + b"ftypheic" + bytes(4) + b"mif1heic" + bytes(90)
 
-
-def digit(of: int, number: int, kind: str = "PNG", **options: Any) -> bytes:
-    """A real image of a digit, as a file."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = images[np.flatnonzero(labels == of)[number]].reshape(8, 8)
-    out = io.BytesIO()
-    Image.fromarray(np.rint(pixels * (255 / 16)).astype(np.uint8)).save(out, kind, **options)
-    return out.getvalue()
+def digit(of: int, number: int) -> bytes:
+    """Make a PNG of a real image of a digit."""
+    return png(pixels(of, number, 1)[0])
 
 
 def some(folder: str, of: int, count: int = 20, first: int = 0) -> dict[str, bytes]:
@@ -50,32 +40,9 @@ def learned(client: Rest, model: str, archive: bytes, query: str = "") -> Json:
     return client.get(f"/v1/models/{model}/tasks/{answer['task']['number']}")
 
 
-def refused(client: Rest, model: str, archive: bytes) -> tuple[int, str]:
-    answer = client.http.post(f"/v1/models/{model}/tasks", content=archive)
-    return answer.status_code, answer.json()["detail"]
-
-
 def made(client: Rest, name: str, **fields: Any) -> str:
     small.create(client, name, {"name": "er", "buffer": 20}, **fields)
     return name
-
-
-def test_train_test_and_validation_folders_are_parts_and_no_classes(client: Rest) -> None:
-    model = made(client, "parts")
-    parts = [some(f"Shop/{top}/{label}", of, count, first) for label, of in (("Hat", 0), ("Cap", 1))
-             for top, count, first in (("Train", 20, 0), ("Test", 5, 20), ("Validation", 5, 25))]  # fmt: skip
-    task = learned(client, model, packed(*parts))
-    assert task["classes"] == {"Cap": 30, "Hat": 30}
-    assert (task["n_train"], task["n_held_out"]) == (50, 10)
-    assert task["report"]["notes"] == [
-        "the folder “Test” was taken as the test part",
-        "the folder “Train” was taken as the training part",
-        "the folder “Validation” was added to the training part, since there is a test folder",
-    ]
-    status, detail = refused(client, model, packed(some("Test/Hat", 0), some("Test/Cap", 1)))
-    assert status == 422
-    assert "the folder “Test” with class folders in it, but no training images" in detail
-    assert "Put what is to be learned in train/<class>/… beside it" in detail
 
 
 def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(client: Rest) -> None:
@@ -135,32 +102,6 @@ def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: R
     learned(client, model, packed(some("three", 3)))
     task = client.get(f"/v1/models/{model}/tasks/1")
     assert task["accuracy_now"] is None and task["accuracy_when_learned"] is not None
-
-
-def test_files_that_are_no_images_are_ignored_and_telephones_and_animations_are_named(client: Rest) -> None:
-    model = made(client, "files")
-    words = {f"zero/{i}.txt": b"words" for i in range(9)} | {"one/list.json": b"{}", "zero/.DS_Store": b"x"}
-    frames = [Image.new("L", (8, 8), shade) for shade in (10, 200)]
-    moving = io.BytesIO()
-    frames[0].save(moving, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
-    pictures = {
-        "zero/a.gif": digit(0, 40, "GIF"),
-        "one/a.avif": digit(1, 40, "AVIF"),
-        "one/moving.webp": moving.getvalue(),
-        "one/photo.HEIC": HEIC,
-    }
-    task = learned(client, model, packed(some("zero", 0), some("one", 1), words, pictures))
-    report = task["report"]
-    assert task["classes"] == {"one": 22, "zero": 21}
-    assert (report["ignored"], report["rejected_count"]) == (11, 1)
-    assert {"path": "zero/0.txt", "reason": "not an image, by its name"} in report["ignored_files"]
-    assert report["ignored_files"][-1] == {
-        "path": "zero/.DS_Store",
-        "reason": "hidden, or left behind by a file manager",
-    }
-    reason = "damaged or cut off" if heif.reads_heic() else heif.HEIC_REASON
-    assert report["rejected"] == [{"path": "one/photo.HEIC", "reason": reason}]
-    assert "1 image has several frames; the first was taken" in report["notes"]
 
 
 def test_a_list_of_labels_as_a_spreadsheet_saves_it_is_learned(client: Rest) -> None:
