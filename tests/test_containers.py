@@ -156,7 +156,7 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         assert psutil.Process(process.pid).name() == "redis-server", "it gets the signals itself"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_the_account_of_the_store_may_use_its_bucket_and_nothing_else(compose: dict[str, Any]) -> None:

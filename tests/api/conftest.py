@@ -1,5 +1,6 @@
 """An API in the test's own process, over SQLite and a folder store, and archives to send to it."""
 
+import functools
 import io
 import shutil
 import zipfile
@@ -72,6 +73,14 @@ def serving(settings: Settings) -> Iterator[TestClient]:
         yield made
 
 
+@contextmanager
+def serving_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
+    """Run an API over a copy of a data folder."""
+    shutil.copytree(prepared, folder, symlinks=True, dirs_exist_ok=True)
+    with serving(Settings(data_dir=folder, threads=1)) as made:
+        yield made
+
+
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
     """A client of an API of its own, with the first admin key."""
@@ -79,19 +88,22 @@ def client(settings: Settings) -> Iterator[TestClient]:
         yield made
 
 
+def new_key(
+    client: TestClient, owner: str = "somebody", scope: str = "write", expires_at: str | None = None
+) -> dict[str, str]:
+    """Create a key and return its headers."""
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.read() as session:
+        admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
+    actor = Actor(admin, None, "admin")
+    made = keys.create(db, actor, name="test", owner=owner, scope=scope, expires_at=expires_at)
+    return {"Authorization": f"Bearer {made['secret']}"}
+
+
 @pytest.fixture
 def key_of(client: TestClient) -> Callable[..., dict[str, str]]:
     """Makes the headers of a fresh key: `key_of("owner", "write")`."""
-    db: Database = client.app.state.database  # type: ignore[attr-defined]
-
-    def make(owner: str = "somebody", scope: str = "write", expires_at: str | None = None) -> dict[str, str]:
-        with db.read() as session:
-            admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
-        actor = Actor(admin, None, "admin")
-        made = keys.create(db, actor, name="test", owner=owner, scope=scope, expires_at=expires_at)
-        return {"Authorization": f"Bearer {made['secret']}"}
-
-    return make
+    return functools.partial(new_key, client)
 
 
 @pytest.fixture(scope="session")

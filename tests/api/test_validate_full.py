@@ -136,17 +136,6 @@ def test_an_unusable_batch_is_rejected_with_the_error_and_the_report(
     assert client.get("/v1/models/birds").json()["attention"] == []
 
 
-def test_what_the_directory_shows_is_refused_at_once_with_no_job(
-    client: TestClient, settings: Settings, archive: Make
-) -> None:
-    assert client.post(f"{TASKS}?validate=full", content=b"no archive").status_code == 415
-    headers = {"Perennial-Recipe": '{"epochs": -1}'}
-    refused = client.post(f"{TASKS}?validate=full", content=archive(a=2), headers=headers)
-    assert refused.status_code == 422
-    assert client.post(f"{TASKS}?validate=all", content=archive(a=2)).status_code == 422
-    assert client.get("/v1/jobs").json()["items"] == [] and archives(settings) == []
-
-
 def test_jobs_are_listed_by_kind(client: TestClient, archive: Make) -> None:
     made = check(client, archive(a=2, b=2))
     learn = client.post(TASKS, content=archive(a=2, b=2)).json()["job"]
@@ -170,19 +159,6 @@ def test_a_check_takes_no_task_number_and_no_place(client: TestClient, archive: 
     assert client.post(TASKS, content=archive(a=2, b=2)).json()["task"]["number"] == 1
     body = client.post(f"{TASKS}?validate=only", content=archive(c=2)).json()
     assert body["report"]["classes"]["new"] == ["c"]
-
-
-def test_an_idempotency_key_makes_one_check_and_belongs_to_it_alone(
-    client: TestClient, settings: Settings, archive: Make
-) -> None:
-    body, key = archive(a=2, b=2), {"Idempotency-Key": "k1"}
-    first = client.post(f"{TASKS}?validate=full", content=body, headers=key)
-    again = client.post(f"{TASKS}?validate=full", content=body, headers=key)
-    assert again.json() == first.json() and again.headers["idempotency-replayed"] == "true"
-    assert again.headers["location"] == first.headers["location"]
-    assert len(archives(settings)) == 1
-    assert client.post(TASKS, content=body, headers=key).status_code == 422
-    assert client.post(f"{TASKS}?validate=full", content=archive(c=2), headers=key).status_code == 422
 
 
 def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(

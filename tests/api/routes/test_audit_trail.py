@@ -1,8 +1,6 @@
 """Every call that changes something leaves one row of the audit trail, in the transaction of the change."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from core import expected_base
 from core.db.session import Database
 from core.db.tables import Audit, Job, Table, Task
 from core.settings import Settings
-from tests.api.conftest import serving
+from tests.api.conftest import serving, serving_copy
 from tests.api.routes.conftest import Publish, create_model, publisher
 
 READS_ONLY = {
@@ -131,13 +129,6 @@ def client(prepared: tuple[Path, Calls], tmp_path: Path) -> Iterator[TestClient]
 def unchanged(prepared: tuple[Path, Calls], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client of an API with another copy, of which no test changes anything."""
     with serving_copy(prepared[0], tmp_path_factory.mktemp("unchanged")) as made:
-        yield made
-
-
-@contextmanager
-def serving_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
-    shutil.copytree(prepared, folder, symlinks=True, dirs_exist_ok=True)
-    with serving(Settings(data_dir=folder, threads=1)) as made:
         yield made
 
 

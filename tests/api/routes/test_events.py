@@ -15,8 +15,8 @@ STREAM = {"Accept": "text/event-stream"}
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """A stream ends after two looks."""
-    monkeypatch.setattr(event_stream, "LIFE_S", 0.2)
-    monkeypatch.setattr(event_stream, "LOOK_S", 0.1)
+    monkeypatch.setattr(event_stream, "LIFE_S", 0.02)
+    monkeypatch.setattr(event_stream, "LOOK_S", 0.01)
 
 
 @pytest.fixture

@@ -8,12 +8,17 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from core import expected_base
+from core.settings import Settings
+from tests.api.conftest import new_key, serving, serving_copy
+from tests.api.routes.test_bases import TENSORS
+from tests.api.routes.test_bases import file as small_base
 
 TASKS = "/v1/models/birds/tasks"
 BASES = "/v1/bases?architecture=mlp"
@@ -70,6 +75,8 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a zip", Sent(), "202 location retry-after"),
     ("a zip in chunks", Sent(length=-1), "202 location retry-after"),
     ("a zip of a declared type", Sent(headers={"content-type": "application/zip"}), "202 location retry-after"),
+    ("a zip of any bytes", Sent(headers={"content-type": "application/octet-stream"}), "202 location retry-after"),
+    ("a zip in capitals", Sent(headers={"content-type": "APPLICATION/ZIP; a=b"}), "202 location retry-after"),
     ("a check of names", Sent(ONLY), "200"),
     ("a check of images", Sent(FULL), "202 location retry-after"),
     ("a zip with a recipe", Sent(headers=recipe('{"epochs": 2}')), "202 location retry-after"),
@@ -77,6 +84,7 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a form in chunks", Sent(body="form", headers=FORM, length=-1), "202 location retry-after"),
     ("a form with a recipe", Sent(body="form with recipe", headers=FORM), "202 location retry-after"),
     ("a right digest", Sent(headers={"Content-Digest": "good"}), "202 location retry-after"),
+    ("a right digest of several", Sent(headers={"Content-Digest": "several"}), "202 location retry-after"),
     # Who asks
     ("no key", Sent(key="none"), "401 not-authenticated unread"),
     ("a wrong key", Sent(key="wrong"), "401 not-authenticated unread"),
@@ -91,7 +99,10 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("too large, and a wrong recipe", Sent(length=LARGE, headers=recipe("{")), "413 body-too-large unread"),
     ("a length that is no number", Sent(headers={"content-length": "many"}), "422 invalid unread"),
     ("compressed on its way", Sent(headers={"content-encoding": "gzip"}), "415 unsupported-type unread"),
-    ("a digest that is none", Sent(headers={"Content-Digest": "sha-256=abc"}), "422 invalid unread"),
+    *(
+        (f"the digest {text}", Sent(headers={"Content-Digest": text}), "422 invalid unread")
+        for text in ("sha-256=abc", "sha-256=::", "sha-256=:AAAA:", "sha-256=:%%%%:")
+    ),
     ("a form without a boundary", Sent(headers={"content-type": "multipart/form-data"}), "422 invalid unread"),
     ("a boundary of 71", Sent(headers={"content-type": f"multipart/form-data; boundary={'x' * 71}"}),
      "422 invalid unread"),
@@ -101,6 +112,8 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a wrong check", Sent(f"{TASKS}?validate=some"), "422 invalid unread"),
     ("an empty name", Sent(f"{TASKS}?name="), "422 invalid unread"),
     ("a recipe that is no JSON", Sent(headers=recipe("{")), "422 invalid unread"),
+    ("a recipe that is no strict JSON", Sent(headers=recipe('{"a": NaN}')), "422 invalid unread"),
+    ("a recipe that is a number", Sent(headers=recipe("1")), "422 invalid-recipe unread"),
     ("a recipe that is a list", Sent(headers=recipe("[]")), "422 invalid-recipe unread"),
     ("a recipe of 70,000 bytes", Sent(headers=recipe(f'"{"x" * 70_000}"')), "422 invalid-recipe unread"),
     ("a recipe and a key that are none", Sent(headers={**recipe("[]"), **once("a b")}), "422 invalid unread"),
@@ -137,6 +150,10 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("such classes, checked", Sent("/v1/models/fixed/tasks?validate=full"), "422 labels-invalid"),
     # What a form shows
     ("an empty form", Sent(body=b"", headers=FORM), "400 body-truncated"),
+    ("a form that ends in its boundary", Sent(body=b"--xx", headers=FORM), "400 body-truncated"),
+    ("a form of an empty file", Sent(body=part("file", b"") + END, headers=FORM), "422 archive-invalid"),
+    ("a form of no archive", Sent(body=part("file", NO_ZIP) + END, headers=FORM), "415 unsupported-type"),
+    ("a form of a long line", Sent(body=b"--xx\r\n" + b"A" * 10_000, headers=FORM), "422 invalid"),
     ("a form that does not end", Sent(body=part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
     ("a form of another boundary", Sent(body=b"--yy\r\n", headers=FORM), "422 invalid"),
     ("a form without a file", Sent(body=part("recipe", b"{}") + END, headers=FORM), "422 invalid"),
@@ -225,8 +242,9 @@ class Uploader:
             yield body
 
         headers = {**self.keys[sent.key], **sent.headers}
-        if headers.get("Content-Digest") == "good":
-            headers |= digest(body)
+        if headers.get("Content-Digest") in ("good", "several"):
+            other = "sha-512=:AAAA:, " if headers["Content-Digest"] == "several" else ""
+            headers |= {"Content-Digest": other + digest(body)["Content-Digest"]}
         if sent.length != -1:
             headers = {"content-length": str(len(body) if sent.length is None else sent.length), **headers}
         answer = self.client.post(sent.path, content=pieces(), headers=headers)
@@ -239,27 +257,26 @@ class Uploader:
         )
 
 
-@pytest.fixture
-def uploader(
-    client: TestClient,
-    key_of: Callable[..., dict[str, str]],
-    archive: Callable[..., bytes],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Uploader:
-    """With two models of its owner, and bases of two small tensors."""
-    from tests.api.routes.test_bases import TENSORS, file  # the same little network
+Prepared = tuple[Path, dict[str, dict[str, str]], dict[str, dict[str, bytes]]]
+"""A data folder with two models, the keys to it, and bodies."""
 
-    expected: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
-    # The same as in those tests: the answer is kept in a folder that all tests of a session share.
-    answer = {"tensors": expected, "optional": [], "ignored": ["head."], "parameters": 104}
-    monkeypatch.setattr(expected_base, "_ask", lambda _: answer)
-    keys = {"write": key_of("owner"), "read": key_of("owner", "read"), "stranger": key_of("stranger")}
-    keys |= {"none": {"Authorization": ""}, "wrong": {"Authorization": "Bearer prn_wrong"}}
-    for made in (
-        {"name": "birds", "scenario": "class", "architecture": "small-cnn"},
-        {"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["a", "z"]},
-    ):
-        assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
+
+@pytest.fixture(scope="module")
+def prepared(
+    tmp_path_factory: pytest.TempPathFactory,
+    prepare_folder: Callable[[Path], Path],
+    archive: Callable[..., bytes],
+) -> Prepared:
+    folder = prepare_folder(tmp_path_factory.mktemp("prepared"))
+    with serving(Settings(data_dir=folder, threads=1)) as client:
+        keys = {"write": new_key(client, "owner"), "read": new_key(client, "owner", "read")}
+        keys |= {"stranger": new_key(client, "stranger"), "none": {"Authorization": ""}}
+        keys |= {"wrong": {"Authorization": "Bearer prn_wrong"}}
+        for made in (
+            {"name": "birds", "scenario": "class", "architecture": "small-cnn"},
+            {"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["a", "z"]},
+        ):
+            assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
     good = archive(a=2, b=2)
     zip_part = part("file", good, b'; filename="a.zip"')
     tasks = {
@@ -269,17 +286,57 @@ def uploader(
         "form with recipe": zip_part + part("recipe", b'{"epochs": 2}') + END,
         "form with wrong recipe": zip_part + part("recipe", b"[]") + END,
     }
-    base = file()
+    base = small_base()
     weights = {"good": base, "other": base[:-1] + b"\x01", "form": part("file", base) + END}
-    return Uploader(client, keys, {"tasks": tasks, "bases": weights})
+    return folder, keys, {"tasks": tasks, "bases": weights}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def expected() -> Iterator[None]:
+    """What the learning code would say of the architecture of the bases: two small tensors."""
+    tensors: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
+    answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expected_base, "_ask", lambda _: answer)
+        yield
+
+
+@pytest.fixture(scope="module")
+def refusing(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An API for requests that leave nothing behind."""
+    with serving_copy(prepared[0], tmp_path_factory.mktemp("refusing")) as made:
+        yield made
+
+
+@pytest.fixture
+def uploader(
+    sent: Sent, answer: str, prepared: Prepared, refusing: TestClient, tmp_path: Path
+) -> Iterator[Uploader]:
+    if answer[0] == "4" and sent.before is None:
+        yield Uploader(refusing, *prepared[1:])
+        return
+    with serving_copy(prepared[0], tmp_path) as client:
+        yield Uploader(client, *prepared[1:])
 
 
 @pytest.mark.parametrize(("sent", "answer"), [pytest.param(*row[1:], id=row[0]) for row in ROWS])
-def test_an_upload_is_answered(uploader: Uploader, sent: Sent, answer: str) -> None:
+def test_an_upload_is_answered_and_a_refused_one_leaves_nothing(
+    uploader: Uploader, sent: Sent, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if sent.before is not None:
         uploader.send(sent.before)
+    settings: Settings = uploader.client.app.state.settings  # type: ignore[attr-defined]
     for name, value in sent.settings.items():
-        setattr(uploader.client.app.state.settings, name, value)  # type: ignore[attr-defined]
+        monkeypatch.setattr(settings, name, value)
+    before = kept(uploader.client, settings)
     assert uploader.send(sent) == answer
-    settings = uploader.client.app.state.settings  # type: ignore[attr-defined]
     assert list(settings.folder("spool").iterdir()) == []
+    assert answer[0] != "4" or kept(uploader.client, settings) == before
+
+
+def kept(client: TestClient, settings: Settings) -> tuple[list[Path], list[Any]]:
+    """The files of the store, and all jobs."""
+    folder = settings.data_dir / "store"
+    return sorted(path for path in folder.rglob("*") if path.is_file()), client.get("/v1/jobs").json()[
+        "items"
+    ]

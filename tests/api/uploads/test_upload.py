@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 import tarfile
-import time
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,14 +68,6 @@ def test_a_batch_becomes_a_task_and_a_queued_job(
     assert client.get(f"{TASKS}/2").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/octet-stream", "application/zip", None, "APPLICATION/ZIP; a=b"]
-)
-def test_the_type_may_be_declared_or_sniffed(client: TestClient, archive: Make, kind: str | None) -> None:
-    headers = {"content-type": kind} if kind else {}
-    assert client.post(TASKS, content=archive(a=2, b=2), headers=headers).status_code == 202
-
-
 def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive(a=2, b=2))) as source, tarfile.open(fileobj=out, mode="w") as tar:
@@ -126,92 +118,6 @@ def test_a_form_is_read_however_it_is_cut(client: TestClient, archive: Make, pie
     answer = client.post(TASKS, content=pieces(), headers=headers)
     assert answer.status_code == 202, answer.text
     assert answer.json()["task"]["sha256"] == hashlib.sha256(data).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 400),
-        (b"--xx", 400),
-        (b"--xx\r\n\r\n", 422),
-        (b'--xx\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--xx--\r\n', 422),
-        (b'--xx\r\nContent-Disposition: form-data; name="recipe"\r\n\r\n{}\r\n--xx--\r\n', 422),
-        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\n\r\n--xx--\r\n', 422),
-        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\nhello\r\n--xx--\r\n', 415),
-        (b'--xx\r\nContent-Disposition: form-data; name="file"\r\n\r\nPK\x03\x04', 400),
-        (b"--yy\r\n", 422),
-        (b"--xx\r\n" + b"A" * 10_000, 422),
-    ],
-)
-def test_a_broken_form_is_refused(client: TestClient, settings: Settings, body: bytes, status: int) -> None:
-    headers = {"content-type": "multipart/form-data; boundary=xx"}
-    answer = client.post(TASKS, content=body, headers=headers)
-    assert answer.status_code == status, answer.text
-    assert spooled(settings) == stored(settings) == []
-
-
-def test_a_form_with_two_files_is_refused(client: TestClient, archive: Make) -> None:
-    files = [("file", ("a.zip", archive(a=2))), ("file", ("b.zip", archive(b=2)))]
-    assert client.post(TASKS, files=files).status_code == 422
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "status", "code"),
-    [
-        ("application/zip", b"hello, this is no zip at all" * 100, 415, "unsupported-type"),
-        ("application/x-tar", b"PK\x03\x04" + b"\0" * 2000, 415, "unsupported-type"),
-        ("text/plain", b"PK\x03\x04", 415, "unsupported-type"),
-        ("application/octet-stream", b"", 422, "archive-invalid"),
-        ("application/zip", b"PK\x03\x04" + b"\0" * 2000, 422, "archive-invalid"),
-    ],
-)
-def test_what_is_no_archive_is_refused(
-    client: TestClient, settings: Settings, kind: str, body: bytes, status: int, code: str
-) -> None:
-    answer = client.post(TASKS, content=body, headers={"content-type": kind})
-    assert answer.status_code == status, answer.text
-    assert answer.json()["type"] == f"/problems/{code}"
-    assert spooled(settings) == stored(settings) == []
-    assert client.get(TASKS).json()["items"] == []
-
-
-def test_a_compressed_transfer_is_415(client: TestClient, archive: Make) -> None:
-    answer = client.post(TASKS, content=archive(a=2), headers={"content-encoding": "gzip"})
-    assert answer.status_code == 415
-
-
-def test_a_body_beyond_the_limit_is_413_by_its_length_alone(
-    client: TestClient, settings: Settings, archive: Make
-) -> None:
-    settings.max_body_bytes = 100
-    answer = client.post(TASKS, content=archive(a=2))
-    assert answer.status_code == 413
-    assert answer.json()["type"] == "/problems/body-too-large"
-
-
-def test_a_chunked_body_beyond_the_limit_is_413(client: TestClient, settings: Settings) -> None:
-    settings.max_body_bytes = 1 << 20
-    pieces = (b"PK\x03\x04" + b"\0" * 65532 for _ in range(40))
-    assert client.post(TASKS, content=pieces).status_code == 413
-    assert spooled(settings) == []
-
-
-def test_a_wrong_content_digest_is_refused_and_a_right_one_taken(
-    client: TestClient, settings: Settings, archive: Make
-) -> None:
-    body = archive(a=2, b=2)
-    wrong = client.post(TASKS, content=body, headers={"Content-Digest": digest(b"other")})
-    assert wrong.status_code == 422
-    assert wrong.json()["type"] == "/problems/digest-mismatch"
-    assert spooled(settings) == stored(settings) == []
-    right = {"Content-Digest": f"sha-512=:AAAA:, {digest(body)}"}
-    assert client.post(TASKS, content=body, headers=right).status_code == 202
-
-
-@pytest.mark.parametrize("value", ["sha-256=abc", "sha-256=::", "sha-256=:AAAA:", "sha-256=:%%%%:"])
-def test_a_malformed_content_digest_is_422(client: TestClient, archive: Make, value: str) -> None:
-    answer = client.post(TASKS, content=archive(a=2), headers={"Content-Digest": value})
-    assert answer.status_code == 422
 
 
 def test_validate_only_reports_and_submits_nothing(
@@ -301,11 +207,6 @@ def test_a_wrong_recipe_override_is_422(
     assert spooled(settings) == stored(settings) == []
 
 
-@pytest.mark.parametrize("recipe", ["[]", "1", "{", '{"a": NaN}', "x" * 70_000])
-def test_a_recipe_that_is_no_object_is_422(client: TestClient, archive: Make, recipe: str) -> None:
-    assert client.post(TASKS, content=archive(a=2), headers={"Perennial-Recipe": recipe}).status_code == 422
-
-
 def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     client: TestClient, settings: Settings, archive: Make
 ) -> None:
@@ -332,73 +233,6 @@ def test_a_replayed_upload_is_the_first_answer(client: TestClient, settings: Set
     assert len(client.get(TASKS).json()["items"]) == 1
     assert len(stored(settings)) == 1
     assert spooled(settings) == []
-
-
-def test_a_replay_with_the_right_digest_is_answered_without_the_body(
-    client: TestClient, archive: Make
-) -> None:
-    body = archive(a=2, b=2)
-    headers = {"Idempotency-Key": "k", "Content-Digest": digest(body)}
-    first = client.post(TASKS, content=body, headers=headers)
-
-    def unread() -> Iterator[bytes]:
-        yield b"anything else would be refused"
-
-    again = client.post(TASKS, content=unread(), headers=headers)
-    assert again.status_code == 202
-    assert again.content == first.content
-
-
-@pytest.mark.parametrize("change", ["body", "name", "recipe", "digest"])
-def test_another_upload_under_the_same_key_is_422(client: TestClient, archive: Make, change: str) -> None:
-    body, headers, path = archive(a=2, b=2), {"Idempotency-Key": "k"}, TASKS
-    assert client.post(path, content=body, headers=headers).status_code == 202
-    if change == "body":
-        body = archive(a=2, b=3)
-    elif change == "name":
-        path += "?name=other"
-    elif change == "recipe":
-        headers["Perennial-Recipe"] = '{"epochs": 2}'
-    else:
-        headers["Content-Digest"] = digest(b"other")
-    answer = client.post(path, content=body, headers=headers)
-    assert answer.status_code == 422
-    assert answer.json()["type"] == "/problems/idempotency-mismatch"
-
-
-def test_a_failed_upload_frees_its_key(client: TestClient, archive: Make) -> None:
-    headers = {"Idempotency-Key": "k"}
-    assert client.post(TASKS, content=b"no archive", headers=headers).status_code == 415
-    assert client.post(TASKS, content=archive(a=2), headers=headers).status_code == 202
-
-
-def test_a_model_that_does_not_exist_is_404_before_the_body(client: TestClient) -> None:
-    def unread() -> Iterator[bytes]:
-        raise AssertionError("the body was read")
-        yield b""
-
-    answer = client.post("/v1/models/none/tasks", content=iter([b"x"]))
-    assert answer.status_code == 404
-
-
-def test_a_quota_of_open_jobs_is_429(client: TestClient, settings: Settings, archive: Make) -> None:
-    settings.max_open_jobs = 1
-    assert client.post(TASKS, content=archive(a=2)).status_code == 202
-    answer = client.post(TASKS, content=archive(a=2))
-    assert answer.status_code == 429
-    assert answer.json()["type"] == "/problems/too-many-requests"
-    assert int(answer.headers["retry-after"]) > 0
-
-
-def test_a_replay_needs_no_room_for_one_more_job(
-    client: TestClient, settings: Settings, archive: Make
-) -> None:
-    settings.max_open_jobs = 1
-    body, headers = archive(a=2), {"Idempotency-Key": "k"}
-    first = client.post(TASKS, content=body, headers=headers)
-    again = client.post(TASKS, content=body, headers=headers)
-    assert (again.status_code, again.content) == (202, first.content)
-    assert client.post(TASKS, content=body, headers={"Idempotency-Key": "other"}).status_code == 429
 
 
 def test_a_transaction_that_fails_leaves_no_archive(
@@ -456,10 +290,10 @@ def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
 def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
     client: TestClient, archive: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renewed: list[str] = []
+    tried = threading.Event()
 
     def out(*_: object) -> None:
-        renewed.append("tried")
+        tried.set()
         raise OperationalError("UPDATE", {}, Exception("gone"))
 
     monkeypatch.setattr("core.requests.idempotency.renew", out)
@@ -467,10 +301,9 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
     inspect = order.inspect
 
     def slowly(*given: Any) -> Any:
-        time.sleep(0.3)
+        assert tried.wait(60)
         return inspect(*given)
 
     monkeypatch.setattr(order, "inspect", slowly)
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text
-    assert renewed
