@@ -14,8 +14,14 @@ JSON_TYPES = ("application/json", "application/problem+json")
 
 
 def check(client: Any, name: str, value: Any) -> None:
-    """Fail where a value is not of the shape of that name in a service's document."""
-    Contract(client.get("/openapi.json").json()).check(name, value)
+    """Fail where a value is not of the shape of that name in the document of the API of this process."""
+    if not _contracts:
+        _contracts.append(Contract(client.get("/openapi.json").json()))
+    _contracts[0].check(name, value)
+
+
+_contracts: list["Contract"] = []
+"""That of this process, once it is known: to write the document takes long."""
 
 
 class Contract:

@@ -100,6 +100,18 @@ def new_key(
     return {"Authorization": f"Bearer {made['secret']}"}
 
 
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path]
+) -> Iterator[TestClient]:
+    """A client of one API for all tests of a file that change nothing; it has a model, `shared`."""
+    folder = prepare_folder(tmp_path_factory.mktemp("shared"))
+    with serving(Settings(data_dir=folder, threads=1)) as made:
+        model = {"name": "shared", "scenario": "class", "architecture": "small-cnn"}
+        assert made.post("/v1/models", json=model).status_code == 201
+        yield made
+
+
 @pytest.fixture
 def key_of(client: TestClient) -> Callable[..., dict[str, str]]:
     """Makes the headers of a fresh key: `key_of("owner", "write")`."""

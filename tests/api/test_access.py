@@ -40,15 +40,15 @@ def test_without_a_key_it_is_401_and_says_how(client: TestClient) -> None:
         "pk_a_b",
     ],
 )
-def test_a_wrong_key_is_401(client: TestClient, value: str) -> None:
-    answer = client.get("/v1/models", headers={"Authorization": value.encode("latin-1")})  # type: ignore[dict-item]
+def test_a_wrong_key_is_401(shared: TestClient, value: str) -> None:
+    answer = shared.get("/v1/models", headers={"Authorization": value.encode("latin-1")})  # type: ignore[dict-item]
     assert answer.status_code == 401
 
 
-def test_one_wrong_character_in_the_secret_is_401(client: TestClient) -> None:
-    good = client.headers["Authorization"]
+def test_one_wrong_character_in_the_secret_is_401(shared: TestClient) -> None:
+    good = shared.headers["Authorization"]
     bad = good[:-1] + ("A" if good[-1] != "A" else "B")
-    assert client.get("/v1/models", headers={"Authorization": bad}).status_code == 401
+    assert shared.get("/v1/models", headers={"Authorization": bad}).status_code == 401
 
 
 @pytest.mark.parametrize(

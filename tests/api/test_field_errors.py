@@ -26,8 +26,8 @@ def refused(
     return told
 
 
-def test_a_flat_name_is_traced_to_its_block(client: TestClient) -> None:
-    told = refused(client, {"image_size": 64})
+def test_a_flat_name_is_traced_to_its_block(shared: TestClient) -> None:
+    told = refused(shared, {"image_size": 64})
     assert told["image_size"].startswith(
         "unknown field; did you mean image.size? known here: allow_lost_classes, architecture, base, "
     )
@@ -60,15 +60,15 @@ def test_a_flat_name_is_traced_to_its_block(client: TestClient) -> None:
     ],
 )  # fmt: skip
 def test_an_unknown_field_anywhere_names_the_nearest_one(
-    client: TestClient, body: dict[str, Any], field: str, meant: str
+    shared: TestClient, body: dict[str, Any], field: str, meant: str
 ) -> None:
-    message = refused(client, body)[field]
+    message = refused(shared, body)[field]
     assert f"did you mean {meant}? known here: " in message
 
 
-def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(client: TestClient) -> None:
-    assert client.get("/v1/methods").status_code == 200  # the catalogue is loaded
-    told = refused(client, {"epochs": 3, "lr": 0.1})
+def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(shared: TestClient) -> None:
+    assert shared.get("/v1/methods").status_code == 200  # the catalogue is loaded
+    told = refused(shared, {"epochs": 3, "lr": 0.1})
     assert "did you mean recipe.epochs?" in told["epochs"]
     assert "did you mean recipe.optimizer.lr?" in told["lr"]
 
@@ -95,9 +95,9 @@ def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(client: Te
     ],
 )
 def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
-    client: TestClient, body: dict[str, Any], field: str, message: str
+    shared: TestClient, body: dict[str, Any], field: str, message: str
 ) -> None:
-    assert refused(client, body)[field].startswith(message)
+    assert refused(shared, body)[field].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -123,25 +123,25 @@ def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_what_it_must_be_and_what_it_is(
-    client: TestClient, body: dict[str, Any], field: str, message: str
+    shared: TestClient, body: dict[str, Any], field: str, message: str
 ) -> None:
-    assert refused(client, body)[field] == message
+    assert refused(shared, body)[field] == message
 
 
-def test_a_field_of_another_method_names_the_methods_that_have_it(client: TestClient) -> None:
-    told = refused(client, {"recipe": {"method": {"name": "finetune", "replay_batch": 5}}})
+def test_a_field_of_another_method_names_the_methods_that_have_it(shared: TestClient) -> None:
+    told = refused(shared, {"recipe": {"method": {"name": "finetune", "replay_batch": 5}}})
     assert told["recipe.method.replay_batch"] == (
         "unknown field; known here: name; replay_batch belongs to der, der++, er, er-ace"
     )
 
 
-def test_a_sentence_that_asks_has_one_mark_at_its_end(client: TestClient) -> None:
-    answer = client.post("/v1/models", json={"name": "a", "scenario": "clas"})
+def test_a_sentence_that_asks_has_one_mark_at_its_end(shared: TestClient) -> None:
+    answer = shared.post("/v1/models", json={"name": "a", "scenario": "clas"})
     assert answer.json()["detail"].endswith("; did you mean class?")
 
 
-def test_a_missing_field_is_named(client: TestClient) -> None:
-    answer = client.post("/v1/models", json={"scenario": "class"})
+def test_a_missing_field_is_named(shared: TestClient) -> None:
+    answer = shared.post("/v1/models", json={"scenario": "class"})
     assert answer.json()["errors"] == [{"field": "name", "message": "is missing"}]
     assert answer.json()["detail"] == "name: is missing."
 
@@ -166,10 +166,10 @@ def test_a_query_parameter_and_a_form_field_name_the_nearest_one_too(client: Tes
     assert "did you mean recipe? there are: file, recipe." in answer.json()["detail"]
 
 
-def test_fifty_thousand_unknown_fields_are_answered_shortly(client: TestClient) -> None:
+def test_fifty_thousand_unknown_fields_are_answered_shortly(shared: TestClient) -> None:
     many = {f"f{i}": i for i in range(50_000)}
     for body, named in ((many, 20), ({"recipe": many}, 1)):  # such a recipe is too large to be read
-        answer = client.post("/v1/models", json={"name": "a", "scenario": "class", **body})
+        answer = shared.post("/v1/models", json={"name": "a", "scenario": "class", **body})
         assert answer.status_code == 422
         assert len(answer.json()["errors"]) == named
 

@@ -36,13 +36,11 @@ def job(client: TestClient, archive: Callable[..., bytes]) -> str:
         ("GET", "/v1/nothing", 404),
         ("PUT", "/v1/models", 405),
         ("GET", "/v1/models?limt=1", 422),
-        ("GET", "/v1/models/birds/versions/0/download", 422),
+        ("GET", "/v1/models/shared/versions/0/download", 422),
     ],
 )
-def test_answers_and_problems_are_secured(client: TestClient, method: str, path: str, status: int) -> None:
-    if "birds" in path:
-        client.post("/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"})
-    answer = client.request(method, path, json={} if method == "POST" else None)
+def test_answers_and_problems_are_secured(shared: TestClient, method: str, path: str, status: int) -> None:
+    answer = shared.request(method, path, json={} if method == "POST" else None)
     assert answer.status_code == status, answer.text
     check(answer)
 
@@ -58,8 +56,8 @@ def test_an_unexpected_error_is_secured(client: TestClient, monkeypatch: pytest.
     check(answer)
 
 
-def test_the_answer_that_holds_a_secret_is_not_stored(client: TestClient) -> None:
-    answer = client.post("/v1/keys", json={"name": "k", "owner": "o", "scope": "read"})
+def test_the_answer_that_holds_a_secret_is_not_stored(shared: TestClient) -> None:
+    answer = shared.post("/v1/keys", json={"name": "k", "owner": "o", "scope": "read"})
     assert answer.status_code == 201
     check(answer)
 
@@ -79,12 +77,12 @@ def test_an_event_stream_is_secured(client: TestClient, job: str) -> None:
     check(answer)
 
 
-def test_docs_load_nothing_from_another_host(client: TestClient) -> None:
-    answer = client.get("/docs")
+def test_docs_load_nothing_from_another_host(shared: TestClient) -> None:
+    answer = shared.get("/docs")
     policy = answer.headers["content-security-policy"]
     check(answer, policy=policy)
     assert "unsafe" not in policy and "//" not in policy
     loaded = re.findall(r'(?:src|href|data-document)="([^"]+)"', answer.text)
     assert len(loaded) == 5 and all(place.startswith("/") for place in loaded)
-    assert all(client.get(place).status_code == 200 for place in loaded)
+    assert all(shared.get(place).status_code == 200 for place in loaded)
     assert "<script>" not in answer.text and "style=" not in answer.text

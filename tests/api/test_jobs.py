@@ -77,10 +77,10 @@ def test_if_none_match_takes_every_form(client: TestClient, job: str, form: str,
 
 
 @pytest.mark.parametrize("bad", ["job_x", "mdl_00000000000000000000000000", "job_" + "0" * 26, "x" * 500])
-def test_an_unknown_job_is_404(client: TestClient, bad: str) -> None:
+def test_an_unknown_job_is_404(shared: TestClient, bad: str) -> None:
     for path in ("", "/events", "/logs", "/metrics"):
-        assert client.get(f"/v1/jobs/{bad}{path}").status_code in (404, 422)
-    assert client.post(f"/v1/jobs/{bad}/cancel").status_code in (404, 422)
+        assert shared.get(f"/v1/jobs/{bad}{path}").status_code in (404, 422)
+    assert shared.post(f"/v1/jobs/{bad}/cancel").status_code in (404, 422)
 
 
 def test_all_reads_of_a_job_give_one_shape(client: TestClient, job: str) -> None:

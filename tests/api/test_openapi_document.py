@@ -16,9 +16,9 @@ FREE = {
 """Values of any kind, and why."""
 
 
-@pytest.fixture
-def document(client: Any) -> Any:
-    return client.get("/openapi.json").json()
+@pytest.fixture(scope="module")
+def document(shared: Any) -> Any:
+    return shared.get("/openapi.json").json()
 
 
 def test_no_value_is_a_bare_object_but_those_with_reasons(document: Any) -> None:

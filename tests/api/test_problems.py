@@ -31,57 +31,57 @@ def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
     return problem
 
 
-def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
-    shape(client.get("/v1/nothing"), 404, "not-found")
+def test_an_unknown_path_is_a_problem(shared: TestClient) -> None:
+    shape(shared.get("/v1/nothing"), 404, "not-found")
 
 
-def test_a_path_with_a_final_slash_is_not_redirected(client: TestClient) -> None:
-    shape(client.get("/v1/models/"), 404, "not-found")
+def test_a_path_with_a_final_slash_is_not_redirected(shared: TestClient) -> None:
+    shape(shared.get("/v1/models/"), 404, "not-found")
 
 
-def test_a_wrong_method_names_all_allowed_ones(client: TestClient) -> None:
-    answer = client.put("/v1/models")
+def test_a_wrong_method_names_all_allowed_ones(shared: TestClient) -> None:
+    answer = shared.put("/v1/models")
     shape(answer, 405, "method-not-allowed")
     assert answer.headers["allow"] == "GET, POST"
 
 
-def test_an_unknown_field_is_named(client: TestClient) -> None:
-    answer = client.post("/v1/models", json={"name": "a", "scenario": "class", "colour": 1})
+def test_an_unknown_field_is_named(shared: TestClient) -> None:
+    answer = shared.post("/v1/models", json={"name": "a", "scenario": "class", "colour": 1})
     problem = shape(answer, 422, "invalid")
     assert problem["errors"][0]["field"] == "colour"
 
 
-def test_an_unknown_query_parameter_is_named(client: TestClient) -> None:
-    problem = shape(client.get("/v1/models?limt=3"), 422, "invalid")
+def test_an_unknown_query_parameter_is_named(shared: TestClient) -> None:
+    problem = shape(shared.get("/v1/models?limt=3"), 422, "invalid")
     assert problem["errors"][0]["field"] == "limt"
 
 
-def test_a_repeated_query_parameter_is_refused(client: TestClient) -> None:
-    shape(client.get("/v1/models?limit=3&limit=4"), 422, "invalid")
+def test_a_repeated_query_parameter_is_refused(shared: TestClient) -> None:
+    shape(shared.get("/v1/models?limit=3&limit=4"), 422, "invalid")
 
 
-def test_a_nul_in_the_query_is_refused(client: TestClient) -> None:
-    shape(client.get("/v1/jobs?model=a%00b"), 422, "invalid")
+def test_a_nul_in_the_query_is_refused(shared: TestClient) -> None:
+    shape(shared.get("/v1/jobs?model=a%00b"), 422, "invalid")
 
 
-def test_a_nul_in_the_path_is_not_found(client: TestClient) -> None:
-    shape(client.get("/v1/models/a%00b"), 404, "not-found")
+def test_a_nul_in_the_path_is_not_found(shared: TestClient) -> None:
+    shape(shared.get("/v1/models/a%00b"), 404, "not-found")
 
 
-def test_a_json_body_of_another_type_is_415(client: TestClient) -> None:
-    answer = client.post("/v1/models", content=b"name=a", headers={"content-type": "text/plain"})
+def test_a_json_body_of_another_type_is_415(shared: TestClient) -> None:
+    answer = shared.post("/v1/models", content=b"name=a", headers={"content-type": "text/plain"})
     shape(answer, 415, "unsupported-type")
 
 
-def test_a_json_body_that_is_too_large_is_413(client: TestClient) -> None:
-    answer = client.post("/v1/models", content=b" " * (1 << 20) + b"{}")
+def test_a_json_body_that_is_too_large_is_413(shared: TestClient) -> None:
+    answer = shared.post("/v1/models", content=b" " * (1 << 20) + b"{}")
     shape(answer, 413, "body-too-large")
 
 
-def test_a_chunked_json_body_that_is_too_large_is_413(client: TestClient) -> None:
+def test_a_chunked_json_body_that_is_too_large_is_413(shared: TestClient) -> None:
     pieces = (b" " * 65536 for _ in range(17))
     headers = {"content-type": "application/json"}
-    shape(client.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
+    shape(shared.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_chunked_json_body_that_is_too_large_is_413(client: TestClient) -> Non
         b"",
     ],
 )
-def test_json_that_is_not_strict_is_refused(client: TestClient, body: bytes) -> None:
-    answer = client.post("/v1/models", content=body, headers={"content-type": "application/json"})
+def test_json_that_is_not_strict_is_refused(shared: TestClient, body: bytes) -> None:
+    answer = shared.post("/v1/models", content=body, headers={"content-type": "application/json"})
     shape(answer, 422, "invalid")
 
 
@@ -216,8 +216,8 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
 
 
 @pytest.mark.parametrize("hidden", ["%2f", "%2F", "%5c", "%5C", "%00", "%2e", "%2E"])
-def test_a_path_that_hides_a_character_is_not_found_and_says_which(client: TestClient, hidden: str) -> None:
-    problem = shape(client.get(f"/v1/models/a{hidden}b"), 404, "not-found")
+def test_a_path_that_hides_a_character_is_not_found_and_says_which(shared: TestClient, hidden: str) -> None:
+    problem = shape(shared.get(f"/v1/models/a{hidden}b"), 404, "not-found")
     assert hidden in problem["detail"]
 
 

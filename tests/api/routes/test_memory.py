@@ -225,8 +225,8 @@ def test_the_memory_of_a_deleted_model_is_not_found(client, remembering):
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
 
 
-def test_the_documentation_tells_the_shape_and_the_problems(client):
-    found = client.get("/openapi.json").json()["paths"]["/v1/models/{model}/memory"]
+def test_the_documentation_tells_the_shape_and_the_problems(shared):
+    found = shared.get("/openapi.json").json()["paths"]["/v1/models/{model}/memory"]
     shape = found["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert shape["$ref"].endswith("/MemoryOut")
     for call in ("get", "delete"):

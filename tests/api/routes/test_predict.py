@@ -136,9 +136,9 @@ def test_arrays_have_no_names(client, url, fake):
     assert first(client.post(url, json={"images": [[[1]]]}))["name"] is None
 
 
-def test_the_document_names_every_part_that_works(client):
+def test_the_document_names_every_part_that_works(shared):
     path = "/v1/models/{model}/versions/{version}/predict"
-    operation = client.get("/openapi.json").json()["paths"][path]["post"]
+    operation = shared.get("/openapi.json").json()["paths"][path]["post"]
     form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert set(form["properties"]) == {"file", "files", "image", "images"} and form["minProperties"] == 1
     assert {p["name"] for p in operation["parameters"]} >= {"task", "top_k"}

@@ -54,8 +54,8 @@ def files(settings: Settings, folder: str) -> list[Path]:
     return [path for path in (settings.data_dir / folder).rglob("*") if path.is_file()]
 
 
-def test_a_client_learns_what_uploads_may_be(client: TestClient, settings: Settings) -> None:
-    answer = client.options("/v1/uploads", headers={"Tus-Resumable": "0.1.0"})  # which is not looked at
+def test_a_client_learns_what_uploads_may_be(shared: TestClient, settings: Settings) -> None:
+    answer = shared.options("/v1/uploads", headers={"Tus-Resumable": "0.1.0"})  # which is not looked at
     assert answer.status_code == 204
     headers = answer.headers
     assert headers["tus-version"] == headers["tus-resumable"] == "1.0.0"
@@ -203,17 +203,17 @@ def test_a_piece_without_a_length_is_kept_however_short_and_refused_when_too_lon
         {"Upload-Length": "1", "Repr-Digest": "sha-256=:AAAA:"},
     ],
 )
-def test_a_wrong_begin_is_422_and_leaves_nothing(client: TestClient, headers: dict[str, str]) -> None:
+def test_a_wrong_begin_is_422_and_leaves_nothing(shared: TestClient, headers: dict[str, str]) -> None:
     sent = {name: value.encode() for name, value in headers.items()}
-    answer = client.post("/v1/uploads", headers=sent)
+    answer = shared.post("/v1/uploads", headers=sent)
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid"), answer.text
-    assert not [row for row in client.get("/v1/audit").json()["items"] if row["action"] == "upload.create"]
+    assert not [row for row in shared.get("/v1/audit").json()["items"] if row["action"] == "upload.create"]
 
 
-def test_more_than_an_upload_may_have_is_413_and_a_body_415(client: TestClient, settings: Settings) -> None:
+def test_more_than_an_upload_may_have_is_413_and_a_body_415(shared: TestClient, settings: Settings) -> None:
     large = {"Upload-Length": str(settings.max_body_bytes + 1)}
-    assert client.post("/v1/uploads", headers=large).status_code == 413
-    assert client.post("/v1/uploads", headers={"Upload-Length": "1"}, content=b"x").status_code == 415
+    assert shared.post("/v1/uploads", headers=large).status_code == 413
+    assert shared.post("/v1/uploads", headers={"Upload-Length": "1"}, content=b"x").status_code == 415
 
 
 def test_an_upload_that_is_begun_again_with_its_key_is_the_same(client: TestClient) -> None:
