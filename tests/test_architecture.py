@@ -75,8 +75,19 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """(line, module) of every import in a file, those inside functions too."""
+    return tuple(_imports(path))
+
+
+@cache
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
     package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -89,8 +100,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 base = ".".join([*up, base]).rstrip(".")
             for name in node.names:
                 whole = f"{base}.{name.name}"
-                is_module = (ROOT / whole.replace(".", "/")).with_suffix(".py").exists()
-                yield node.lineno, whole if is_module or (ROOT / whole.replace(".", "/")).is_dir() else base
+                yield node.lineno, whole if is_module(whole) else base
 
 
 def test_every_import_follows_an_arrow() -> None:

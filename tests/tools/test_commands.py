@@ -13,12 +13,14 @@ from click.testing import CliRunner, Result
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
+from tools.service import lend_catalogue
 
 
 @pytest.fixture(autouse=True)
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
+    lend_catalogue(folder)
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(folder))
     return folder
 
