@@ -224,9 +224,7 @@ def test_a_stage_that_the_reference_lacks_has_no_gap() -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=20), max_size=4))
-def test_improvement_minus_regression_is_the_change_of_accuracy(
-    tasks: list[list[tuple[bool, bool]]],
-) -> None:
+def test_improvement_minus_regression_is_the_change_of_accuracy(tasks: list[list[tuple[bool, bool]]]) -> None:
     changes = [(sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks]
     regression, improvement = rates(changes)
     images = [pair for task in tasks for pair in task]

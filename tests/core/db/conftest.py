@@ -6,39 +6,26 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.db.session import Database
-from core.db.tables import Event, Job, Key, Model, Owner, Task
+from core.db.tables import Event, Key, Owner
+from tests.core.rows import job_row, model_row, task_row
 
 
 def _rows(session: Session) -> None:
-    session.add(Owner(id="own_1", name="team", created_at=1.0))
-    session.flush()
-    session.add(
-        Model(
-            id="mdl_1", owner_id="own_1", name="birds", scenario="class", architecture={}, image={}, base="random",
-            recipe={}, gate={}, keep_training_data=False, held_out="keep", warnings=[], created_at=1.0,
-        )
-    )  # fmt: skip
-    session.flush()
-    session.add(
-        Task(
-            id="tsk_1", model_id="mdl_1", number=1, sha256="0" * 64, bytes=3, media_type="zip", classes={},
-            report={}, warnings=[], created_at=1.0,
-        )
-    )  # fmt: skip
-    session.flush()
-    session.add(
-        Job(
-            id="job_1", model_id="mdl_1", owner_id="own_1", task_id="tsk_1", task_number=1, place=1, state="queued",
-            recipe_override={}, recipe={"epochs": 3}, progress={"phase": "train", "step": 2}, created_at=1.5,
-        )
-    )  # fmt: skip
-    session.add(
-        Key(id="key_1", owner_id="own_1", name="k", prefix="abc", hash="h", scope="read", created_at=1.0)
-    )
-    session.flush()
-    for number in range(5):
-        kind = "state" if number % 2 else "log"
-        session.add(Event(job_id="job_1", type=kind, data={"n": number}, at=float(number)))
+    job = job_row("job_1", "mdl_1", "own_1", "tsk_1", recipe={"epochs": 3}, created_at=1.5)
+    job.progress = {"phase": "train", "step": 2}
+    key = Key(id="key_1", owner_id="own_1", name="k", prefix="abc", hash="h", scope="read", created_at=1.0)
+    for row in (
+        Owner(id="own_1", name="team", created_at=1.0),
+        model_row("mdl_1", "own_1", architecture={}, image={}),
+        task_row("tsk_1", "mdl_1"),
+        job,
+        key,
+        *(
+            Event(job_id="job_1", type="state" if n % 2 else "log", data={"n": n}, at=float(n))
+            for n in range(5)
+        ),
+    ):
+        session.add(row)
         session.flush()
 
 

@@ -9,6 +9,7 @@ from core.db import owner_events
 from core.db.session import Database
 from core.db.tables import Model, Owner, OwnerEvent
 from core.protocol.answers.owner_event import AliasMoved
+from tests.core.rows import model_row
 
 pytestmark = pytest.mark.both_databases
 
@@ -19,11 +20,7 @@ def a_model(db: Database) -> Model:
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()
-        model = Model(
-            id="mdl_1", owner_id="own_1", name="birds", scenario="class", architecture={"name": "mlp"},
-            image={"size": 8, "channels": 3}, base="random", recipe={}, gate={}, keep_training_data=False,
-            held_out="keep", warnings=[], created_at=0.0,
-        )  # fmt: skip
+        model = model_row("mdl_1", "own_1")
         session.add(model)
     return model
 

@@ -238,10 +238,7 @@ def npz(arrays: dict[str, bytes | np.ndarray], method: int = zipfile.ZIP_STORED)
 
 def good_arrays(n: int = 20, size: int = 8) -> dict[str, bytes | np.ndarray]:
     rng = np.random.default_rng(0)
-    return {
-        "images": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8),
-        "labels": np.arange(n) % 2,
-    }
+    return {"images": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8), "labels": np.arange(n) % 2}
 
 
 def pickled_labels() -> bytes:

@@ -12,25 +12,27 @@ from core.recipe.resolve import completed, resolve
 Json = dict[str, Any]
 
 
+def closed(**properties: Json) -> Json:
+    """The schema of an object with these fields and no others."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 @pytest.fixture
 def catalogue() -> Json:
     """A small catalogue in the shape that the learning code writes."""
-    number = {"type": "number", "exclusiveMinimum": 0}
+    olor = {"anyOf": [closed(iota1={"type": "number", "maximum": 1}, gamma={}), {"type": "null"}]}
+    rate = {"type": "number", "exclusiveMinimum": 0}
     return {
         "methods": {
             "er": {
-                "schema": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {"buffer": {"type": "integer", "minimum": 1}},
-                },
+                "schema": closed(buffer={"type": "integer", "minimum": 1}),
                 "defaults": {"buffer": 500},
                 "scenarios": ["data", "task", "class"],
                 "weak": {},
                 "accepts": {"optimizers": ["sgd"], "depths": [1, 5], "head_inits": ["zero"], "olor": False},
             },
             "finetune": {
-                "schema": {"type": "object", "additionalProperties": False, "properties": {}},
+                "schema": closed(),
                 "defaults": {},
                 "scenarios": ["data", "class"],
                 "weak": {"class": "it forgets"},
@@ -40,55 +42,23 @@ def catalogue() -> Json:
         "architectures": {
             "mlp": {
                 "family": "mlp",
-                "schema": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {"hidden": {"type": "array", "items": {"type": "integer"}}},
-                },
+                "schema": closed(hidden={"type": "array", "items": {"type": "integer"}}),
                 "defaults": {"hidden": [400]},
                 "scenarios": ["data", "class"],
                 "min_size": 1,
             },
-            "large": {
-                "family": "mlp",
-                "schema": {"type": "object", "additionalProperties": False},
-                "min_size": 32,
-            },
+            "large": {"family": "mlp", "schema": closed(), "min_size": 32},
         },
         "presets": {"probe": {"method": {"name": "finetune"}, "depth": 1}},
         "recipe": {
-            "schema": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {
-                    "preset": {"type": ["string", "null"]},
-                    "method": {"type": "object"},
-                    "optimizer": {
-                        "type": "object",
-                        "additionalProperties": False,
-                        "properties": {
-                            "name": {"enum": ["sgd", "adam"]},
-                            "lr": number,
-                            "olor": {
-                                "anyOf": [
-                                    {
-                                        "type": "object",
-                                        "additionalProperties": False,
-                                        "properties": {
-                                            "iota1": {"type": "number", "maximum": 1},
-                                            "gamma": {},
-                                        },
-                                    },
-                                    {"type": "null"},
-                                ]
-                            },
-                        },
-                    },
-                    "depth": {"type": "integer"},
-                    "epochs": {"type": "integer", "minimum": 1},
-                    "head": {"type": "object"},
-                },
-            },
+            "schema": closed(
+                preset={"type": ["string", "null"]},
+                method={"type": "object"},
+                optimizer=closed(name={"enum": ["sgd", "adam"]}, lr=rate, olor=olor),
+                depth={"type": "integer"},
+                epochs={"type": "integer", "minimum": 1},
+                head={"type": "object"},
+            ),
             "defaults": {
                 "preset": None,
                 "method": {"name": "er", "buffer": 500},

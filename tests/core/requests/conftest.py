@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import postgresql
 import pytest
@@ -12,9 +14,10 @@ from core.db.tables import Owner
 from core.ids import new_id
 from core.requests import models
 from core.requests.actor import Actor
+from core.requests.submission import Batch, Submission
 from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.requests.batches import CATALOGUE
+from tests.core.requests.batches import CATALOGUE, batch
 
 
 @pytest.fixture(
@@ -57,11 +60,43 @@ def store(tmp_path: Path) -> FolderStore:
     return made
 
 
+@dataclass
+class Office:
+    """Where one owner makes models and sends batches."""
+
+    db: Database
+    store: FolderStore
+    actor: Actor
+    folder: Path
+
+    @property
+    def blobs(self) -> Blobs:
+        return Blobs(self.store, self.folder / "cache")
+
+    def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
+        """Make a model; the answer."""
+        given = {"name": name, "scenario": scenario, "architecture": "small-cnn", **fields}
+        return models.create(self.db, self.blobs, CATALOGUE, self.actor, given)[0]
+
+    def submission(
+        self, sent: Batch | int = 0, model: str = "birds", *, actor: Actor | None = None, **options: Any
+    ) -> Submission:
+        """A batch, or `batches.batch` of a number, that is about to be sent to a model."""
+        given = batch(self.folder, sent) if isinstance(sent, int) else sent
+        catalogue = options.pop("catalogue", CATALOGUE)
+        return Submission(self.db, self.store, catalogue, actor or self.actor, model, given, **options)
+
+    def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
+        """Send a batch; the answer."""
+        return self.submission(sent, model, **options).submit()[0]
+
+
 @pytest.fixture
-def model(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> str:
+def office(database: Database, store: FolderStore, actor: Actor, tmp_path: Path) -> Office:
+    return Office(database, store, actor, tmp_path)
+
+
+@pytest.fixture
+def model(office: Office) -> str:
     """The id of the actor's model "birds"."""
-    blobs = Blobs(store, tmp_path / "cache")
-    made, _ = models.create(
-        database, blobs, CATALOGUE, actor, {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
-    )
-    return str(made["id"])
+    return str(office.create()["id"])

@@ -6,18 +6,15 @@ from pathlib import Path
 import pytest
 
 from core.db.jobs import locked, move
-from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Model
 from core.errors import LabelsInvalid
 from core.ingest.inspect import Directory
-from core.requests import batch_report, models, tasks
-from core.requests.actor import Actor
+from core.requests import batch_report, tasks
 from core.requests.class_names import compare
-from core.requests.submission import Batch, Submission
-from core.store import Blobs
-from core.store.folder import FolderStore
-from tests.core.requests.batches import CATALOGUE, batch
+from core.requests.submission import Batch
+from tests.core.requests.batches import batch
+from tests.core.requests.conftest import Office
 
 
 def named(folder: Path, number: int, *labels: str) -> Batch:
@@ -30,13 +27,11 @@ def directory(*labels: str, encoded: bool = True) -> Directory:
     return Directory(dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded)
 
 
-def test_new_known_and_look_alike_classes_are_named_with_a_warning(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
-    Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat", "t-shirt"), None).submit()
-    given = named(tmp_path, 1, "hat", "tshirt", "cap", "Cap")
-    checked = Submission(database, store, CATALOGUE, actor, model, given).preview()
-    answer, _ = Submission(database, store, CATALOGUE, actor, model, given, None).submit()
+def test_new_known_and_look_alike_classes_are_named_with_a_warning(office: Office, model: str) -> None:
+    office.submit(named(office.folder, 0, "hat", "t-shirt"))
+    given = named(office.folder, 1, "hat", "tshirt", "cap", "Cap")
+    checked = office.submission(given).preview()
+    answer = office.submit(given)
     for report, warnings in (
         (checked["report"], checked["warnings"]),
         (answer["task"]["report"], answer["task"]["warnings"]),
@@ -56,39 +51,25 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
 
 @pytest.mark.parametrize(
     "actions",
-    [
-        (Action.CANCEL,),
-        (Action.VALIDATE, Action.REJECT),
-        (Action.VALIDATE, Action.START, Action.FAIL),
-    ],
+    [(Action.CANCEL,), (Action.VALIDATE, Action.REJECT), (Action.VALIDATE, Action.START, Action.FAIL)],
 )
 def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
-    database: Database,
-    store: FolderStore,
-    actor: Actor,
-    model: str,
-    tmp_path: Path,
-    actions: tuple[Action, ...],
+    office: Office, model: str, actions: tuple[Action, ...]
 ) -> None:
-    answer, _ = Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 0, "hat"), None).submit()
-    with database.write() as session:
+    answer = office.submit(named(office.folder, 0, "hat"))
+    with office.db.write() as session:
         job = locked(session, answer["job"]["id"])
         assert job is not None
         for action in actions:
             move(session, job, action, 1.0)
-    checked = Submission(database, store, CATALOGUE, actor, model, named(tmp_path, 1, "hat")).preview()
+    checked = office.submission(named(office.folder, 1, "hat")).preview()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
 
-def test_names_of_a_task_model_are_compared_within_the_batch_only(
-    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
-) -> None:
-    fields = {"name": "heads", "scenario": "task", "architecture": "small-cnn"}
-    models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
-    Submission(database, store, CATALOGUE, actor, "heads", named(tmp_path, 0, "hat"), None).submit()
-    found = Submission(
-        database, store, CATALOGUE, actor, "heads", named(tmp_path, 1, "Hat", "cap", "CAP")
-    ).preview()
+def test_names_of_a_task_model_are_compared_within_the_batch_only(office: Office) -> None:
+    office.create("heads", "task")
+    office.submit(named(office.folder, 0, "hat"), "heads")
+    found = office.submission(named(office.folder, 1, "Hat", "cap", "CAP"), "heads").preview()
     assert found["report"]["classes"] == {
         "new": ["CAP", "Hat", "cap"],
         "known": [],
@@ -96,30 +77,19 @@ def test_names_of_a_task_model_are_compared_within_the_batch_only(
     }
 
 
-def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
-    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
-) -> None:
-    fields = {"name": "same", "scenario": "data", "architecture": "small-cnn", "classes": ["hat", "t-shirt"]}
-    models.create(database, Blobs(store, tmp_path / "cache"), CATALOGUE, actor, fields)
-    found = Submission(database, store, CATALOGUE, actor, "same", named(tmp_path, 0, "hat")).preview()
+def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(office: Office) -> None:
+    office.create("same", "data", classes=["hat", "t-shirt"])
+    found = office.submission(named(office.folder, 0, "hat"), "same").preview()
     assert found["report"]["classes"]["known"] == ["hat"]
     with pytest.raises(LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\.") as caught:
-        Submission(database, store, CATALOGUE, actor, "same", named(tmp_path, 1, "tshirt", "sock")).preview()
+        office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview()
     assert caught.value.extra["unknown"] == ["sock", "tshirt"]
 
 
-def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(
-    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
-) -> None:
-    models.create(
-        database,
-        Blobs(store, tmp_path / "cache"),
-        CATALOGUE,
-        actor,
-        {"name": "first", "scenario": "data", "architecture": "small-cnn"},
-    )
-    Submission(database, store, CATALOGUE, actor, "first", named(tmp_path, 0, "hat"), None).submit()
-    with database.read() as session:
+def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Office) -> None:
+    office.create("first", "data")
+    office.submit(named(office.folder, 0, "hat"), "first")
+    with office.db.read() as session:
         row = session.query(Model).filter_by(name="first").one()
         assert batch_report.known_classes(session, row) == {"hat"}
 
@@ -133,20 +103,16 @@ def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
 
 
-def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
-    found = Submission(database, store, CATALOGUE, actor, model, batch(tmp_path)).preview()
+def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(office: Office, model: str) -> None:
+    found = office.submission().preview()
     assert found["checked"] == found["report"]["checked"] == "names and sizes"
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])
     assert not any("decoded" in text for text in batch_report.not_checked(directory("a", encoded=False)))
 
 
-def test_what_becomes_of_equal_images_is_kept_with_the_task(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
-    given = replace(batch(tmp_path), duplicates_policy="drop")
-    answer, _ = Submission(database, store, CATALOGUE, actor, model, given, None).submit()
+def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, model: str) -> None:
+    given = replace(batch(office.folder), duplicates_policy="drop")
+    answer = office.submit(given)
     assert answer["task"]["report"]["duplicates_policy"] == "drop"
-    assert tasks.read(database, actor, model, 1)["report"]["duplicates_policy"] == "drop"
+    assert tasks.read(office.db, office.actor, model, 1)["report"]["duplicates_policy"] == "drop"

@@ -8,9 +8,10 @@ from sqlalchemy import ColumnElement, insert, select, text
 
 from core.db.polling import About, owner_events_query
 from core.db.session import Database
-from core.db.tables import Audit, Model, Owner, OwnerEvent
+from core.db.tables import Audit, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
+from tests.core.rows import model_row
 
 MANY = 8_000
 ADMIN = Actor(key_id="key_1", owner_id="own_1", scope="admin")
@@ -34,13 +35,7 @@ def clumped(new_database: Callable[[], Database]) -> Database:
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()
-        session.add(
-            Model(
-                id="mdl_1", owner_id="own_1", name="birds", scenario="class", architecture={"name": "mlp"},
-                image={"size": 8, "channels": 3}, base="random", recipe={}, gate={}, keep_training_data=False,
-                held_out="keep", warnings=[], created_at=0.0,
-            )
-        )  # fmt: skip
+        session.add(model_row("mdl_1", "own_1"))
         session.flush()
         for type_, action in (("job", "task.submit"), ("alias", "version.publish")):
             session.execute(insert(OwnerEvent), [{**event, "type": type_}] * MANY)

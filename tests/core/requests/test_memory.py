@@ -7,19 +7,15 @@ import pytest
 from sqlalchemy import select
 
 from core.db.session import Database
-from core.db.tables import Event, Job, Model, Owner, Part, Task, Version
+from core.db.tables import Event, Job, Owner
 from core.errors import Unavailable
 from core.ids import new_id
-from core.protocol.manifest import Manifest
 from core.protocol.snapshot import StoredSnapshot
 from core.requests import memory
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
-
-MANIFEST = Manifest.from_json(
-    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
-)
+from tests.core.rows import job_row, model_row, part_row, task_row, version_row
 
 
 class Desk:
@@ -36,13 +32,7 @@ class Desk:
         with db.write() as session:
             session.add(Owner(id=self.actor.owner_id, name=self.actor.owner_id, created_at=0.0))
             session.flush()
-            session.add(
-                Model(
-                    id=self.model, owner_id=self.actor.owner_id, name="birds", scenario="class",
-                    architecture={}, image={}, base="random", recipe={}, gate={}, keep_training_data=False,
-                    held_out="keep", warnings=[], created_at=0.0,
-                )
-            )  # fmt: skip
+            session.add(model_row(self.model, self.actor.owner_id))
 
     def version(self, number: int) -> str:
         """Publish a version with a buffer of its own; returns the buffer's digest."""
@@ -51,37 +41,20 @@ class Desk:
         sha256, size = self.blobs.put_file(path)
         version = new_id("ver")
         with self.db.write() as session:
-            session.add(
-                Version(
-                    id=version, model_id=self.model, number=number, status="published", gate={}, manifest=MANIFEST,
-                    bytes=size, bytes_new=size, created_at=0.0,
-                )
-            )  # fmt: skip
+            session.add(version_row(version, self.model, number))
             session.flush()
-            session.add(
-                Part(
-                    version_id=version, name="buffer", position=0, type="buffer", sha256=sha256, bytes=size
-                )
-            )  # fmt: skip
+            session.add(part_row(version, "buffer", sha256, size))
         return sha256
 
     def job(self, state: str, parent: int, *, snapshot: bool = False) -> str:
         with self.db.write() as session:
             place = session.query(Job).count() + 1
             task = new_id("tsk")
-            session.add(
-                Task(
-                    id=task, model_id=self.model, number=place, sha256="", bytes=0, media_type="zip",
-                    classes={}, report={}, warnings=[], created_at=0.0,
-                )
-            )  # fmt: skip
+            session.add(task_row(task, self.model, place))
             session.flush()
-            job = Job(
-                id=new_id("job"), model_id=self.model, owner_id=self.actor.owner_id, task_id=task,
-                task_number=place, place=place, state=state, recipe_override={}, recipe={}, progress={},
-                fence=7 if state in ("running", "pausing", "cancelling") else None, parent_version=parent,
-                created_at=0.0,
-            )  # fmt: skip
+            of = (self.model, self.actor.owner_id, task, place)
+            job = job_row(new_id("job"), *of, state=state, parent_version=parent)
+            job.fence = 7 if state in ("running", "pausing", "cancelling") else None
             if snapshot:
                 key = f"snapshots/{job.id}/00000007-000001/"
                 self.store.put_bytes(f"{key}tensors", b"images")

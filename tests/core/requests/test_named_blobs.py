@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.db import references
 from core.db.session import Database
-from core.db.tables import Base, Export, Job, Model, Owner, Part, Task, Version
+from core.db.tables import Base, Export, Job, Model, Owner
 from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
@@ -23,6 +23,7 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
+from tests.core.rows import job_row, model_row, part_row, task_row, version_row
 
 MLP = {"name": "mlp", "hidden": [4]}
 CATALOGUE: dict[str, Any] = {"methods": {}, "architectures": {"mlp": {"family": "mlp"}}}
@@ -76,19 +77,9 @@ class House:
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""
-        session.add(
-            Task(
-                id="tsk_1", model_id="mdl_1", number=1, sha256="0" * 64, bytes=3, media_type="zip", classes={},
-                report={}, warnings=[], created_at=1.0,
-            )
-        )  # fmt: skip
+        session.add(task_row("tsk_1", "mdl_1"))
         session.flush()
-        session.add(
-            Job(
-                id="job_1", model_id="mdl_1", owner_id=self.actor.owner_id, task_id="tsk_1", task_number=1,
-                place=1, state=state, recipe_override={}, recipe={}, progress={}, created_at=1.5,
-            )
-        )  # fmt: skip
+        session.add(job_row("job_1", "mdl_1", self.actor.owner_id, "tsk_1", state=state))
 
     def deleter(self) -> threading.Thread:
         """A thread that deletes the model, and has begun."""
@@ -115,21 +106,11 @@ def house(database: Database, tmp_path: Path) -> House:
     with database.write() as session:
         session.add(Owner(id=owner, name=owner, created_at=1.0))
         session.flush()
-        session.add(
-            Model(
-                id="mdl_1", owner_id=owner, name="m", scenario="class", architecture=MLP, image=IMAGE, base="random",
-                recipe={}, gate={}, keep_training_data=False, held_out="keep", warnings=[], created_at=1.0,
-            )
-        )  # fmt: skip
+        session.add(model_row("mdl_1", owner, "m", architecture=MLP, image=IMAGE))
         session.flush()
-        session.add(
-            Version(
-                id="ver_1", model_id="mdl_1", number=1, status="published", gate={}, manifest=manifest, bytes=size,
-                bytes_new=size, created_at=1.0,
-            )
-        )  # fmt: skip
+        session.add(version_row("ver_1", "mdl_1", manifest=manifest))
         session.flush()
-        session.add(Part(version_id="ver_1", name="head", position=0, type="head", sha256=sha256, bytes=size))
+        session.add(part_row("ver_1", "head", sha256, size))
     return made
 
 

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +11,14 @@ from sqlalchemy import select, update
 from core.db import stored_bytes
 from core.db.session import Database
 from core.db.states import State
-from core.db.tables import Job, Model, Owner, Part, Task, Version
+from core.db.tables import Job, Model, Owner, Part, Task
 from core.errors import BodyTooLarge, StorageFull, TooManyRequests
 from core.ids import new_id
-from core.protocol.manifest import Manifest
-from core.requests import models, quota, retries, submission
+from core.requests import quota, retries, submission
 from core.requests.actor import Actor
-from core.requests.submission import Submission
-from core.store import Blobs
-from core.store.folder import FolderStore
-from tests.core.requests.batches import CATALOGUE, batch
-
-MANIFEST = Manifest.from_json(
-    {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
-)
+from tests.core.requests.batches import CATALOGUE
+from tests.core.requests.conftest import Office
+from tests.core.rows import version_row
 
 
 def figure(db: Database, actor: Actor) -> int | None:
@@ -37,11 +30,6 @@ def stale(db: Database) -> None:
     """Let the last measure be long ago."""
     with db.write() as session:
         session.execute(update(Owner).values(bytes_at=Owner.bytes_at - 2 * quota.FRESH_S))
-
-
-def submit(db: Database, store: FolderStore, actor: Actor, folder: Path, number: int, limit: int) -> Any:
-    sent = batch(folder, number)  # 9 bytes
-    return Submission(db, store, CATALOGUE, actor, "birds", sent, None, max_bytes=limit).submit()
 
 
 def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
@@ -66,38 +54,38 @@ def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
 
 
 def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
+    office: Office, model: str
 ) -> None:
     for number in range(3):
-        submit(database, store, actor, tmp_path, number, 30)
+        office.submit(number, max_bytes=30)
     with pytest.raises(StorageFull) as refused:
-        submit(database, store, actor, tmp_path, 3, 30)
+        office.submit(3, max_bytes=30)
     assert isinstance(refused.value, TooManyRequests) and refused.value.retry_after_s
     assert refused.value.extra == {"used": 27, "limit": 30}
     assert "Delete" in refused.value.detail
-    assert len(list(store.list("archives/"))) == 3
-    assert figure(database, actor) == 27
+    assert len(list(office.store.list("archives/"))) == 3
+    assert figure(office.db, office.actor) == 27
 
 
-def test_a_declared_length_is_refused_before_the_body(database: Database, actor: Actor, model: str) -> None:
+def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.admit(database, actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
+        submission.admit(office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length)
 
     admit(100)
     admit(None)
     with pytest.raises(BodyTooLarge):
         admit(101)
-    with database.write() as session:
-        stored_bytes.add(session, actor.owner_id, 100)
+    with office.db.write() as session:
+        stored_bytes.add(session, office.actor.owner_id, 100)
     with pytest.raises(StorageFull):  # the measure of a moment ago counts, and what came since
         admit(None)
 
 
 @pytest.mark.both_databases
 def test_uploads_side_by_side_do_not_exceed_the_limit_together(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path, monkeypatch: Any
+    office: Office, model: str, monkeypatch: Any
 ) -> None:
-    quota.require_room(database, actor.owner_id, 45, 9)  # measures
+    quota.require_room(office.db, office.actor.owner_id, 45, 9)  # measures
     everyone = threading.Barrier(12)
     real = quota.require_room
 
@@ -106,136 +94,109 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
         everyone.wait(60)  # all were told that there is room
 
     monkeypatch.setattr(quota, "require_room", together)
-    calls = [partial(submit, database, store, actor, tmp_path, number, 45) for number in range(12)]
+    calls = [partial(office.submit, number, max_bytes=45) for number in range(12)]
     assert side_by_side(calls) == ["StorageFull"] * 7 + ["accepted"] * 5
-    assert len(list(store.list("archives/"))) == 5
+    assert len(list(office.store.list("archives/"))) == 5
 
 
 @pytest.mark.both_databases
-def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(
-    database: Database, store: FolderStore, actor: Actor, tmp_path: Path
-) -> None:
-    blobs = Blobs(store, tmp_path / "cache")
+def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(office: Office) -> None:
     for number in range(12):  # no row is shared but the owner's
-        body = {"name": f"model-{number}", "scenario": "class", "architecture": "small-cnn"}
-        models.create(database, blobs, CATALOGUE, actor, body)
-    sent = partial(Submission, database, store, CATALOGUE, actor, max_open_jobs=5)
-    calls = [sent(f"model-{number}", batch(tmp_path, number)).submit for number in range(12)]
+        office.create(f"model-{number}")
+    calls = [partial(office.submit, number, f"model-{number}", max_open_jobs=5) for number in range(12)]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
-    assert len(list(store.list("archives/"))) == 5
+    assert len(list(office.store.list("archives/"))) == 5
 
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("ended", ["failed", "held"])
-def test_retries_side_by_side_do_not_exceed_the_limit_together(
-    database: Database, store: FolderStore, actor: Actor, tmp_path: Path, ended: str
-) -> None:
-    blobs = Blobs(store, tmp_path / "cache")
+def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, ended: str) -> None:
     ids = []
     for number in range(12):
-        name = f"model-{number}"
-        body = {"name": name, "scenario": "class", "architecture": "small-cnn"}
-        models.create(database, blobs, CATALOGUE, actor, body)
-        sent = batch(tmp_path, number)
-        answer, _ = Submission(database, store, CATALOGUE, actor, name, sent, None).submit()
-        ids.append(answer["job"]["id"])
+        office.create(f"model-{number}")
+        ids.append(office.submit(number, f"model-{number}")["job"]["id"])
     state = State.FAILED if ended == "failed" else State.SUCCEEDED
-    with database.write() as session:
+    with office.db.write() as session:
         for job in session.execute(select(Job)).scalars():
             job.state = str(state)
             if ended == "held":
-                session.add(
-                    Version(
-                        id=new_id("ver"), model_id=job.model_id, number=1, parent=0, task_number=1, job_id=job.id,
-                        status="held", gate={}, manifest=MANIFEST, bytes=0, bytes_new=0, created_at=1.0,
-                    )
-                )  # fmt: skip
-    retry = partial(retries.retry, database, CATALOGUE, actor, override=None, max_open_jobs=5)
+                of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
+                session.add(version_row(new_id("ver"), job.model_id, **of))
+    retry = partial(retries.retry, office.db, CATALOGUE, office.actor, override=None, max_open_jobs=5)
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
 
 
-def test_deleting_makes_room_at_once(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
-    submit(database, store, actor, tmp_path, 1, 10)
+def test_deleting_makes_room_at_once(office: Office, model: str) -> None:
+    office.submit(1, max_bytes=10)
     with pytest.raises(StorageFull):
-        submit(database, store, actor, tmp_path, 2, 10)
-    with database.write() as session:
+        office.submit(2, max_bytes=10)
+    with office.db.write() as session:
         session.execute(update(Task).values(archive_key=None))
-    stale(database)
-    submit(database, store, actor, tmp_path, 3, 10)
-    assert figure(database, actor) == 9
+    stale(office.db)
+    office.submit(3, max_bytes=10)
+    assert figure(office.db, office.actor) == 9
 
 
 @pytest.mark.both_databases
-def test_the_sum_counts_archives_images_versions_and_each_blob_once(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
-    submit(database, store, actor, tmp_path, 1, 0)
-    submit(database, store, actor, tmp_path, 2, 0)
-    with database.write() as session:
+def test_the_sum_counts_archives_images_versions_and_each_blob_once(office: Office, model: str) -> None:
+    office.submit(1, max_bytes=0)
+    office.submit(2, max_bytes=0)
+    with office.db.write() as session:
         row = session.get_one(Model, model)
         second = session.query(Task).filter_by(number=2).one()
         second.archive_key, second.n_train, second.n_held_out = None, 10, 4
         second.train_sha256 = second.held_out_sha256 = "a" * 64
         second.train_deleted_at = 5.0
         for number in (1, 2):
-            version = Version(
-                id=new_id("ver"), model_id=row.id, number=number, parent=0, task_number=None, job_id=None,
-                status="published", gate={}, manifest=MANIFEST, bytes=700, bytes_new=0, created_at=1.0,
-            )  # fmt: skip
+            version = version_row(new_id("ver"), row.id, number, parent=0, bytes=700)
             session.add(version)
             session.flush()
             shared = {"position": 0, "type": "head", "version_id": version.id}
             session.add(Part(name="shared", sha256="b" * 64, bytes=500, **shared))
             gone = 3.0 if number == 1 else None
             session.add(Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared))
-    assert stored_bytes.measured(database, actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
+    assert stored_bytes.measured(office.db, office.actor.owner_id) == 9 + 4 * 32 * 32 * 3 + 500 + 200
 
 
 @pytest.mark.both_databases
-def test_what_is_added_during_a_measure_is_kept(
-    database: Database, actor: Actor, model: str, monkeypatch: Any
-) -> None:
-    assert stored_bytes.measured(database, actor.owner_id) == 0
+def test_what_is_added_during_a_measure_is_kept(office: Office, model: str, monkeypatch: Any) -> None:
+    assert stored_bytes.measured(office.db, office.actor.owner_id) == 0
     real = stored_bytes._sum
 
     def slow(session: Any, owner: str) -> int:
         total = real(session, owner)
-        with database.write() as other:
-            stored_bytes.add(other, actor.owner_id, 70)
+        with office.db.write() as other:
+            stored_bytes.add(other, office.actor.owner_id, 70)
         return total
 
     monkeypatch.setattr(stored_bytes, "_sum", slow)
-    assert stored_bytes.measured(database, actor.owner_id) == 70
+    assert stored_bytes.measured(office.db, office.actor.owner_id) == 70
 
 
 @pytest.mark.both_databases
-def test_of_two_measures_at_once_the_first_stands(
-    database: Database, actor: Actor, model: str, monkeypatch: Any
-) -> None:
-    with database.write() as session:
-        session.execute(update(Owner).where(Owner.id == actor.owner_id).values(bytes=100, bytes_at=1.0))
+def test_of_two_measures_at_once_the_first_stands(office: Office, model: str, monkeypatch: Any) -> None:
+    with office.db.write() as session:
+        session.execute(
+            update(Owner).where(Owner.id == office.actor.owner_id).values(bytes=100, bytes_at=1.0)
+        )
     real = stored_bytes._sum
     nested: list[int] = []
 
     def overtaken(session: Any, owner: str) -> int:
         if not nested:
             nested.append(1)
-            stored_bytes.measured(database, owner)
+            stored_bytes.measured(office.db, owner)
         return real(session, owner)
 
     monkeypatch.setattr(stored_bytes, "_sum", overtaken)
-    assert stored_bytes.measured(database, actor.owner_id) == 0
+    assert stored_bytes.measured(office.db, office.actor.owner_id) == 0
 
 
-def test_an_administrators_upload_counts_for_the_models_owner(
-    database: Database, store: FolderStore, actor: Actor, model: str, tmp_path: Path
-) -> None:
+def test_an_administrators_upload_counts_for_the_models_owner(office: Office, model: str) -> None:
     boss = new_id("own")
-    with database.write() as session:
+    with office.db.write() as session:
         session.add(Owner(id=boss, name=boss, created_at=1.0))
-    submit(database, store, Actor(boss, None, "admin"), tmp_path, 1, 30)
-    assert figure(database, actor) == 9
-    assert figure(database, Actor(boss, None, "admin")) is None
+    office.submit(1, actor=Actor(boss, None, "admin"), max_bytes=30)
+    assert figure(office.db, office.actor) == 9
+    assert figure(office.db, Actor(boss, None, "admin")) is None

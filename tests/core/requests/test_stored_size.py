@@ -1,8 +1,6 @@
 """What a request may leave in the database, and what a list of it may hold, on both databases."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -13,18 +11,11 @@ from core.errors import InvalidRecipe
 from core.recipe.resolve import completed
 from core.recipe.stored import MAX_RECIPE_BYTES, stored, stored_override
 from core.requests import models, pages
-from core.requests.actor import Actor
 from core.requests.audit import MAX_DATA_BYTES
-from core.store import Blobs
-from core.store.folder import FolderStore
 from tests.core.requests.batches import CATALOGUE
+from tests.core.requests.conftest import Office
 
 JUNK = {"x" * 1000: None, "epochs": 3, "method": None, "optimizer": {"y" * 1000: None}}
-
-
-@pytest.fixture
-def blobs(store: FolderStore, tmp_path: Path) -> Blobs:
-    return Blobs(store, tmp_path / "cache")
 
 
 def _model(database: Database) -> Model:
@@ -32,27 +23,19 @@ def _model(database: Database) -> Model:
         return session.scalars(select(Model).where(Model.name == "birds")).one()
 
 
-def test_a_model_keeps_what_its_recipe_says_and_no_nulls(
-    database: Database, blobs: Blobs, actor: Actor
-) -> None:
-    given: dict[str, Any] = {
-        "name": "birds",
-        "scenario": "class",
-        "architecture": "small-cnn",
-        "recipe": {**JUNK, "optimizer": None},
-    }
-    made, _ = models.create(database, blobs, CATALOGUE, actor, given)
-    assert _model(database).recipe == {"epochs": 3}
+def test_a_model_keeps_what_its_recipe_says_and_no_nulls(office: Office) -> None:
+    made = office.create(recipe={**JUNK, "optimizer": None})
+    assert _model(office.db).recipe == {"epochs": 3}
     assert made["recipe"]["method"]["name"] == "er"
 
 
 def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
-    database: Database, actor: Actor, model: str
+    office: Office, model: str
 ) -> None:
-    with database.write() as session:
+    with office.db.write() as session:
         session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
-    models.change(database, CATALOGUE, actor, model, {"recipe": {**JUNK, "optimizer": None}})
-    assert _model(database).recipe == {"seed": 7, "epochs": 3}
+    models.change(office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}})
+    assert _model(office.db).recipe == {"seed": 7, "epochs": 3}
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
@@ -60,19 +43,11 @@ def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
     assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
 
 
-def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
-    database: Database, blobs: Blobs, actor: Actor, model: str
-) -> None:
+def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(office: Office, model: str) -> None:
     large = {"x" * MAX_RECIPE_BYTES: None}
     for ask in (
-        lambda: models.create(
-            database,
-            blobs,
-            CATALOGUE,
-            actor,
-            {"name": "a", "scenario": "class", "architecture": "small-cnn", "recipe": large},
-        ),
-        lambda: models.change(database, CATALOGUE, actor, model, {"recipe": large}),
+        lambda: office.create("a", recipe=large),
+        lambda: models.change(office.db, CATALOGUE, office.actor, model, {"recipe": large}),
         lambda: stored_override(CATALOGUE, large),
     ):
         with pytest.raises(InvalidRecipe, match=f"{MAX_RECIPE_BYTES} bytes; this one has"):
@@ -88,33 +63,25 @@ def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
     assert stored({"epochs": None}) == {}
 
 
-def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
-    database: Database, actor: Actor, model: str
-) -> None:
+def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(office: Office, model: str) -> None:
     patch = {"recipe": {f"{number:04}{'x' * 100}": None for number in range(300)}, "on_held": "continue"}
-    models.change(database, CATALOGUE, actor, model, patch)
-    with database.read() as session:
+    models.change(office.db, CATALOGUE, office.actor, model, patch)
+    with office.db.read() as session:
         kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
     assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES
 
 
 @pytest.mark.both_databases
 def test_a_page_ends_before_its_rows_hold_more_than_a_page_may(
-    database: Database, blobs: Blobs, actor: Actor, monkeypatch: pytest.MonkeyPatch
+    office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 30_000)
     labels = [f"{number:03}{'é' * 10}" for number in range(150)]  # ten thousand bytes
     for number in range(7):
-        given = {
-            "name": f"m{number}",
-            "scenario": "data",
-            "architecture": "small-cnn",
-            "classes": labels if number < 6 else None,
-        }
-        models.create(database, blobs, CATALOGUE, actor, given)
+        office.create(f"m{number}", "data", classes=labels if number < 6 else None)
     seen, sizes, cursor = [], [], None
     while True:
-        page = models.list_models(database, CATALOGUE, actor, 200, cursor)
+        page = models.list_models(office.db, CATALOGUE, office.actor, 200, cursor)
         seen += [item["name"] for item in page["items"]]
         sizes.append(len(json.dumps(page["items"])))
         cursor = page["next_cursor"]
@@ -125,17 +92,11 @@ def test_a_page_ends_before_its_rows_hold_more_than_a_page_may(
 
 
 def test_a_row_larger_than_a_page_may_be_is_a_page_of_its_own(
-    database: Database, blobs: Blobs, actor: Actor, monkeypatch: pytest.MonkeyPatch
+    office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 10)
     for number in range(2):
-        models.create(
-            database,
-            blobs,
-            CATALOGUE,
-            actor,
-            {"name": f"m{number}", "scenario": "class", "architecture": "small-cnn"},
-        )
-    first = models.list_models(database, CATALOGUE, actor, 200, None)
-    second = models.list_models(database, CATALOGUE, actor, 200, first["next_cursor"])
+        office.create(f"m{number}")
+    first = models.list_models(office.db, CATALOGUE, office.actor, 200, None)
+    second = models.list_models(office.db, CATALOGUE, office.actor, 200, first["next_cursor"])
     assert [len(page["items"]) for page in (first, second)] == [1, 1] and second["next_cursor"] is None

@@ -17,18 +17,7 @@ from core.db.jobs import locked, move
 from core.db.kinds import Kind
 from core.db.session import Database
 from core.db.states import Action, State
-from core.db.tables import (
-    Alias,
-    AliasMove,
-    Event,
-    Job,
-    Model,
-    Owner,
-    Part,
-    Result,
-    Task,
-    Version,
-)
+from core.db.tables import Alias, AliasMove, Event, Job, Model, Owner, Part, Result, Task, Version
 from core.ids import new_id
 from core.protocol.job_event import SnapshotEvent
 from core.protocol.manifest import Manifest
@@ -42,6 +31,7 @@ from core.work import claim as claims
 from core.work import snapshots, sweep
 from core.work.fence import Claim
 from core.work.publish import Published, publish
+from tests.core.rows import job_row, model_row, task_row, version_row
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
 
@@ -67,24 +57,8 @@ class Desk:
                 self.owner = new_id("own")
                 session.add(Owner(id=self.owner, name="team", created_at=0.0))
                 session.flush()
-            model = Model(
-                id=new_id("mdl"),
-                owner_id=self.owner,
-                scenario=scenario,
-                created_at=0.0,
-                **{
-                    "name": new_id("mdl"),
-                    "architecture": {"name": "small-cnn"},
-                    "image": {"size": 8, "channels": 3},
-                    "base": "random",
-                    "recipe": {},
-                    "gate": {},
-                    "keep_training_data": False,
-                    "held_out": "keep",
-                    "warnings": [],
-                    **values,
-                },
-            )
+            usual = {"name": new_id("mdl"), "architecture": {"name": "small-cnn"}, "scenario": scenario}
+            model = model_row(new_id("mdl"), self.owner, **{**usual, **values})
             session.add(model)
             session.flush()
             manifest = Manifest.from_json(
@@ -98,19 +72,8 @@ class Desk:
                     "init": {"kind": "random", "seed": 0},
                 }
             )
-            session.add(
-                Version(
-                    id=new_id("ver"),
-                    model_id=model.id,
-                    number=0,
-                    status="published",
-                    gate={"passed": True, "checks": []},
-                    manifest=manifest,
-                    bytes=0,
-                    bytes_new=0,
-                    created_at=0.0,
-                )
-            )
+            gate = {"passed": True, "checks": []}
+            session.add(version_row(new_id("ver"), model.id, 0, gate=gate, manifest=manifest))
             session.add(Alias(model_id=model.id, name="production", version=0, updated_at=0.0))
             return model.id
 
@@ -120,18 +83,9 @@ class Desk:
             model = session.get_one(Model, model_id)
             number = model.next_task
             model.next_task += 1
-            task = Task(
-                id=new_id("tsk"),
-                model_id=model_id,
-                number=number,
-                sha256=hashlib.sha256(archive).hexdigest(),
-                bytes=len(archive),
-                media_type="zip",
-                classes={f"{number}a": 4, f"{number}b": 4},
-                report={},
-                warnings=[],
-                created_at=0.0,
-            )
+            task = task_row(new_id("tsk"), model_id, number, bytes=len(archive))
+            task.sha256 = hashlib.sha256(archive).hexdigest()
+            task.classes = {f"{number}a": 4, f"{number}b": 4}
             if decoded:
                 task.train_sha256 = self.blob(f"train {model_id} {number}")
                 task.held_out_sha256 = self.blob(f"held-out {model_id} {number}")
@@ -172,22 +126,9 @@ class Desk:
             return self._job(session, model, task, retry_of=job_id, again=True)
 
     def _job(self, session: Any, model: Model, task: Task, **values: Any) -> str:
-        job = Job(
-            id=new_id("job"),
-            model_id=model.id,
-            owner_id=model.owner_id,
-            task_id=task.id,
-            task_number=task.number,
-            place=model.next_place,
-            state="queued",
-            recipe_override={},
-            **{
-                "recipe": {"method": {"name": "finetune"}, "seed": 0},
-                "progress": {},
-                "created_at": 0.0,
-                **values,
-            },
-        )
+        usual = {"recipe": {"method": {"name": "finetune"}, "seed": 0}, "place": model.next_place}
+        of = (model.id, model.owner_id, task.id, task.number)
+        job = job_row(new_id("job"), *of, **{**usual, **values})
         model.next_place += 1
         session.add(job)
         session.flush()
@@ -239,11 +180,12 @@ class Desk:
         self,
         parts: dict[str, str] | None = None,
         cells: Any = (("new", 1, 1, 2),),
+        warnings: list[str] | None = None,
         *,
         claim: Claim | None = None,
     ) -> Published:
-        """Publish what a claimed job has learned."""
-        result = self.result(parts or {"head": "h"}, list(cells))
+        """Publish what a claimed job has learned; without a claim, that of the next job."""
+        result = self.result(parts or {"head": "h"}, list(cells), warnings)
         return publish(self.db, self.store, claim or self.claim(), result)
 
     def sweep(self, **options: Any) -> None:
@@ -292,10 +234,7 @@ class Desk:
         return sorted(info.key for info in self.store.list(prefix))
 
     def result(
-        self,
-        parts: dict[str, str],
-        cells: list[tuple[str, int, int, int]],
-        warnings: list[str] | None = None,
+        self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], warnings: list[str] | None = None
     ) -> Path:
         """A child's result folder: part name → content; (version, task, correct, total)."""
         folder = self.folder / new_id("ver")

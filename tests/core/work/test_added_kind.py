@@ -115,7 +115,7 @@ def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Wo
     assert worker.work(lambda: False) == 1
     row = desk.job(job)
     assert (row.state, row.error, row.report) == ("succeeded", None, {"parts": 2, "damaged": []})
-    lines = [event.data["message"] for event in desk.all(Event, job_id=job, type="log")]
+    lines = desk.messages(job)
     assert lines == ["Attempt 1 began.", "2 parts were read, 0 are damaged."]
     states = [event.data["state"] for event in desk.all(Event, job_id=job, type="state")]
     assert states == ["running", "succeeded"]
@@ -136,7 +136,7 @@ def test_it_is_stopped_as_asked(
 
     def ask(*given: Any) -> Any:
         if desk.state(job) is State.RUNNING:
-            act(desk, job, asked)
+            desk.act(job, asked)
             until(lambda: worker._attempt is not None and worker._attempt._beat.asked)
         return read(*given)
 

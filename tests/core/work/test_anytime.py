@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.db.jobs import locked, move
 from core.db.states import Action
 from core.db.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
@@ -17,7 +16,6 @@ from core.requests.job_story import Best, story
 from core.work import anytime
 from core.work import claim as claims
 from core.work.publish import publish
-from core.work.sweep import sweep
 
 DAY_S = 86_400.0
 
@@ -47,11 +45,6 @@ def register(desk: Any, claim: Any, correct: int, **values: Any) -> None:
 
 def stored(desk: Any, job_id: str, name: str) -> bytes:
     return b"".join(desk.store.read(desk.job(job_id).anytime.key + name))
-
-
-def lose(desk: Any, claim: Any) -> None:
-    desk.expire(claim)
-    claims.reap(desk.db)
 
 
 @pytest.fixture
@@ -88,7 +81,7 @@ def test_an_attempt_that_goes_on_from_an_older_snapshot_does_not_make_it_worse(
 ) -> None:
     job_id, claim = job
     register(desk, claim, 9, content="good")
-    lose(desk, claim)
+    desk.lose(claim)
     register(desk, desk.claim(), correct, content="again")
     assert stored(desk, job_id, "head.safetensors") == b"good"
     assert len(desk.keys("anytime/")) == 2
@@ -105,7 +98,7 @@ def test_the_state_of_another_recipe_is_replaced_even_by_a_lower_accuracy(desk: 
 def test_a_zombie_cannot_register_or_remove_a_state(desk: Any, job: Any) -> None:
     job_id, zombie = job
     register(desk, zombie, 5)
-    lose(desk, zombie)
+    desk.lose(zombie)
     before, keys = desk.job(job_id).anytime, desk.keys("anytime/")
     for _ in ("while nobody owns the job", "while another does"):
         with pytest.raises(LeaseLost):
@@ -125,7 +118,7 @@ def test_what_a_crash_before_the_row_left_goes_with_the_next_state(
         with pytest.raises(ZeroDivisionError):
             register(desk, claim, 6)
     assert desk.job(job_id).anytime == before and len(desk.keys("anytime/")) == 4
-    lose(desk, claim)
+    desk.lose(claim)
     register(desk, desk.claim(), 7)
     assert len(desk.keys("anytime/")) == 2
 
@@ -141,26 +134,11 @@ def test_a_folder_that_is_incomplete_is_refused(desk: Any, job: Any) -> None:
 def test_publishing_removes_it(desk: Any, job: Any) -> None:
     job_id, claim = job
     register(desk, claim, 5)
-    publish(desk.db, desk.store, claim, desk.result({"head": "h"}, [("new", 1, 1, 2)]))
+    desk.publish(claim=claim)
     assert desk.keys("anytime/") == [] and desk.job(job_id).anytime is None
 
 
 # The sweep.
-
-
-def run(desk: Any) -> None:
-    sweep(desk.db, desk.store, desk.blobs, desk.settings)
-
-
-def test_it_stays_while_the_job_runs_or_is_paused(desk: Any, job: Any) -> None:
-    job_id, claim = job
-    register(desk, claim, 5)
-    run(desk)
-    with desk.db.write() as session:
-        move(session, locked(session, job_id), Action.PAUSE, 1.0)
-    claims.stopped(desk.db, claim)
-    run(desk)
-    assert len(desk.keys("anytime/")) == 2 and desk.job(job_id).anytime is not None
 
 
 def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) -> None:
@@ -170,31 +148,9 @@ def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) 
     for correct, step in ((7, 12), (9, 20)):
         register(desk, claim, correct, step=step)
     assert story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
-    with desk.db.write() as session:
-        move(session, locked(session, job_id), Action.CANCEL, 1.0)
+    desk.act(job_id, Action.CANCEL)
     claims.stopped(desk.db, claim)
     assert story(desk.db, actor, job_id).best is None
-
-
-def test_it_goes_with_a_cancelled_job(desk: Any, job: Any) -> None:
-    job_id, claim = job
-    register(desk, claim, 5)
-    with desk.db.write() as session:
-        move(session, locked(session, job_id), Action.CANCEL, 1.0)
-    claims.stopped(desk.db, claim)
-    run(desk)
-    assert desk.keys("anytime/") == [] and desk.job(job_id).anytime is None
-
-
-def test_it_stays_seven_days_with_a_failed_job(desk: Any, job: Any) -> None:
-    job_id, claim = job
-    register(desk, claim, 5)
-    claims.fail(desk.db, claim, "code", "x")
-    run(desk)
-    assert len(desk.keys("anytime/")) == 2
-    desk.set(job_id, finished_at=desk.job(job_id).finished_at - 8 * DAY_S)
-    run(desk)
-    assert desk.keys("anytime/") == []
 
 
 @pytest.mark.parametrize("gone", ["model", "data"])
@@ -208,7 +164,7 @@ def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(desk: Any, job: A
             session.get_one(Model, row.model_id).deleted_at = 1.0
         else:
             session.get_one(Task, row.task_id).data_deleted_at = 1.0
-    run(desk)
+    desk.sweep()
     assert desk.keys("anytime/") == [] and desk.job(job_id).anytime is None
 
 
@@ -220,7 +176,7 @@ def test_a_download_of_a_replaced_state_that_was_stored_too_late_goes(desk: Any,
     desk.store.put_bytes(f"{old}{'0' * 64}.zip", b"zip")
     new = desk.job(job_id).anytime.key
     desk.store.put_bytes(f"{new}{'1' * 64}.zip", b"zip")
-    run(desk)
+    desk.sweep()
     assert all(key.startswith(new) for key in desk.keys("anytime/")) and len(desk.keys("anytime/")) == 3
 
 
@@ -243,7 +199,7 @@ def test_the_curve_becomes_part_of_the_versions_manifest(desk: Any, job: Any) ->
 def test_the_curve_is_published_without_tasks_whose_data_was_deleted(desk: Any) -> None:
     model = desk.model()
     desk.submit(model)
-    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, []))
+    desk.publish({"head": "h"}, [])
     with desk.db.write() as session:
         session.scalars(select(Task).where(Task.model_id == model)).one().data_deleted_at = 1.0
     desk.submit(model)

@@ -12,10 +12,7 @@ from core.work.biased_head import warning
 from core.work.publish import publish
 
 MODEL = Model(
-    name="photos",
-    scenario="class",
-    architecture={"name": "small-cnn"},
-    image={"size": 32, "channels": 3},
+    name="photos", scenario="class", architecture={"name": "small-cnn"}, image={"size": 32, "channels": 3}
 )
 PROMPTED = {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
 

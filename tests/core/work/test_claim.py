@@ -5,19 +5,10 @@ from typing import Any
 
 import pytest
 
-from core.db.jobs import locked, move
 from core.db.states import Action, State
-from core.db.tables import Event, Model
+from core.db.tables import Alias, Event, Model
 from core.errors import LeaseLost, Rejected
 from core.work import claim as claims
-
-
-def act(desk: Any, job_id: str, action: Action) -> State:
-    """What a request does to a job."""
-    with desk.db.write() as session:
-        job = locked(session, job_id)
-        assert job is not None
-        return move(session, job, action, desk.db.now(session))
 
 
 def test_an_empty_queue_gives_no_claim(desk: Any) -> None:
@@ -84,9 +75,9 @@ def test_an_unfinished_job_holds_its_place(desk: Any, state: str) -> None:
 def test_a_resumed_job_runs_before_those_behind_it(desk: Any) -> None:
     model = desk.model()
     first, _ = desk.submit(model), desk.submit(model)
-    act(desk, first, Action.PAUSE)
+    desk.act(first, Action.PAUSE)
     assert claims.claim(desk.db, "w", 60) is None
-    act(desk, first, Action.RESUME)
+    desk.act(first, Action.RESUME)
     assert desk.claim().job_id == first
 
 
@@ -102,8 +93,6 @@ def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     job_id = desk.submit(model)
     claims.stopped(desk.db, desk.claim())
     with desk.db.write() as session:
-        from core.db.tables import Alias
-
         session.get_one(Alias, (model, "production")).version = 7
     assert desk.claim().parent_version == 0
     assert desk.job(job_id).parent_version == 0
@@ -121,27 +110,15 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
 
-def test_a_heartbeat_extends_the_lease_and_shows_the_state(desk: Any) -> None:
+def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence_says_lost(desk: Any) -> None:
     desk.submit(desk.model())
     claim = desk.claim(lease_s=5)
-    before = desk.job(claim.job_id).lease_until
+    before = desk.job(claim.job_id)
     assert claims.heartbeat(desk.db, claim.job_id, claim.fence, 60) is State.RUNNING
-    assert desk.job(claim.job_id).lease_until > before + 50
-    act(desk, claim.job_id, Action.CANCEL)
+    assert desk.job(claim.job_id).lease_until > before.lease_until + 50
+    assert desk.job(claim.job_id).revision == before.revision
+    desk.act(claim.job_id, Action.CANCEL)
     assert claims.heartbeat(desk.db, claim.job_id, claim.fence, 60) is State.CANCELLING
-
-
-def test_a_heartbeat_does_not_change_the_revision(desk: Any) -> None:
-    desk.submit(desk.model())
-    claim = desk.claim()
-    before = desk.job(claim.job_id).revision
-    claims.heartbeat(desk.db, claim.job_id, claim.fence, 60)
-    assert desk.job(claim.job_id).revision == before
-
-
-def test_a_heartbeat_with_an_old_fence_says_lost(desk: Any) -> None:
-    desk.submit(desk.model())
-    claim = desk.claim()
     assert claims.heartbeat(desk.db, claim.job_id, claim.fence - 1, 60) is None
 
 
@@ -160,24 +137,16 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     desk: Any, asked: Action, ends: State, how: str
 ) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
-    act(desk, job_id, asked)
+    job_id, claim = desk.begin()
+    desk.act(job_id, asked)
     if how == "reap":
-        desk.expire(claim)
-        claims.reap(desk.db)
+        desk.lose(claim)
     elif how == "requeue":
         claims.requeue(desk.db, claim, "died")
     else:
         getattr(claims, how)(desk.db, claim)
     assert desk.state(job_id) is ends
     assert desk.job(job_id).fence is None
-
-
-def test_stopping_what_nobody_wants_stopped_gives_the_job_back(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    assert claims.stopped(desk.db, desk.claim()) is State.QUEUED
-    assert desk.job(job_id).strikes == 0
 
 
 def test_a_job_that_is_given_back_in_order_has_no_strike(desk: Any) -> None:
@@ -199,12 +168,11 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
 
 
 def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
-    from core.work import snapshots
 
     job_id = desk.submit(desk.model())
     for _ in range(6):
         claim = desk.claim()
-        snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+        desk.register(claim)
         claims.requeue(desk.db, claim, "killed")
     assert desk.state(job_id) is State.QUEUED
     for _ in range(3):
@@ -226,7 +194,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     assert claims.reject(desk.db, desk.claim(), problem) is State.REJECTED
     assert desk.job(job_id).error["code"] == "batch-rejected"
     assert desk.task(job_id).report == report
-    said = [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")]
+    said = desk.messages(job_id)
     assert said[1:] == ["1 image rejected: x (empty).", "Rejected: All images are broken."]
 
 
@@ -234,14 +202,9 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
 def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, how: str) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
-    desk.expire(zombie)
-    claims.reap(desk.db)
+    desk.lose(zombie)
     owner = desk.claim("owner")
-    more: dict[str, tuple[Any, ...]] = {
-        "requeue": ("x",),
-        "fail": ("code", "x"),
-        "reject": (Rejected("x"),),
-    }
+    more: dict[str, tuple[Any, ...]] = {"requeue": ("x",), "fail": ("code", "x"), "reject": (Rejected("x"),)}
     with pytest.raises(LeaseLost):
         getattr(claims, how)(desk.db, zombie, *more.get(how, ()))
     job = desk.job(job_id)
@@ -249,8 +212,7 @@ def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, how: str) ->
 
 
 def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> None:
-    job_id = desk.submit(desk.model(), decoded=False)
-    claim = desk.claim()
+    job_id, claim = desk.begin(decoded=False)
     claims.fail(desk.db, claim, "code", "x")
     states = [event.data["state"] for event in desk.all(Event, job_id=job_id, type="state")]
     assert states == ["validating", "failed"]

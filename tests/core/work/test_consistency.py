@@ -13,8 +13,7 @@ from core.db.tables import Export, Part, Task, Version
 from core.settings import Settings
 from core.store import Blobs, open_store
 from core.work import claim as claims
-from core.work import consistency, snapshots
-from core.work.publish import publish
+from core.work import consistency
 
 DAY_S = 86_400.0
 
@@ -35,10 +34,10 @@ def desk(desk: Any, settings: Settings) -> Any:
     desk.settings, desk.store = settings, open_store(settings)
     desk.store.prepare()
     desk.submit(model := desk.model())
-    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)]))
+    desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
     desk.running = desk.submit(model)
     desk.running_claim = desk.claim()
-    snapshots.register(desk.db, desk.store, desk.running_claim, desk.snapshot(), desk.taken)
+    desk.register(desk.running_claim)
     desk.submit(desk.model(), decoded=False, archive=b"zip")
     desk.download = desk.blob("a download")
     with desk.db.write() as session:

@@ -6,13 +6,6 @@ import pytest
 
 from core.db.tables import Alias, Model, Part, Task, Version
 from core.work import claim as claims
-from core.work import snapshots
-from core.work.publish import publish
-from core.work.sweep import sweep
-
-
-def run(desk: Any) -> None:
-    sweep(desk.db, desk.store, desk.blobs, desk.settings)
 
 
 def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
@@ -25,7 +18,7 @@ def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
         "exemplars": f"too: {buffer}",
         "own": f"own {buffer}",
     }
-    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", number, 1, 2)]))
+    desk.publish(parts, [("new", number, 1, 2)])
 
 
 def delete_data(desk: Any, model: str, number: int) -> None:
@@ -52,13 +45,13 @@ def test_older_memories_stay_until_the_next_version_is_there(desk: Any) -> None:
     learn(desk, model, "1")
     learn(desk, model, "1 2")
     delete_data(desk, model, 1)
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 2]
     learn(desk, model, "2 3")
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [3]
     learn(desk, model, "2 3 4")
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [3, 4]
 
 
@@ -69,7 +62,7 @@ def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: 
     learn(desk, model, "1 2")
     delete_data(desk, model, 2)
     learn(desk, model, "1 3")
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 3]
     assert remembering(desk, other) == [1]
 
@@ -80,11 +73,11 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
     learn(desk, model, "1")
     delete_data(desk, model, 1)
     learn(desk, model, "2", gate=0.9)
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 2]
     learn(desk, model, "3")
     desk.roll_back(model)
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 2, 3]
     desk.submit(model)
     desk.claim()
@@ -92,7 +85,7 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
     with desk.db.write() as session:
         session.get_one(Alias, (model, "production")).version = 3
         session.get_one(Model, model).head = 3
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 2, 3]
 
 
@@ -101,7 +94,7 @@ def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) 
     learn(desk, model, "the same")
     delete_data(desk, model, 1)
     learn(desk, model, "the same")
-    run(desk)
+    desk.sweep()
     assert remembering(desk, model) == [1, 2]
 
 
@@ -111,7 +104,7 @@ def learn_with_packs(desk: Any, model: str, *tasks: int) -> None:
     number = len(desk.all(Task, model_id=model))
     packs = {f"buffer.images.{task}": f"{model} {task}" for task in tasks}
     parts = {"head": f"head {number}", "buffer": f"rows {number}", **packs}
-    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", number, 1, 2)]))
+    desk.publish(parts, [("new", number, 1, 2)])
 
 
 def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any) -> None:
@@ -122,7 +115,7 @@ def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any
     packs = {part.name: part.sha256 for part in desk.all(Part)}
     delete_data(desk, model, 1)
     learn_with_packs(desk, model, 2, 3)
-    run(desk)
+    desk.sweep()
     assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
     kept = {
         version.number: {p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None}
@@ -138,10 +131,10 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(desk
     learn(desk, model, "1")
     job = desk.submit(model)
     claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("images of task 1"), desk.taken)
+    desk.register(claim, "images of task 1")
     claims.fail(desk.db, claim, "code", "x")
     if erased:
         delete_data(desk, model, 1)
-    run(desk)
+    desk.sweep()
     assert bool(desk.keys("snapshots/")) is not erased
     assert (desk.job(job).snapshot is None) is erased

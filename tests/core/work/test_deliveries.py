@@ -10,7 +10,7 @@ from core.db import deliveries as outbox
 from core.db.tables import Delivery, Model, Version
 from core.requests import tasks, webhooks
 from core.work import claim as claims
-from core.work import deliver, deliveries, publish
+from core.work import deliver, deliveries
 from core.work.deliveries import RETRY_S, Outcome
 from core.work.kinds.kind import Done
 from tests.core.work.post import Post
@@ -24,7 +24,7 @@ def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post:
     hook, _ = post.hook("http://127.0.0.1:9/")
     desk.submit(model)
     claim = desk.claim()
-    publish.publish(desk.db, desk.store, claim, desk.result({"head": "h"}, [("new", 1, 1, 4)]))
+    desk.publish({"head": "h"}, [("new", 1, 1, 4)], claim=claim)
     tasks.delete_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
     other = desk.model()
     desk.submit(other)

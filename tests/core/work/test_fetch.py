@@ -164,8 +164,7 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     assert stored_or_mine(desk.db, desk.blobs, first, REPOSITORY, 1) is None
     with pytest.raises(PutOff, match="1 jobs bring weights"):
         stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1)
-    desk.expire(first)
-    claims.reap(desk.db)
+    desk.lose(first)
     assert stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1) is None
 
 

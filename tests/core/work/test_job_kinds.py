@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from core import damage
-from core.db.jobs import locked, move
 from core.db.kinds import Kind
 from core.db.states import Action, State
-from core.db.tables import Job, Model, Owner, Task
+from core.db.tables import Event, Job, Model, Owner, Part, Task, Version
 from core.db.usage import per_model
 from core.errors import LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.line import line
@@ -21,13 +21,6 @@ from core.work import claim as claims
 from core.work import consistency, sweep, uploads
 from core.work.kinds import Done
 from core.work.scrub import Scrubber
-
-
-def act(desk: Any, job_id: str, action: Action) -> State:
-    with desk.db.write() as session:
-        job = locked(session, job_id)
-        assert job is not None
-        return move(session, job, action, desk.db.now(session))
 
 
 def order(desk: Any, count: int) -> list[str]:
@@ -68,9 +61,9 @@ def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any)
 def test_a_paused_check_keeps_nothing_waiting(desk: Any) -> None:
     model = desk.model()
     check, job = desk.check(model), desk.submit(model)
-    act(desk, check, Action.PAUSE)
+    desk.act(check, Action.PAUSE)
     assert desk.claim().job_id == job
-    act(desk, check, Action.RESUME)
+    desk.act(check, Action.RESUME)
     assert desk.claim().job_id == check
 
 
@@ -136,8 +129,6 @@ def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(des
     assert claims.finish(desk.db, desk.claim(), done) is State.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
-    from core.db.tables import Event
-
     last = desk.all(Event, job_id=check)[-2:]
     assert [event.data for event in last] == [
         {"level": "info", "message": "All is well."},
@@ -148,8 +139,7 @@ def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(des
 def test_a_worker_that_lost_its_lease_finishes_nothing(desk: Any) -> None:
     check = desk.check(desk.model())
     stale = desk.claim()
-    desk.expire(stale)
-    claims.reap(desk.db)
+    desk.lose(stale)
     with pytest.raises(LeaseLost):
         claims.finish(desk.db, stale, Done({"valid": True}))
     assert desk.state(check) is State.QUEUED and desk.job(check).strikes == 1
@@ -158,7 +148,7 @@ def test_a_worker_that_lost_its_lease_finishes_nothing(desk: Any) -> None:
 def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     check = desk.check(desk.model())
     claim = desk.claim()
-    act(desk, check, Action.CANCEL)
+    desk.act(check, Action.CANCEL)
     with pytest.raises(WrongState):
         claims.finish(desk.db, claim, Done({"valid": True}))
     assert claims.stopped(desk.db, claim) is State.CANCELLED
@@ -196,7 +186,7 @@ def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_show
 
 def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(desk: Any) -> None:
     over, open_one = desk.check(desk.model()), desk.check(desk.model())
-    act(desk, over, Action.CANCEL)
+    desk.act(over, Action.CANCEL)
     for _ in range(2):
         uploads.forget_old(desk.db, desk.store)
         assert desk.keys("archives/") == [f"archives/{open_one}"]
@@ -208,8 +198,8 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(desk: Any) ->
 def test_the_sweep_takes_uploads_of_ended_checks_and_leaves_those_of_open_ones(desk: Any) -> None:
     over, open_one = desk.check(desk.model()), desk.check(desk.model())
     desk.store.put_bytes("archives/job_nobody", b"left by a crash")
-    act(desk, over, Action.CANCEL)
-    sweep.sweep(desk.db, desk.store, desk.blobs, desk.settings, grace_days=0)
+    desk.act(over, Action.CANCEL)
+    desk.sweep(grace_days=0)
     assert desk.keys("archives/") == [f"archives/{open_one}"]
 
 
@@ -244,7 +234,7 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
             return int(per_model(session, Model.id == model)[model]["bytes"]["archives"])
 
     assert counted() == 12
-    act(desk, check, Action.CANCEL)
+    desk.act(check, Action.CANCEL)
     uploads.forget(desk.db, desk.store, check)
     assert counted() == 5
 
@@ -262,8 +252,6 @@ def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
 
 
 def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
-    from core.db.tables import Part, Version
-
     model = desk.model()
     check = desk.check(model)
     desk.claim()
@@ -319,8 +307,6 @@ def test_an_unrung_check_is_rung_for(desk: Any) -> None:
 
 @pytest.mark.both_databases
 def test_the_database_lets_two_checks_and_one_job_of_the_line_run_for_a_model(desk: Any) -> None:
-    from sqlalchemy.exc import IntegrityError
-
     model = desk.model()
     first, second = desk.submit(model), desk.submit(model)
     for _ in range(2):

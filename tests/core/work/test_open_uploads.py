@@ -13,7 +13,6 @@ from core.db.tables import Chunk, Upload
 from core.ids import new_id
 from core.settings import Settings
 from core.work import consistency
-from core.work.sweep import sweep
 from core.work.sweep_dry_run import dry_run
 from tools import backup
 
@@ -69,7 +68,7 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
         "1 rows of uploads": "upload whose time is over",
         old: "piece of an upload that nothing names",
     }
-    sweep(desk.db, desk.store, desk.blobs, desk.settings)
+    desk.sweep()
     assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(Chunk)) == 2
     assert sorted(desk.keys("uploads/")) == sorted([chunks.key(kept, 0, 0), chunks.key(kept, 2, 1), young])
     assert dry_run(desk.db, desk.store, desk.settings) == []
@@ -80,11 +79,11 @@ def test_an_upload_to_which_somebody_writes_waits(desk: Any) -> None:
     over = upload(desk, b"ef", hours=0)
     with desk.db.write() as session:
         session.get_one(Upload, over).held_until = desk.db.now(session) + 60
-    sweep(desk.db, desk.store, desk.blobs, desk.settings)
+    desk.sweep()
     assert len(desk.all(Upload)) == 1
     with desk.db.write() as session:
         session.get_one(Upload, over).held_until = desk.db.now(session) - 1
-    sweep(desk.db, desk.store, desk.blobs, desk.settings)
+    desk.sweep()
     assert desk.all(Upload) == [] and not desk.keys("uploads/")
 
 

@@ -10,10 +10,7 @@ from core import damage
 from core.db.tables import Part, Task
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.store import Blobs
-from core.work import claim as claims
-from core.work import snapshots
 from core.work.prepare import prepare
-from core.work.publish import publish
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
@@ -23,7 +20,7 @@ def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
 
 def learn(desk: Any, model: str, cells: list[tuple[str, int, int, int]]) -> None:
     desk.submit(model)
-    publish(desk.db, desk.store, desk.claim(), desk.result({"backbone.1": "b", "head": "h"}, cells))
+    desk.publish({"backbone.1": "b", "head": "h"}, cells)
 
 
 def test_the_first_task_starts_from_the_base(desk: Any) -> None:
@@ -83,7 +80,7 @@ def test_a_deleted_memory_is_left_out_and_told(desk: Any) -> None:
     model = desk.model()
     desk.submit(model)
     parts = {"head": "h", "buffer": "images"}
-    publish(desk.db, desk.store, desk.claim(), desk.result(parts, [("new", 1, 9, 10)]))
+    desk.publish(parts, [("new", 1, 9, 10)])
     assert desk.all(Part)[1].type == "buffer"
     with desk.db.write() as session:
         session.get_one(Part, (desk.all(Part)[1].version_id, "buffer")).deleted_at = 1.0
@@ -99,12 +96,10 @@ def test_the_classes_of_a_data_model_are_the_models_own(desk: Any) -> None:
 
 
 def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any) -> None:
-    desk.submit(desk.model())
-    claim = desk.claim()
+    _, claim = desk.begin()
     first = spec_of(desk, claim)
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
-    desk.expire(claim)
-    claims.reap(desk.db)
+    desk.register(claim)
+    desk.lose(claim)
     second = spec_of(desk, desk.claim())
     assert Path(second["snapshot"], "snapshot.json").is_file()
     for name in ("snapshot", "out"):
@@ -143,8 +138,7 @@ def test_a_missing_blob_is_named(desk: Any) -> None:
 def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_process_trusts_it(
     desk: Any,
 ) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
         damage.mark(session, Blobs.key(desk.task(job_id).train_sha256), "digest", "", 1.0)
@@ -155,7 +149,6 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
 def test_a_zombie_prepares_nothing(desk: Any) -> None:
     desk.submit(desk.model())
     zombie = desk.claim()
-    desk.expire(zombie)
-    claims.reap(desk.db)
+    desk.lose(zombie)
     with pytest.raises(LeaseLost):
         spec_of(desk, zombie)

@@ -7,7 +7,6 @@ import pytest
 from core.db.tables import Event
 from core.errors import LeaseLost
 from core.protocol.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent, ProgressEvent
-from core.work import claim as claims
 from core.work.progress import finite, record
 
 
@@ -17,8 +16,7 @@ def step(number: int, images: int, **more: Any) -> ProgressEvent:
 
 
 def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     record(
         desk.db,
         claim,
@@ -39,8 +37,7 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
 
 @pytest.mark.both_databases
 def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     record(desk.db, claim, [step(10, 1000)])
     assert desk.job(job_id).progress["images_per_s"] is None
     progress = desk.job(job_id).progress
@@ -52,8 +49,7 @@ def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
 
 
 def test_a_new_phase_starts_its_counts_anew(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     record(desk.db, claim, [step(10, 1000)])
     record(desk.db, claim, [PhaseEvent(phase="evaluate")])
     progress = desk.job(job_id).progress
@@ -71,8 +67,7 @@ def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
 
 
 def test_each_batch_is_one_revision(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     before = desk.job(job_id).revision
     record(desk.db, claim, [step(1, 1), step(2, 2)])
     assert desk.job(job_id).revision == before + 1
@@ -87,8 +82,7 @@ def test_other_events_are_left_out(desk: Any) -> None:
 def test_a_zombie_cannot_write_progress(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
-    desk.expire(zombie)
-    claims.reap(desk.db)
+    desk.lose(zombie)
     desk.claim("owner")
     count = len(desk.all(Event, job_id=job_id))
     with pytest.raises(LeaseLost):
@@ -105,12 +99,11 @@ def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
 
 
 def said(desk: Any, job_id: str) -> list[str]:
-    return [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")][1:]
+    return desk.messages(job_id)[1:]
 
 
 def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     record(desk.db, claim, [step(10, 1000, epochs=2)])
     desk.set(job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2})
     record(desk.db, claim, [step(50, 5000, epochs=2), step(51, 5100, epochs=2, epoch=2)])

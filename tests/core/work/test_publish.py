@@ -22,28 +22,23 @@ CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
 
 def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None) -> int:
     """Submit, claim and publish one task."""
-    job_id = desk.submit(model)
-    claim = desk.claim()
+    job_id, claim = desk.begin(model)
     assert claim.job_id == job_id
     number = desk.job(job_id).task_number
     cells = cells or [("base", number, 1, 10), ("parent", number, 1, 10), ("new", number, 9, 10)]
-    return publish(desk.db, desk.store, claim, desk.result(parts, cells)).number
+    return desk.publish(parts, cells, claim=claim).number
 
 
 @pytest.mark.both_databases
 def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    assert publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS, ["weak"])).number == 1
+    assert desk.publish(FIRST, CELLS, ["weak"]).number == 1
     job = desk.job(job_id)
     assert (job.state, job.version, job.fence) == ("succeeded", 1, None)
     version = desk.all(Version, model_id=model)[1]
-    assert (version.parent, version.task_number, version.status, version.job_id) == (
-        0,
-        1,
-        "published",
-        job_id,
-    )
+    assert (version.parent, version.task_number) == (0, 1)
+    assert (version.status, version.job_id) == ("published", job_id)
     assert [part.name for part in desk.all(Part, version_id=version.id)] == list(FIRST)
     assert [(r.version, r.task, r.correct) for r in desk.all(Result, model_id=model)] == [
         (0, 1, 1),
@@ -118,13 +113,7 @@ def test_publishing_again_returns_the_same_version(desk: Any) -> None:
     assert first == again == Published(1, "published")
     assert len(desk.all(Version, model_id=model)) == 2
     assert len(desk.all(Event, type="state")) == 2
-
-
-def test_a_retry_after_the_commit_needs_no_result_folder(desk: Any) -> None:
-    desk.submit(desk.model())
-    claim = desk.claim()
-    publish(desk.db, desk.store, claim, desk.result(FIRST, CELLS))
-    assert publish(desk.db, desk.store, claim, desk.folder / "gone").number == 1
+    assert publish(desk.db, desk.store, claim, desk.folder / "gone") == first  # the commit is enough
 
 
 STEPS = ["write_measured", "judge", "_version", "_end", "move", "hold"]
@@ -178,11 +167,10 @@ def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
 def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.work import snapshots
 
     job_id = desk.submit(desk.model())
     claim, result = desk.claim(), desk.result(FIRST, CELLS)
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    desk.register(claim)
     with monkeypatch.context() as patched:
         patched.setattr(publishing, "_clean", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -197,15 +185,14 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
     zombie = desk.claim("zombie")
-    desk.expire(zombie)
-    claims.reap(desk.db)
+    desk.lose(zombie)
     owner = desk.claim("owner")
     with pytest.raises(LeaseLost):
-        publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS))
+        desk.publish({"head": "wrong"}, CELLS, claim=zombie)
     assert desk.state(job_id) is State.RUNNING
-    assert publish(desk.db, desk.store, owner, desk.result(FIRST, CELLS)).number == 1
+    assert desk.publish(FIRST, CELLS, claim=owner).number == 1
     # After the fact it only learns which version there is.
-    assert publish(desk.db, desk.store, zombie, desk.result({"head": "wrong"}, CELLS)).number == 1
+    assert desk.publish({"head": "wrong"}, CELLS, claim=zombie).number == 1
     assert [part.name for part in desk.all(Part)] == list(FIRST)
 
 
@@ -214,8 +201,7 @@ def test_a_stop_that_came_first_wins_over_publishing(desk: Any, asked: Action, e
     model = desk.model()
     job_id = desk.submit(model)
     claim, result = desk.claim(), desk.result(FIRST, CELLS)
-    with desk.db.write() as session:
-        move(session, locked(session, job_id), asked, 1.0)
+    desk.act(job_id, asked)
     with pytest.raises(WrongState):
         publish(desk.db, desk.store, claim, result)
     assert len(desk.all(Version)) == 1
@@ -224,7 +210,7 @@ def test_a_stop_that_came_first_wins_over_publishing(desk: Any, asked: Action, e
 
 def test_a_stop_that_came_second_is_refused(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    desk.publish(FIRST, CELLS)
     with desk.db.write() as session, pytest.raises(WrongState):
         move(session, locked(session, job_id), Action.CANCEL, 1.0)
 
@@ -250,8 +236,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, 
         def stops(job_id: str = job_id, start: Any = start) -> None:
             start.wait()
             try:
-                with desk.db.write() as session:
-                    move(session, locked(session, job_id), asked, 1.0)
+                desk.act(job_id, asked)
                 outcomes.append("stopped")  # noqa: B023
             except WrongState:
                 pass
@@ -285,7 +270,7 @@ def test_base_and_parent_are_written_once(desk: Any) -> None:
     first = desk.all(Version, model_id=model)[1]
     assert first.status == "held"
     desk.again(first.job_id)
-    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, [("base", 1, 7, 10), ("new", 1, 10, 10)]))
+    desk.publish(FIRST, [("base", 1, 7, 10), ("new", 1, 10, 10)])
     cells = {(r.version, r.task): r.correct for r in desk.all(Result, model_id=model)}
     assert cells == {(0, 1): 1, (1, 1): 2, (2, 1): 10}
 
@@ -301,14 +286,7 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
         "checks": [
             {"name": "max_forgetting", "limit": 0.1, "value": pytest.approx(0.6), "passed": False},
             {"name": "min_new_task", "limit": 0.5, "value": 0.9, "passed": True},
-            {
-                "name": "lost_tasks",
-                "limit": 0,
-                "value": 0,
-                "passed": True,
-                "tasks": [],
-                "classes": [],
-            },
+            {"name": "lost_tasks", "limit": 0, "value": 0, "passed": True, "tasks": [], "classes": []},
             {"name": "parent_rolled_back", "limit": 1, "value": 1, "passed": True},
         ],
     }
@@ -325,7 +303,7 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
 def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
     model = desk.model(gate={"min_acc": 0.99})
     job_id = desk.submit(model, gate={"min_acc": 0.5})
-    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    desk.publish(FIRST, CELLS)
     assert [v.status for v in desk.all(Version, job_id=job_id)] == ["published"]
     assert desk.all(Version, job_id=job_id)[0].gate["checks"][0]["limit"] == 0.5
 
@@ -338,40 +316,31 @@ def test_undefined_figures_pass_the_gate(desk: Any) -> None:
     }  # fmt: skip
 
 
-def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
-    model = desk.model()
-    learn(desk, model)
-    task = desk.all(Task, model_id=model)[0]
-    assert task.train_deleted_at is None and desk.blobs.has(task.train_sha256)
-    with desk.db.read() as session:
-        assert task.train_until - desk.db.now(session) == pytest.approx(7 * 86_400, abs=60)
-
-
-def test_the_training_part_goes_at_publish_where_the_model_keeps_none(desk: Any) -> None:
-    model = desk.model(training_data_days=0.0)
-    learn(desk, model)
-    task = desk.all(Task, model_id=model)[0]
-    assert task.train_deleted_at is not None
-    assert not desk.blobs.has(task.train_sha256)
-    assert task.held_out_deleted_at is None
-    assert desk.blobs.has(task.held_out_sha256)
-
-
-def test_the_training_part_stays_where_the_model_keeps_it(desk: Any) -> None:
-    model = desk.model(keep_training_data=True)
-    learn(desk, model)
-    task = desk.all(Task, model_id=model)[0]
-    assert task.train_deleted_at is None
-    assert desk.blobs.has(task.train_sha256)
-
-
-def test_held_out_counts_keeps_only_the_counts(desk: Any) -> None:
-    model = desk.model(held_out="counts")
-    learn(desk, model)
-    task = desk.all(Task, model_id=model)[0]
-    assert task.held_out_deleted_at is not None
-    assert not desk.blobs.has(task.held_out_sha256)
+@pytest.mark.parametrize(
+    ("values", "train", "held_out"),
+    [
+        ({}, True, True),
+        ({"training_data_days": 0.0}, False, True),
+        ({"keep_training_data": True}, True, True),
+        ({"held_out": "counts"}, True, False),
+    ],
+    ids=str,
+)
+def test_publishing_keeps_the_parts_of_a_task_as_its_model_says(
+    desk: Any, values: dict[str, Any], train: bool, held_out: bool
+) -> None:
+    learn(desk, model := desk.model(**values))
+    (task,) = desk.all(Task, model_id=model)
+    assert (task.train_deleted_at is None) is desk.blobs.has(task.train_sha256) is train
+    assert (task.held_out_deleted_at is None) is desk.blobs.has(task.held_out_sha256) is held_out
     assert desk.all(Result, model_id=model)
+
+
+def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
+    learn(desk, model := desk.model())
+    with desk.db.read() as session:
+        (task,) = desk.all(Task, model_id=model)
+        assert task.train_until - desk.db.now(session) == pytest.approx(7 * 86_400, abs=600)
 
 
 def test_bytes_that_another_task_still_needs_are_not_deleted(desk: Any) -> None:
@@ -381,9 +350,9 @@ def test_bytes_that_another_task_still_needs_are_not_deleted(desk: Any) -> None:
     with desk.db.write() as session:
         session.get_one(Task, desk.task(second).id).train_sha256 = shared
     claim = desk.claim()
-    publish(desk.db, desk.store, claim, desk.result(FIRST, CELLS))
+    desk.publish(FIRST, CELLS, claim=claim)
     assert desk.blobs.has(shared)
-    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    desk.publish(FIRST, CELLS)
     assert not desk.blobs.has(shared)
 
 
@@ -399,7 +368,7 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
         return hold(session, claim)
 
     monkeypatch.setattr(publishing, "hold", hold_late)
-    publish(desk.db, desk.store, desk.claim(), desk.result(FIRST, CELLS))
+    desk.publish(FIRST, CELLS)
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
 
 

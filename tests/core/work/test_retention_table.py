@@ -14,8 +14,6 @@ from core.errors import Rejected
 from core.protocol.snapshot import StoredAnytime
 from core.work import claim as claims
 from core.work import snapshots
-from core.work.publish import publish
-from core.work.sweep import sweep
 from core.work.sweep_dry_run import dry_run
 
 HOUR = 1 / 24
@@ -64,7 +62,7 @@ def learned(desk: Any, *, gate: float = 0.0, **model: Any) -> str:
     """A task whose version was published, or held by its gate."""
     model_id = desk.model(gate={"min_new_task": gate}, **model)
     desk.submit(model_id, gate={"min_new_task": gate})
-    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, [("new", 1, 1, 2)]))
+    desk.publish()
     return str(model_id)
 
 
@@ -80,7 +78,7 @@ def held_and_learned_again(desk: Any) -> Callable[[], bool]:
     desk.set(job, gate={})
     present = kept(desk)
     assert present()
-    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "i"}, [("new", 1, 2, 2)]))
+    desk.publish({"head": "i"}, [("new", 1, 2, 2)])
     return present
 
 
@@ -177,7 +175,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
         job = desk.submit(desk.model())
         claim = desk.claim()
         if kind == "snapshot":
-            snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+            desk.register(claim)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
             files = snapshots.upload(desk.store, key, sorted(desk.snapshot().iterdir()))
@@ -261,6 +259,7 @@ TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
     ("snapshot, cancelled", state("snapshot", "cancelled"), 0),
     ("snapshot, failed", state("snapshot", "failed"), 7),
     ("anytime, running", state("anytime", "running"), FOR_EVER),
+    ("anytime, paused", state("anytime", "paused"), FOR_EVER),
     ("anytime, cancelled", state("anytime", "cancelled"), 0),
     ("anytime, failed", state("anytime", "failed"), 7),
     ("export", export, 7),
@@ -279,7 +278,7 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     present = make(desk)
     if days > 0:
         clock.days = days - HOUR
-        sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
+        desk.sweep(whole=True)
         assert present()
     if days == FOR_EVER:
         return
@@ -287,6 +286,6 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     told = {removal.reason for removal in dry_run(desk.db, desk.store, desk.settings)}
     before = present()
     assert bool(told) is before  # some are gone at their moment, without any sweep
-    sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
+    desk.sweep(whole=True)
     assert not present()
     assert dry_run(desk.db, desk.store, desk.settings) == []

@@ -21,7 +21,6 @@ from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work.consistency import named
-from core.work.publish import publish
 from core.work.scrub import LOOK_AGAIN_S, Scrubber
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +45,7 @@ class Watched:
 def desk(desk: Any) -> Any:
     """A version of two parts, a decoded batch, an archive, a base and a download."""
     desk.submit(model := desk.model())
-    publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)]))
+    desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
     desk.submit(model)
     desk.submit(desk.model(), decoded=False, archive=b"zip")
     desk.base, desk.download = desk.blob("a base"), desk.blob("a download")

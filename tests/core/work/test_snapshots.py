@@ -14,17 +14,11 @@ from core.work import claim as claims
 from core.work import publish, snapshots
 
 
-def lose(desk: Any, claim: Any) -> None:
-    desk.expire(claim)
-    claims.reap(desk.db)
-
-
 def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     event = SnapshotEvent(path=desk.folder, stage=0, epoch=2, step=30)
     snapshots.register(desk.db, desk.store, claim, desk.snapshot("the weights"), event)
-    lose(desk, claim)
+    desk.lose(claim)
     found = snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back")
     assert found is not None
     assert (found / "tensors.safetensors").read_text() == "the weights"
@@ -37,15 +31,14 @@ def test_without_a_snapshot_there_is_nothing_to_resume(desk: Any) -> None:
 
 
 def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
+    job_id, claim = desk.begin()
     for content in ("one", "two", "three"):
-        snapshots.register(desk.db, desk.store, claim, desk.snapshot(content), desk.taken)
+        desk.register(claim, content)
     key = desk.job(job_id).snapshot.key
     assert desk.keys("snapshots/") == [key + "snapshot.json", key + "tensors.safetensors"]
-    lose(desk, claim)
+    desk.lose(claim)
     later = desk.claim()
-    snapshots.register(desk.db, desk.store, later, desk.snapshot("four"), desk.taken)
+    desk.register(later, "four")
     assert len(desk.keys("snapshots/")) == 2
     found = snapshots.fetch(desk.db, desk.store, later, desk.folder / "back")
     assert found is not None
@@ -55,12 +48,12 @@ def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None
 def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
-    snapshots.register(desk.db, desk.store, zombie, desk.snapshot("good"), desk.taken)
-    lose(desk, zombie)
+    desk.register(zombie, "good")
+    desk.lose(zombie)
     before = desk.job(job_id).snapshot
     for _ in ("while nobody owns the job", "while another does"):
         with pytest.raises(LeaseLost):
-            snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), desk.taken)
+            desk.register(zombie, "late")
         assert desk.job(job_id).snapshot == before
         assert desk.keys("snapshots/") == sorted(before.keys)
         owner = claims.claim(desk.db, "owner", 60)
@@ -70,11 +63,11 @@ def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
 def test_a_zombie_beside_a_newer_snapshot_changes_nothing(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
-    lose(desk, zombie)
+    desk.lose(zombie)
     owner = desk.claim("owner")
-    snapshots.register(desk.db, desk.store, owner, desk.snapshot("new"), desk.taken)
+    desk.register(owner, "new")
     with pytest.raises(LeaseLost):
-        snapshots.register(desk.db, desk.store, zombie, desk.snapshot("late"), desk.taken)
+        desk.register(zombie, "late")
     assert desk.job(job_id).snapshot.fence == owner.fence
     assert len(desk.keys("snapshots/")) == 2
 
@@ -82,28 +75,25 @@ def test_a_zombie_beside_a_newer_snapshot_changes_nothing(desk: Any) -> None:
 def test_a_crash_before_the_row_leaves_the_earlier_snapshot_in_force(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("one"), desk.taken)
+    job_id, claim = desk.begin()
+    desk.register(claim, "one")
     before = desk.job(job_id).snapshot
     with monkeypatch.context() as patched:
         patched.setattr(snapshots, "hold", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            snapshots.register(desk.db, desk.store, claim, desk.snapshot("two"), desk.taken)
+            desk.register(claim, "two")
     assert desk.job(job_id).snapshot == before
-    lose(desk, claim)
+    desk.lose(claim)
     again = desk.claim()
     assert snapshots.fetch(desk.db, desk.store, again, desk.folder / "back") is not None
-    snapshots.register(desk.db, desk.store, again, desk.snapshot("three"), desk.taken)
+    desk.register(again, "three")
     assert len(desk.keys("snapshots/")) == 2  # what the crash left is gone too
 
 
 def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
-    from core.db.tables import Event
 
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("weights"), desk.taken)
+    job_id, claim = desk.begin()
+    desk.register(claim, "weights")
     desk.store.put_bytes(desk.job(job_id).snapshot.key + "tensors.safetensors", b"weighty")
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
     assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == ["info", "warning"]
@@ -111,9 +101,8 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
 
 @pytest.mark.parametrize("change", [{"recipe": {"method": {"name": "ewc-online"}}}, {"parent_version": 4}])
 def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(desk: Any, change: dict[str, Any]) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    job_id, claim = desk.begin()
+    desk.register(claim)
     desk.set(job_id, **change)
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
 
@@ -121,12 +110,11 @@ def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(desk: Any, change
 def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = desk.submit(desk.model())
-    claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    job_id, claim = desk.begin()
+    desk.register(claim)
     monkeypatch.setattr(snapshots, "SNAPSHOT_FORMAT", snapshots.SNAPSHOT_FORMAT + 1)
     assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
-    said = [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")]
+    said = desk.messages(job_id)
     assert "the task is learned anew: it was made by another recipe, parent or format" in said[-1]
     assert desk.job(job_id).strikes == 0
 
@@ -147,9 +135,8 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     desk.submit(model)
     result = desk.result({"head": "1"}, [("new", 1, 9, 10)])
     publish.publish(desk.db, desk.store, desk.claim(), result)
-    job_id = desk.submit(model)
-    claim = desk.claim()
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot(), desk.taken)
+    job_id, claim = desk.begin(model)
+    desk.register(claim)
     snapshot_of_before(desk, job_id, code_version() if code == "the parent's" else code)
     found = snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back")
     assert (found is not None) is resumed

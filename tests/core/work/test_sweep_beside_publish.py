@@ -36,7 +36,7 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
             deleted.append(before - len(desk.keys("blobs/")))
 
     monkeypatch.setattr(publish, "hit", hit)
-    publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h", "buffer": "b"}, CELLS))
+    desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
     assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
@@ -56,7 +56,7 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
             assert sweeper.is_alive()
 
     monkeypatch.setattr(publish, "hit", hit)
-    publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, CELLS))
+    desk.publish()
     sweeper.join(60)
     assert not sweeper.is_alive()
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part)) and desk.all(Part)
@@ -124,6 +124,6 @@ def test_a_planted_publish_that_does_not_look_again_is_found(
     desk.submit(desk.model())
     monkeypatch.setattr(publish.Blobs, "has", lambda self, sha256: True)
     monkeypatch.setattr(publish, "hit", lambda name: sweep_all(desk) if name == "publish-stored" else None)
-    publish.publish(desk.db, desk.store, desk.claim(), desk.result({"head": "h"}, CELLS))
+    desk.publish()
     found = consistency.check(desk.db, desk.store, desk.settings)
     assert [drift.kind for drift in found] == ["missing"]

@@ -7,8 +7,6 @@ import pytest
 
 from core.db.tables import Event, Export, Model, Task, Version
 from core.work import claim as claims
-from core.work.publish import publish
-from core.work.sweep import sweep
 from core.work.sweep_dry_run import dry_run
 
 
@@ -17,7 +15,7 @@ def litter(desk: Any) -> None:
     models = [desk.model(), desk.model(), desk.model()]
     for model in models[:2]:
         desk.submit(model)
-        publish(desk.db, desk.store, desk.claim(), desk.result({"head": model}, [("new", 1, 1, 2)]))
+        desk.publish({"head": model}, [("new", 1, 1, 2)])
     failed = desk.submit(models[2])
     claims.fail(desk.db, desk.claim(), "code", "x")
     shared = desk.blob("the same test images")
@@ -51,7 +49,7 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
     before = everything(desk)
     told = dry_run(desk.db, desk.store, desk.settings)
     assert everything(desk) == before
-    sweep(desk.db, desk.store, desk.blobs, desk.settings, whole=True)
+    desk.sweep(whole=True)
     after = everything(desk)[0]
     gone = {key: size for key, size in before[0].items() if key not in after}
     objects = {removal.object: removal.bytes for removal in told if removal.modified}

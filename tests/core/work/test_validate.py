@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from core import damage
-from core.db.jobs import locked, move
 from core.db.states import Action, State
 from core.db.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
@@ -77,7 +76,7 @@ def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) ->
     assert desk.blobs.has(task.traces_sha256) and task.traces_bytes
     assert task.archive_key is None
     assert not desk.keys("archives/")
-    assert [event.data["message"] for event in desk.all(Event, job_id=job_id, type="log")] == [
+    assert desk.messages(job_id) == [
         "Attempt 1 began; the archive is decoded first.",
         "Decoded 5 images of 2 classes: 4 to learn from, 1 held out to measure.",
         "1 file ignored: not an image of a class.",
@@ -153,8 +152,7 @@ def test_a_class_model_keeps_no_list_of_classes(desk: Any, run: Any) -> None:
 def test_a_crash_before_the_transaction_can_be_repeated(
     desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
-    claim = desk.claim()
+    job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
         patched.setattr(validating, "_fill", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -170,14 +168,12 @@ def test_a_crash_before_the_transaction_can_be_repeated(
 def test_a_crash_after_the_transaction_does_not_decode_again(
     desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
-    claim = desk.claim()
+    job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
         patched.setattr(validating, "forget_archive", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
-    desk.expire(claim)
-    claims.reap(desk.db)
+    desk.lose(claim)
     assert desk.claim().state is State.RUNNING
     assert desk.task(job_id).archive_key is not None  # the sweep's
 
@@ -185,8 +181,7 @@ def test_a_crash_after_the_transaction_does_not_decode_again(
 def test_a_zombie_cannot_validate(desk: Any, run: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     zombie = desk.claim("zombie")
-    desk.expire(zombie)
-    claims.reap(desk.db)
+    desk.lose(zombie)
     desk.claim("owner")
     with pytest.raises(LeaseLost):
         run(zombie)
@@ -196,10 +191,8 @@ def test_a_zombie_cannot_validate(desk: Any, run: Any) -> None:
 
 
 def test_a_stop_during_decoding_wins(desk: Any, run: Any) -> None:
-    job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
-    claim = desk.claim()
-    with desk.db.write() as session:
-        move(session, locked(session, job_id), Action.PAUSE, 1.0)
+    job_id, claim = desk.begin(decoded=False, archive=b"zip")
+    desk.act(job_id, Action.PAUSE)
     with pytest.raises(WrongState):
         run(claim)
     assert claims.stopped(desk.db, claim) is State.PAUSED
@@ -210,8 +203,6 @@ def test_an_archive_that_two_tasks_share_stays_for_the_other(desk: Any, run: Any
     first, second = (desk.submit(desk.model(), decoded=False, archive=b"zip") for _ in range(2))
     key = desk.task(first).archive_key
     with desk.db.write() as session:
-        from core.db.tables import Task
-
         session.get_one(Task, desk.task(second).id).archive_key = key
     run(desk.claim())
     assert key in desk.keys("archives/")
