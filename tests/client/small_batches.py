@@ -16,13 +16,13 @@ SMALL: dict[str, Any] = {
 }
 
 
-def few(archive: bytes) -> bytes:
-    """The same batch with fewer images, split into train and test."""
+def few(archive: bytes, test: int = TEST) -> bytes:
+    """The same batch with fewer images, split into train and test, of which each class has `test`."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(out, "w") as to:
         for label in sorted({name.split("/")[0] for name in source.namelist()}):
             own = [name for name in source.namelist() if name.startswith(f"{label}/")]
-            for place, name in enumerate(own[: TRAIN + TEST]):
+            for place, name in enumerate(own[: TRAIN + test]):
                 part = "train" if place < TRAIN else "test"
                 to.writestr(zipfile.ZipInfo(f"{part}/{name}", (2000, 1, 1, 0, 0, 0)), source.read(name))
     return out.getvalue()

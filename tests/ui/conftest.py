@@ -1,18 +1,22 @@
-"""Real pages in a real Chromium: one service with one learned model, and one browser, for all tests of a run."""
+"""Real pages in a real Chromium: one service with one learned model, and one browser, for all tests of a process."""
 
 import io
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
 import receiver as receivers
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from receiver import Receiver
 
 from perennial import JobEnded, Perennial
+from tests.client.small_batches import few
 from tools import digits, service
 
 SETTINGS = {
@@ -20,9 +24,44 @@ SETTINGS = {
     "PERENNIAL_ANYTIME_S": "0.5",
     "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
-expect.set_options(timeout=30_000)  # of a busy machine; the default is 5 s
+PATIENCE_MS = 60_000
+"""Of a busy machine; the default is 5 s."""
+expect.set_options(timeout=PATIENCE_MS)
+BATCHES = [(name, few(batch, test=10)) for name, batch in digits.archives()]
+"""Names and archives of five batches of two digits each, with 20 test images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
+
+
+class _OneBrowser:
+    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the process."""
+
+    def __init__(self) -> None:
+        self._stack, self._browser = ExitStack(), None
+
+    def open(self) -> Browser:
+        if self._browser is None:
+            self._browser = self._stack.enter_context(chromium.launched())
+        return self._browser
+
+    def close(self) -> None:
+        self._stack.close()
+        self._browser = None
+
+
+_ONE = _OneBrowser()
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Close the browser when another folder's test is next: that may run an event loop of its own."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _ONE.close()
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return _ONE.open()
 
 
 @dataclass
@@ -53,13 +92,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Site:
     model = client.models.create("digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}")
     client.models.create("bare", scenario="class")
-    jobs = [client.submit("digits", batch, name=name) for name, batch in digits.archives()[:2]]
+    jobs = [client.submit("digits", batch, name=name) for name, batch in BATCHES[:2]]
     for job in jobs:
-        job.wait(120)
+        job.wait(240)
     client.aliases.rollback("digits", reason=f"worse {HOSTILE}")
     bad = client.submit("digits", spoiled(), name="scans")
     with pytest.raises(JobEnded):
-        bad.wait(60)
+        bad.wait(240)
     home = f"/ui/models/{model.id}"
     paths = {
         "models": "/ui",
@@ -90,36 +129,42 @@ def _webhooks(client: Perennial, receiver: Receiver) -> str:
     """Three: one that was told, one whose last attempt failed, one that is disabled; the id of the second."""
     receiver.status = lambda path, number: 500 if path == "/failing" and number else 204
     hooks = [client.webhooks.create(f"{receiver.url}/{name}").id for name in ("told", "failing", "over")]
-    for hook in (*hooks, hooks[1]):
-        sent = client.webhooks.test(hook)
-        for _ in range(100):
-            if client.webhooks.retrieve_delivery(hook, sent.id).attempts:
-                break
-            time.sleep(0.1)
+    _send_tests(client, hooks)
+    _send_tests(client, hooks[1:2])
     client.webhooks.update(hooks[2], enabled=False)
     return hooks[1]
 
 
+def _send_tests(client: Perennial, hooks: Sequence[str]) -> None:
+    """Send a test to each webhook, and wait until all were tried."""
+    sent = {hook: client.webhooks.test(hook).id for hook in hooks}
+    deadline = time.monotonic() + 60
+    while not all(client.webhooks.retrieve_delivery(*one).attempts for one in sent.items()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def spoiled() -> bytes:
     """A batch of which one class has no image that can be decoded, with a name that is no good either."""
-    out = io.BytesIO(digits.archives()[0][1])
+    out = io.BytesIO(BATCHES[0][1])
     with zipfile.ZipFile(out, "a") as archive:
         for index in range(30):
-            archive.writestr(f"a{HOSTILE}/{index}.png", b"\x89PNG\r\n\x1a\nno image")
+            archive.writestr(f"train/a{HOSTILE}/{index}.png", b"\x89PNG\r\n\x1a\nno image")
     return out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def session(site: Site, browser: Browser) -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def session(site: Site) -> Any:
     """The cookies of somebody who has logged in on the login page."""
-    context = browser.new_context(base_url=site.url)
+    context = _ONE.open().new_context(base_url=site.url)
     page = context.new_page()
     page.goto("/ui/models/digits")
     page.get_by_label("Key").fill(site.key)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/ui/models/digits")
-    yield context.storage_state()
+    cookies = context.storage_state()
     context.close()
+    return cookies
 
 
 @dataclass
@@ -137,6 +182,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[.
 
     def opened(path: str, **options: Any) -> Watched:
         context = browser.new_context(base_url=site.url, storage_state=session, **options)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         watched = Watched(context.new_page())
         watch(watched, site.url)
@@ -146,6 +192,12 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[.
     yield opened
     for context in contexts:
         context.close()
+
+
+def choose(page: Page, *files: Any) -> None:
+    """Choose files on the page that submits, once its script has begun: it allows several."""
+    expect(page.get_by_text("Drop files here.")).to_be_visible()
+    page.locator("#file").set_input_files(files)
 
 
 def watch(watched: Watched, url: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import Site, Watched
+from tests.ui.conftest import BATCHES, Site, Watched
 from tests.ui.test_pages import faults
-from tools import digits
+
+pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Watched]
 LASTS = {"method": "finetune", "epochs": 5000, "validation": 0.2, "anytime": True}
@@ -20,7 +21,7 @@ LASTS = {"method": "finetune", "epochs": 5000, "validation": 0.2, "anytime": Tru
 def learning(site: Site) -> Iterator[str]:
     """A job that keeps its best state while it learns."""
     site.client.models.create("anytime", scenario="class", architecture="mlp", recipe=LASTS)
-    name, batch = digits.archives()[0]
+    name, batch = BATCHES[0]
     job = site.client.submit("anytime", batch, name=name).id
     yield job
     site.client.models.delete("anytime")

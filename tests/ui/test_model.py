@@ -10,6 +10,8 @@ from perennial import NotFound
 from tests.ui.conftest import Site, Watched
 from tests.ui.test_pages import faults
 
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., Watched]
 
 

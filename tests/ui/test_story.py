@@ -2,49 +2,38 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from perennial import Perennial
-from tests.ui.conftest import Watched, watch
-from tools import digits, service
+from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, choose, watch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 LEARNS_MS = 180_000
-BATCHES: list[FilePayload] = [
-    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content}
-    for name, content in digits.archives()[:4]
+FILES: list[FilePayload] = [
+    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content} for name, content in BATCHES[:4]
 ]
 
 
-@pytest.fixture
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
-    """A service of its own, with nothing in it."""
-    with service.running(tmp_path_factory.mktemp("story"), {"PERENNIAL_THREADS": "1"}) as found:
-        yield found
-
-
 def photo_of_a_two() -> FilePayload:
-    with zipfile.ZipFile(io.BytesIO(digits.archives()[1][1])) as archive:
-        name = next(one for one in archive.namelist() if one.startswith("2/"))
+    with zipfile.ZipFile(io.BytesIO(BATCHES[1][1])) as archive:
+        name = next(one for one in archive.namelist() if "/2/" in one)
         return {"name": "two.png", "mimeType": "image/png", "buffer": archive.read(name)}
 
 
 @pytest.mark.slow
-def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
-    running: service.Service, browser: "Browser"
-) -> None:
-    context = browser.new_context(base_url=running.url, viewport={"width": 1280, "height": 900})
+def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(site: Site, browser: "Browser") -> None:
+    key = site.client.keys.create("story", owner="story", scope="write").secret  # of an owner without models
+    context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     watched = Watched(context.new_page())
-    watch(watched, running.url)
+    watch(watched, site.url)
     page = watched.page
-    page.set_default_timeout(30_000)
-    log_in(page, running.key)
+    page.set_default_timeout(PATIENCE_MS)
+    log_in(page, key)
     home = create(page)
     send_three(page, home)
     expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible(timeout=LEARNS_MS)
@@ -53,15 +42,15 @@ def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(
     see_the_flips(page)
     retry_with_a_suggestion(page)
     page.get_by_text("It made version 5").wait_for(timeout=LEARNS_MS)
-    page.get_by_role("link", name="digits", exact=True).click()
+    page.get_by_role("link", name="weeks", exact=True).click()
     roll_back(page)
     promote(page)
     predict(page, home)
     delete_data(page, home)
     assert watched.wrong == []
     context.close()
-    with Perennial(running.key, base_url=running.url) as client:
-        moves = [(one.cause, one.reason) for one in client.aliases.history("digits") if one.reason]
+    with Perennial(key, base_url=site.url) as client:
+        moves = [(one.cause, one.reason) for one in client.aliases.history("weeks") if one.reason]
     assert moves == [("rollback", "6 looks like 0"), ("set", "it does not, I looked")]
 
 
@@ -75,7 +64,7 @@ def log_in(page: Page, key: str) -> None:
 def create(page: Page) -> str:
     """Create a model whose gate is strict; its address."""
     page.get_by_role("link", name="Create a model").click()
-    page.get_by_label("Name", exact=True).fill("digits")
+    page.get_by_label("Name", exact=True).fill("weeks")
     page.get_by_label("the base of the package").check()
     page.get_by_label("Forgetting, at most (percent)").fill("10")
     page.get_by_role("button", name="Create the model").click()
@@ -86,7 +75,7 @@ def create(page: Page) -> str:
 def send_three(page: Page, home: str) -> None:
     """Drop three batches, which are learned in this order, and watch the model's page."""
     page.get_by_role("link", name="Submit a batch").first.click()
-    page.locator("#file").set_input_files(BATCHES[:3])
+    choose(page, *FILES[:3])
     expect(page.get_by_text("Uploaded and looked at.")).to_have_count(3)
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url(f"{home}#jobs-title")
@@ -95,7 +84,7 @@ def send_three(page: Page, home: str) -> None:
 def send_what_forgets(page: Page) -> None:
     """Fine-tuning forgets what was learned before: its version will be held."""
     page.get_by_role("link", name="Submit a batch").click()
-    page.locator("#file").set_input_files(BATCHES[3:])
+    choose(page, *FILES[3:])
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Uploaded and looked at.").wait_for()
@@ -109,7 +98,7 @@ def see_the_flips(page: Page) -> None:
     page.get_by_role("link", name="See what it flips").click()
     expect(page.get_by_role("heading", name="Version 4 beside version 3")).to_be_visible()
     expect(page.locator(".flipped img").first).to_be_visible()
-    page.get_by_role("link", name="digits", exact=True).click()
+    page.get_by_role("link", name="weeks", exact=True).click()
 
 
 def retry_with_a_suggestion(page: Page) -> None:

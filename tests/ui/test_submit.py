@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FilePayload, Page, Route, expect
 
-from tests.ui.conftest import HOSTILE, Site, Watched
+from tests.ui.conftest import BATCHES, HOSTILE, Site, Watched, choose
 from tests.ui.test_pages import faults
-from tools import digits
+
+pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Watched]
 
@@ -30,14 +31,13 @@ def bare(site: Site) -> Iterator[str]:
 
 
 def looked_at(page: Page, count: int = 1) -> None:
-    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(count, timeout=30_000)
+    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(count)
 
 
 def test_several_files_become_batches_in_their_order(site: Site, open_page: OpenPage, bare: str) -> None:
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    batches = digits.archives()
-    page.locator("#file").set_input_files([payload(f"{name}.zip", zipped) for name, zipped in batches[:2]])
+    choose(page, *[payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
     looked_at(page, 2)
     rows = page.locator("#files > li")
     expect(rows.nth(0)).to_contain_text("New: 0, 1.")
@@ -46,7 +46,7 @@ def test_several_files_become_batches_in_their_order(site: Site, open_page: Open
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url(f"**{bare}#jobs-title")
     tasks = list(site.client.tasks.list(bare.rpartition("/")[2]))
-    assert [one.name for one in tasks] == [batches[0][0], batches[1][0]]
+    assert [one.name for one in tasks] == [name for name, _ in BATCHES[:2]]
     assert watched.wrong == []
 
 
@@ -55,7 +55,7 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
 ) -> None:
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    page.locator("#file").set_input_files([payload("week.zip", digits.archives()[0][1])])
+    choose(page, payload("week.zip", BATCHES[0][1]))
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Change its settings").click()
@@ -80,7 +80,7 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     page = open_page(f"{bare}/submit").page
     page.on("filechooser", lambda _: None)  # from now on: else a chooser may open before it is listened to
     file = tmp_path / "by hand.zip"
-    file.write_bytes(digits.archives()[0][1])
+    file.write_bytes(BATCHES[0][1])
     focused = "document.activeElement.id || document.activeElement.textContent.trim()"
     expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
     for _ in range(20):
@@ -110,7 +110,7 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
 ) -> None:
     page = open_page(f"{bare}/submit").page
     batch = tmp_path / "cut.zip"
-    batch.write_bytes(digits.archives()[0][1])
+    batch.write_bytes(BATCHES[0][1])
     cuts: list[str] = []
 
     def cut(route: Route) -> None:
@@ -120,12 +120,12 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
     page.route(
         "**/v1/uploads/*", lambda route: cut(route) if route.request.method == "PATCH" else route.continue_()
     )
-    page.locator("#file").set_input_files(batch)
+    choose(page, batch)
     looked_at(page)
     assert len(cuts) == 3
     [sent] = [one for one in site.client.uploads.list() if one.filename == "cut.zip"]
     page.reload()
-    page.locator("#file").set_input_files(batch)
+    choose(page, batch)
     looked_at(page)
     assert len(cuts) == 3  # nothing was sent again
     page.get_by_role("button", name="Submit").click()
@@ -141,7 +141,7 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     page = open_page(f"{bare}/submit").page
     page.get_by_text("Change its settings").click()
     page.locator("[name=epochs]").fill("3")
-    page.locator("#file").set_input_files([payload(f"{HOSTILE}.zip", b"no archive at all")])
+    choose(page, payload(f"{HOSTILE}.zip", b"no archive at all"))
     row = page.locator("#files > li")
     expect(row).to_contain_text("The first bytes of the body are of no known archive")
     expect(row).to_contain_text(HOSTILE)
@@ -186,7 +186,7 @@ def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
 
 def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Path) -> None:
     file = tmp_path / "week-31.zip"
-    file.write_bytes(digits.archives()[0][1])
+    file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
     expect(page.get_by_text("Drop files here.")).to_be_visible()
     drop(page, file)
@@ -198,12 +198,12 @@ def test_without_javascript_a_plain_form_checks_and_submits(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "plain.zip"
-    file.write_bytes(digits.archives()[0][1])
+    file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit", java_script_enabled=False).page
     page.get_by_label("Name of the batch").fill(f"plain {HOSTILE}")
     page.locator("#file").set_input_files(file)
     page.get_by_role("button", name="Only check it").click()
-    expect(page.locator("main")).to_contain_text("2 classes, 360 images")
+    expect(page.locator("main")).to_contain_text("2 classes, 68 images")
     expect(page.get_by_label("Name of the batch")).to_have_value(f"plain {HOSTILE}")
     page.locator("#file").set_input_files(file)
     page.get_by_role("button", name="Submit").click()
@@ -217,7 +217,7 @@ def test_without_javascript_a_plain_form_checks_and_submits(
 
 
 def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage) -> None:
-    with zipfile.ZipFile(io.BytesIO(digits.archives()[0][1])) as archive:
+    with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive:
         photo = archive.read(archive.namelist()[0])
     page = open_page(site.paths["model"], java_script_enabled=False).page
     page.get_by_role("link", name="Predict photos").click()

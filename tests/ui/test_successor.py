@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import Site, Watched
+from tests.ui.conftest import BATCHES, Site, Watched
 from tests.ui.test_pages import faults
-from tools import digits
+
+pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Watched]
 
@@ -17,7 +19,7 @@ def test_a_warning_that_advises_a_new_model_leads_to_its_form_filled_in(
     client = site.client
     recipe = {"method": "finetune", "seed": 0}
     client.models.create("biased", scenario="class", architecture="mlp", recipe=recipe)
-    jobs = [client.submit("biased", batch, name=name) for name, batch in digits.archives()[:3]]
+    jobs = [client.submit("biased", batch, name=name) for name, batch in BATCHES[:3]]
     assert jobs[2].wait(240).version == 3
     watched = open_page(f"/ui/jobs/{jobs[2].id}")
     page = watched.page
