@@ -225,7 +225,7 @@ class Backend:
 
     # What has become of it.
 
-    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
         """Wait for `condition`, and return what it returned."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
