@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import uvicorn
@@ -67,7 +67,7 @@ class Site:
         config.timeout_graceful_shutdown = 1
         self.server = uvicorn.Server(config)
         self.loop = config.get_loop_factory()()  # type: ignore[misc]
-        self.clock = Timed.clock = Clock(self.loop)
+        self.clock = Timed.clocks[self.loop] = Clock(self.loop)
         self.released = threading.Event()
         self.released.set()
         self._thread = threading.Thread(target=self.loop.run_until_complete, args=[self.server.serve()])
@@ -128,11 +128,11 @@ class Site:
 class Timed(Connection):
     """A connection by the clock of the tests."""
 
-    clock: Clock
+    clocks: ClassVar[dict[asyncio.AbstractEventLoop, Clock]] = {}
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.loop = self.clock  # type: ignore[assignment]
+        self.loop = self.clocks[self.loop]  # type: ignore[assignment]
 
 
 Start = Callable[..., Site]
