@@ -1,6 +1,6 @@
 """What is used, by model and by owner, against a slow obvious count."""
 
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,13 +136,14 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[str] = []
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
 
     def slow(_db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
-        time.sleep(2 * usage.BUDGET_S)
+        clock.now += 2 * usage.BUDGET_S
 
     monkeypatch.setattr(usage, "measured", slow)
-    monkeypatch.setattr(usage, "BUDGET_S", 0.05)
+    monkeypatch.setattr(usage, "time", clock)
     owners = [id_of("own", number) for number in range(2)]
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
