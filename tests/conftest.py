@@ -7,7 +7,7 @@ Fixtures
     s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
                    `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
     browser        a Chromium of one file of tests, driven by playwright
-    database       `core.db.session.Database` with all tables and no rows, once on SQLite and once on PostgreSQL;
+    database       `core.db.session.Database` with all tables and no rows (`tests/plugins/databases.py`);
                    a test that changes tables takes `postgres_url`
 
 The marker `services`
@@ -16,7 +16,7 @@ The marker `services`
     Where a needed service does not answer, marked tests are left out and a line at the end of the run
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
-`tests/plugins/` holds the marker, the order of files and the tables of durations.
+`tests/plugins/` holds the marker, the databases, the order of files and the tables of durations.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.
@@ -43,23 +43,24 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))
 
 import chromium  # noqa: E402
-import postgresql  # noqa: E402
 import redis_server as redis_servers  # noqa: E402
 import s3_server  # noqa: E402
 from processes import ServiceMissing  # noqa: E402
 
-from core.db import migrate  # noqa: E402
-from core.db.session import Database  # noqa: E402
 from core.store import open_store  # noqa: E402
 from tools.service import Service  # noqa: E402
 
 T = TypeVar("T")
-pytest_plugins = ["tests.plugins.needed_services", "tests.plugins.file_order", "tests.plugins.durations"]
+pytest_plugins = [
+    "tests.plugins.needed_services",
+    "tests.plugins.databases",
+    "tests.plugins.file_order",
+    "tests.plugins.durations",
+]
 LOG_SHOWN_BYTES = 6000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "share(n): being removed")
     if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
@@ -85,13 +86,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
                 log.seek(max(0, service.log.stat().st_size - LOG_SHOWN_BYTES))
                 shown = log.read().decode(errors="replace")
             report.sections.append((f"the end of {service.log.name}", shown))
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    url = _or_fail(postgresql.create)
-    yield url
-    postgresql.drop(url)
 
 
 @pytest.fixture(scope="session")
@@ -124,58 +118,10 @@ def s3() -> Iterator[s3_server.S3Server]:
     server.close()
 
 
-@pytest.fixture(
-    scope="module"
-)  # while it is there, playwright's event loop runs: no other test could start one
+@pytest.fixture(scope="module")  # while it is there, playwright's event loop runs: no test can start another
 def browser() -> Iterator[Any]:
     with ExitStack() as stack:
         yield _or_fail(lambda: stack.enter_context(chromium.launched()))
-
-
-@pytest.fixture(scope="session")
-def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("template") / "template.db"
-    _with_tables(f"sqlite:///{path}")
-    return path.read_bytes()
-
-
-@pytest.fixture(scope="session")
-def _postgres_template() -> Iterator[str]:
-    url = _or_fail(postgresql.create)
-    _with_tables(url)
-    yield url
-    postgresql.drop(url)
-
-
-@pytest.fixture(scope="session")
-def _postgres_of_tests(_postgres_template: str) -> Iterator[str]:
-    url = postgresql.create(postgresql.name_of(_postgres_template))
-    yield url
-    postgresql.drop(url)
-
-
-def _with_tables(url: str) -> None:
-    db = Database(url)
-    migrate.upgrade(db)  # as people have them: which of two indexes SQLite takes may depend on their order
-    db.close()
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services("postgresql"))],
-)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        path = tmp_path / "perennial-test.db"
-        path.write_bytes(request.getfixturevalue("_sqlite_template"))
-        db = Database(f"sqlite:///{path}")
-        yield db
-        db.close()
-        return
-    url = request.getfixturevalue("_postgres_of_tests")
-    db = Database(url)
-    yield db
-    db.close()
-    postgresql.empty(url)
 
 
 def _or_fail(start: Callable[[], T]) -> T:

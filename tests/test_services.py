@@ -32,6 +32,7 @@ def test_a_postgresql_database_is_fresh_and_empty(postgres_url: str) -> None:
     db.close()
 
 
+@pytest.mark.both_databases
 def test_a_database_has_all_tables(database: Database) -> None:
     assert set(inspect(database.engine).get_table_names()) >= set(Table.metadata.tables)
 

@@ -21,30 +21,6 @@ ADVICE = (
     " PERENNIAL_TEST_DATABASE_URL to a server whose user may create databases."
 )
 
-_OTHERS_OUT = """
-    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
-"""
-_ALL_ROWS_OUT = """
-    DO $$
-    DECLARE
-        one record;
-        filled boolean;
-    BEGIN
-        SET LOCAL session_replication_role = replica;  -- no order of foreign keys
-        FOR one IN
-            SELECT relname FROM pg_class
-            WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'alembic_version'
-        LOOP
-            EXECUTE format('SELECT EXISTS (SELECT FROM %I)', one.relname) INTO filled;
-            IF filled THEN EXECUTE format('DELETE FROM %I', one.relname); END IF;
-        END LOOP;
-        FOR one IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S' LOOP
-            PERFORM setval(one.relname::regclass, 1, false);
-        END LOOP;
-    END $$
-"""
-
 
 def server_url() -> URL:
     """The server to make databases on: PERENNIAL_TEST_DATABASE_URL, else the local one."""
@@ -82,17 +58,6 @@ def drop(url: str) -> None:
     """Drop a database, whoever is still connected to it."""
     with _connect() as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)'.encode())
-
-
-def empty(url: str) -> None:
-    """Delete all rows of a database, its revision aside, and begin its sequences anew, whoever is still connected.
-
-    For a few rows this takes milliseconds, where to drop a database and to make another takes a tenth of a second.
-    """
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain, autocommit=True) as connection:
-        connection.execute(_OTHERS_OUT)
-        connection.execute(_ALL_ROWS_OUT)
 
 
 def name_of(url: str) -> str:
