@@ -61,7 +61,10 @@ def canary(name: str) -> str:
 
 @contextmanager
 def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[Site]:
-    """Start the service with two workers, and end it with all data."""
+    """Start the service with one worker, and end it with all data.
+
+    A worker and what it starts take seconds to import: the few tests that need the other one start it.
+    """
     passwords = {name: canary(name) for name in ("Database", "Redis")}
     with ExitStack() as stack:
         broker = redis_server.RedisServer()
@@ -79,7 +82,9 @@ def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[S
             "PERENNIAL_STORE_URL": s3.url(s3.bucket, PREFIX),
             "PERENNIAL_KILL_POINTS": str(points),
         }
-        large, client = stack.enter_context(large_size.running(folder, database, url, s3, **settings))
+        large, client = stack.enter_context(
+            large_size.running(folder, database, url, s3, workers=large_size.WORKERS[:1], **settings)
+        )
         yield Site(large, client, broker, passwords, points)
 
 

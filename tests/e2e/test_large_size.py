@@ -1,6 +1,6 @@
-"""The large size in operation: downloads from S3, a broker that falls silent, a worker that is killed.
+"""The large size in operation: downloads from S3, a broker that falls silent; in the campaign two workers.
 
-One service of an API process and two Celery workers, for the whole session.
+One service of an API process and a Celery worker, for the whole session.
 """
 
 import base64
@@ -31,6 +31,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.services("postgresql", "redis", "s3"
 @pytest.fixture
 def large(large_site: Site) -> LargeSize:
     return large_site.large
+
+
+@pytest.fixture
+def two_workers(large: LargeSize) -> None:
+    """The other worker, which stays for the rest of the session."""
+    for name in large_size.WORKERS:
+        if name not in large.processes:
+            large.start_worker(name)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +178,8 @@ def test_workers_notice_within_a_minute_when_the_broker_is_cut_off(
 ) -> None:
     """Each waits on two connections: for rings, and for commands; the kernel probes both."""
     for name in large_size.WORKERS:
-        large.until(lambda name=name: _probed(large.processes[name], large_site.broker.port) >= 2)
+        if name in large.processes:
+            large.until(lambda name=name: _probed(large.processes[name], large_site.broker.port) >= 2)
 
 
 def _probed(worker: psutil.Popen, port: int) -> int:
@@ -181,6 +190,8 @@ def _probed(worker: psutil.Popen, port: int) -> int:
     return sum(timers[p][0] == "02" and int(timers[p][1], 16) <= 60 * 100 for p in ours if p in timers)
 
 
+@pytest.mark.campaign  # tests/faults/test_worker_deaths.py shows it of the embedded worker
+@pytest.mark.usefixtures("two_workers")
 def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     large_site: Site, large: LargeSize, client: Rest
 ) -> None:
@@ -214,6 +225,8 @@ def _lives(process: psutil.Process) -> bool:
 # Weights from a hub.
 
 
+@pytest.mark.campaign  # tests/core/work/test_fetch.py shows it of two claims, on both databases
+@pytest.mark.usefixtures("two_workers")
 def test_two_workers_fetch_weights_once_for_two_models(hub: Hub, large: LargeSize, client: Rest) -> None:
     hub.put(REPOSITORY, weights())
     hub.stall_at = 500_000
@@ -230,6 +243,7 @@ def test_two_workers_fetch_weights_once_for_two_models(hub: Hub, large: LargeSiz
 
 
 @pytest.mark.campaign
+@pytest.mark.usefixtures("two_workers")
 def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_learns_them(
     large: LargeSize, client: Rest, running: service.Service
 ) -> None:

@@ -9,7 +9,7 @@ TESTS = Path(__file__).parents[1]
 LONGEST_FIRST: tuple[str, ...] = ()
 """Files of 15 seconds and more: one that begins at the end of a run keeps one process busy while the others are
 done. The table of durations at the end of a run says which they are."""
-SHARED_SERVICES = ("tests/client/test_", "tests/ui/")
+SHARED_SERVICES = ("tests/client/test_", "tests/e2e/test_large_", "tests/faults/test_", "tests/ui/")
 """Files whose tests use one service of their process: one process takes them all and starts it once."""
 
 

@@ -83,7 +83,7 @@ class LargeSize:
         """The name of the worker that holds a job now."""
         holder = self.rows("SELECT worker FROM jobs WHERE id = :job", job=job)[0][0]
         for name in WORKERS:
-            if holder is not None and f"-{self.processes[name].pid}-" in holder:
+            if name in self.processes and holder is not None and f"-{self.processes[name].pid}-" in holder:
                 return name
         return None
 
@@ -167,9 +167,15 @@ def end(process: psutil.Popen) -> None:
 
 @contextmanager
 def running(
-    folder: Path, database: str, broker: str, s3: Any, **environment: str
+    folder: Path,
+    database: str,
+    broker: str,
+    s3: Any,
+    *,
+    workers: Sequence[str] = WORKERS,
+    **environment: str,
 ) -> Iterator[tuple[LargeSize, Rest]]:
-    """The whole service with two workers, and a client with its admin key."""
+    """The whole service with some workers, and a client with its admin key."""
     common = {
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database,
@@ -181,7 +187,7 @@ def running(
     large = LargeSize(folder, common)
     try:
         large.migrate()
-        for name in WORKERS:
+        for name in workers:
             large.start_worker(name)
         yield large, large.start_api()
     finally:
