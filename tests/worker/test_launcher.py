@@ -145,15 +145,26 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
         ("worker.launcher", ("torch", "pydantic", "sqlalchemy")),
         ("worker.setup", ("torch",)),
         pytest.param("worker.loop, worker.celery_app", ("torch", *SENDING), marks=pytest.mark.slow),
-        pytest.param("api.app", SENDING, marks=pytest.mark.slow),
     ],
 )
 def test_a_process_does_not_load_what_it_rarely_needs(modules: str, light_of: tuple[str, ...]) -> None:
-    program = f"import sys, {modules}; print([name for name in {light_of} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert loaded(f"import {modules}", light_of) == "[]"
+
+
+@pytest.mark.slow
+def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> None:
+    settings = f"Settings(data_dir=Path({str(tmp_path)!r}))"
+    made = f"create_app({settings}).openapi()"
+    program = f"from pathlib import Path; from api.app import create_app; from core.settings import Settings; {made}"
+    heavy = ("torch", "torchvision", "celery", "core.learn", "core.work", "worker", "httpcore2")
+    assert loaded(program, heavy) == "[]"
+
+
+def loaded(program: str, modules: tuple[str, ...]) -> str:
+    """Which of the modules a process has loaded after this program."""
+    program += f"; import sys; print([name for name in {modules} if name in sys.modules])"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_free_port_can_be_bound() -> None:
