@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Unavailable
 from core.settings import Settings
-from worker.torch_check import torch_checked
+from worker.torch_check import main, torch_checked
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator torchvision::nms does not exist"
@@ -54,10 +54,11 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     assert f"\n    {COMMAND}\n" in refused.value.detail
 
 
-@pytest.mark.slow
 def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: Path) -> None:
     settings = {
-        "PYTHONPATH": stand_in(tmp_path / "path", torchvision=f"raise RuntimeError({OPERATOR!r})"),
+        "PYTHONPATH": stand_in(
+            tmp_path / "path", torch=TORCH, torchvision=f"raise RuntimeError({OPERATOR!r})"
+        ),
         "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
         "PERENNIAL_PORT": "0",
     }
@@ -118,8 +119,5 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     assert tries() == 2
 
 
-@pytest.mark.slow
-def test_the_pair_that_is_installed_is_good() -> None:
-    command = [sys.executable, "-m", "worker.torch_check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_the_pair_that_is_installed_is_good(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (main(), capsys.readouterr().out) == (0, "")
