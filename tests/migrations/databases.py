@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import postgresql
-from sqlalchemy import MetaData, func, insert, select, text
+from sqlalchemy import JSON, MetaData, column, func, insert, inspect, select, text
+from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
 
 from core.db import migrate
@@ -83,26 +84,34 @@ def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
 
 def read_tables(db: Database) -> tuple[Rows, Schema]:
     """Return the rows of all tables in the order of their keys, with JSON decoded; and columns and indexes."""
-    tables = MetaData()
-    tables.reflect(db.engine)
-    tables.remove(tables.tables["alembic_version"])
+    rows: Rows = {}
+    schema: Schema = {}
     with db.engine.connect() as connection:
-        rows = {
-            table.name: [
-                dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()
+        seen = inspect(connection)  # tables, which could be reflected, take three times as long
+        columns, indexes = seen.get_multi_columns(), seen.get_multi_indexes()
+        for (_, table), key in seen.get_multi_pk_constraint().items():
+            if table == "alembic_version":
+                continue
+            types = {each["name"]: each["type"] for each in columns[None, table]}
+            texts = [
+                name for name, kind in types.items() if isinstance(kind, JSON) and db.dialect == "sqlite"
             ]
-            for table in tables.sorted_tables
-        }
-    schema = {
-        table.name: (
-            {column.name: (str(column.type), column.nullable) for column in table.columns},
-            {
-                index.name: ([column.name for column in index.columns], index.unique)
-                for index in table.indexes
-            },
-        )
-        for table in tables.sorted_tables
-    }
+            order = map(column, key["constrained_columns"])
+            rows[table] = [
+                dict(row)
+                for row in connection.execute(
+                    select(text("*")).select_from(of(table)).order_by(*order)
+                ).mappings()
+            ]
+            for row in rows[table]:
+                row.update({name: json_of(row[name]) for name in texts})
+            schema[table] = (
+                {each["name"]: (str(each["type"]), each["nullable"]) for each in columns[None, table]},
+                {
+                    str(index["name"]): (index["column_names"], bool(index["unique"]))
+                    for index in indexes[None, table]
+                },
+            )
     return rows, schema
 
 
