@@ -125,7 +125,7 @@ def typed(recipe: dict[str, Any]) -> dict[str, Any]:
     return {**read.model_dump(mode="json"), "method": method}
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(patch=PATCH, scenario=st.sampled_from(["data", "task", "class"]))
 def test_the_job_process_takes_every_complete_recipe_unchanged(patch: Any, scenario: str) -> None:
     complete = completed(patch, scenario)
@@ -133,7 +133,7 @@ def test_the_job_process_takes_every_complete_recipe_unchanged(patch: Any, scena
         assert typed(complete) == complete
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(patch=PATCH, scenario=st.sampled_from(["data", "task", "class"]))
 def test_resolving_a_complete_recipe_changes_nothing(patch: Any, scenario: str) -> None:
     complete = completed(patch, scenario)

@@ -34,7 +34,13 @@ TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
 STRANGER = Actor("own_stranger", None, "write")
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+ON_S3 = pytest.mark.parametrize(
+    "store", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
+"""What every use of the store is in; the campaign takes S3 for each test. `core/store/` shows that both are alike."""
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         settings = Settings(data_dir=tmp_path / "data")
@@ -76,6 +82,7 @@ def stored(office: Office) -> tuple[set[str], set[str]]:
     return {info.key for info in office.store.list("uploads/")}, named
 
 
+@ON_S3
 def test_pieces_make_the_file(office: Office, upload: str) -> None:
     for at, data in ((0, b"abcd"), (4, b"efg"), (7, b"hij")):
         assert uploads.read(office.db, office.actor, upload).offset == at
@@ -255,6 +262,7 @@ def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) ->
         whole_of(office, upload)
 
 
+@ON_S3
 def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, model: str) -> None:
     sent = batch(office.folder, 0)  # 9 bytes
     data = sent.path.read_bytes()
