@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from core.learn.networks import HeadSpec, ImageSpec, build_network, dual
 from core.learn.networks.dual import Dual, NoRule, as_dual
 from core.learn.networks.linearised import LinearisedNetwork
+from core.learn.torchvision_import import torchvision_models
 
 WRONG = 1e-3  # relative: what every wrong rule is beyond
 
@@ -38,10 +39,21 @@ def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
     assert relative_of(grads, its_grads) <= 1e-13
 
 
-@pytest.mark.slow
-def test_they_agree_on_convnext() -> None:
-    architecture = {"name": "convnext_tiny"}
-    network = build_network(architecture, ImageSpec(16, 3), "class", HeadSpec(("a", "b"))).double().eval()
+def small_convnext(models, **options):
+    """torchvision's ConvNeXt with few channels and blocks, and all of its kinds of layers."""
+    sizes = ((8, 12, 1), (12, 16, 1), (16, 20, 2), (20, None, 1))
+    blocks = [models.convnext.CNBlockConfig(*size) for size in sizes]
+    return models.ConvNeXt(blocks, **options)
+
+
+def test_they_agree_on_convnext(monkeypatch) -> None:
+    models = torchvision_models()
+    monkeypatch.setattr(models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options))
+    network = (
+        build_network({"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b")))
+        .double()
+        .eval()
+    )
     for name, parameter in network.named_parameters():
         if name.endswith("layer_scale"):
             nn.init.uniform_(parameter, 0.5, 1.5)
