@@ -1,5 +1,6 @@
 """Everything that a service answers about what it holds: models, tasks, versions, jobs and downloads."""
 
+from collections.abc import Collection
 from typing import Any
 
 from tests.before_after import batches
@@ -9,11 +10,18 @@ Json = dict[str, Any]
 LIST = "?limit=200"
 
 
-def read_all(player: Player, chapter: str, *, whole: set[tuple[str, int]] | None) -> set[tuple[str, int]]:
+def read_all(
+    player: Player,
+    chapter: str,
+    *,
+    whole: set[tuple[str, int]] | None,
+    names: Collection[str] | None = None,
+) -> set[tuple[str, int]]:
     """Read everything into a chapter; returns (model, number) of the versions.
 
     Args:
         whole: versions whose downloads are compared byte by byte; None: all.
+        names: of the models that are read; None: all.
     """
     player.chapter(chapter)
     for path in ("/v1/jobs", "/v1/audit", "/v1/usage", "/v1/keys"):
@@ -22,7 +30,7 @@ def read_all(player: Player, chapter: str, *, whole: set[tuple[str, int]] | None
     player.note("fields of /v1/usage?by=owner", sorted([*owner, *owner["bytes"]]))
     models = player.json(f"/v1/models{LIST}")["items"]
     found: set[tuple[str, int]] = set()
-    for model in models:
+    for model in (one for one in models if names is None or one["name"] in names):
         found |= _read_model(player, model, whole)
     return found
 

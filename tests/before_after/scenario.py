@@ -5,7 +5,7 @@ other, so that two runs make the same versions. At the end one job is paused, wi
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from safetensors.numpy import load, save
@@ -259,11 +259,11 @@ def resume(player: Player) -> None:
     assert player.wait(job)["state"] == "succeeded"
 
 
-def next_tasks(player: Player) -> None:
-    """Every model that waits for nobody learns one more batch."""
+def next_tasks(player: Player, names: Collection[str] | None = None) -> None:
+    """Models learn one more batch each: those named, or all."""
     player.chapter("next")
     pages = player.http.get("/v1/models", params={"limit": 200}).json()["items"]
-    for name in sorted(model["name"] for model in pages):
+    for name in sorted(model["name"] for model in pages if names is None or model["name"] in names):
         data = next(model for model in pages if model["name"] == name)["scenario"] == "data"
         new = batches.batch("next", (0, 1, 2) if data else (8, 9), 3 * batches.IMAGES)
         player.learn(name, new)

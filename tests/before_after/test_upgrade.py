@@ -26,6 +26,8 @@ from tools import service
 pytestmark = pytest.mark.slow
 
 BEFORE = Path(__file__).parents[1] / "data" / "before-renovation.tar.gz"
+GO_ON = ("ewc-online", "icarl", "rolled", scenario.PAUSED)
+"""A model of each method, `der++` as the paused one, and one that was rolled back."""
 Json = dict[str, Any]
 
 
@@ -122,7 +124,7 @@ def test_openapi_names_every_field_of_what_was_stored_before(served: Json, unnam
     assert sorted(unnamed) == []
 
 
-def test_the_paused_job_goes_on_and_every_model_learns_its_next_task_in_answers_that_openapi_names(
+def test_the_paused_job_and_models_of_each_method_go_on_in_answers_that_openapi_names(
     player: Player, served: Json, unnamed: set[str]
 ) -> None:
     paused = player.http.get(f"/v1/models/{scenario.PAUSED}/tasks/2").json()["job"]
@@ -130,11 +132,11 @@ def test_the_paused_job_goes_on_and_every_model_learns_its_next_task_in_answers_
     events = player.http.get(f"/v1/jobs/{paused}/events", params={"type": "log"}).json()["items"]
     said = [event["data"]["message"] for event in events]
     assert [text for text in said if text.startswith("Going on from a snapshot: epoch 19")], said
-    scenario.next_tasks(player)
-    for model in player.http.get("/v1/models").json()["items"]:
-        job = player.http.get(f"/v1/jobs?model={model['name']}").json()["items"][0]
+    scenario.next_tasks(player, GO_ON)
+    for name in GO_ON:
+        job = player.http.get(f"/v1/jobs?model={name}").json()["items"][0]
         assert (job["state"], job["outcome"]) == ("succeeded", "published"), job
-    read_all(player, "went on", whole=set())
+    read_all(player, "went on", whole=set(), names=("icarl", scenario.PAUSED))
     for path in ("/", "/v1/usage?by=owner", "/v1/models/derpp/metrics?from=1&to=2&tasks=1,2"):
         player.ask("GET", path)
     assert sorted(unnamed) == []
