@@ -73,6 +73,21 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     rung.until(lambda: alive.stat().st_mtime > before)
 
 
+def test_repeated_rings_run_a_job_once(
+    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
+) -> None:
+    model = rung.create()
+    job = rung.submit(model, batches[0])
+    for _ in range(20):
+        bell.ring(job)
+    rung.standing_worker()
+    assert rung.finished(job).state == "succeeded"
+    with redis.Redis.from_url(broker.url) as queue:
+        rung.until(lambda: queue.llen(QUEUE) == 0)
+    assert rung.job(job).attempt == 1
+    assert len(rung.digests(model)) == 1
+
+
 def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
     rung: Backend, bell: Doorbell, batches: list[bytes], all_gone: Any
 ) -> None:
@@ -94,21 +109,6 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
     assert (released.state, released.strikes) == ("queued", 0)
     assert released.snapshot is not None
     rung.act(job, "cancel")
-
-
-def test_repeated_rings_run_a_job_once(
-    rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
-) -> None:
-    model = rung.create()
-    job = rung.submit(model, batches[0])
-    for _ in range(20):
-        bell.ring(job)
-    rung.standing_worker()
-    assert rung.finished(job).state == "succeeded"
-    with redis.Redis.from_url(broker.url) as queue:
-        rung.until(lambda: queue.llen(QUEUE) == 0)
-    assert rung.job(job).attempt == 1
-    assert len(rung.digests(model)) == 1
 
 
 def test_a_celery_worker_without_a_broker_says_what_to_run(backend: Backend) -> None:
