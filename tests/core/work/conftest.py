@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,17 @@ from core.work.publish import Published, publish
 from tests.core.rows import job_row, model_row, task_row, version_row
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
+
+SETTINGS = Settings(threads=1)
+"""Read once: the environment is the same for all tests."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Spare the waits for the disk: no test here loses power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @dataclass
@@ -282,7 +294,7 @@ class Desk:
 def desk(database: Database, tmp_path: Path) -> Desk:
     store = FolderStore(tmp_path / "store")
     store.prepare()
-    settings = Settings(data_dir=tmp_path / "data", threads=1)
+    settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
     lend_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
