@@ -12,7 +12,7 @@ from typing import Any
 import chromium
 import pytest
 import receiver as receivers
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 from receiver import Receiver
 
 from perennial import JobEnded, Perennial
@@ -27,17 +27,31 @@ SETTINGS = {
 PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
+WIDE: ViewportSize = {"width": 1280, "height": 900}
 BATCHES = [(name, few(batch, test=10)) for name, batch in digits.archives()]
 """Names and archives of five batches of two digits each, with 20 test images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
 
 
+@dataclass
+class Watched:
+    """A page, and what a person should never see: messages of the console, errors, requests to other hosts."""
+
+    page: Page
+    wrong: list[str] = field(default_factory=list)
+
+
 class _OneBrowser:
-    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the process."""
+    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the process.
+
+    Attributes:
+        left: pages that no test uses, by the options of their contexts: to open a new one takes longer than most tests.
+    """
 
     def __init__(self) -> None:
         self._stack, self._browser = ExitStack(), None
+        self.left: dict[str, list[Watched]] = {}
 
     def open(self) -> Browser:
         if self._browser is None:
@@ -46,7 +60,7 @@ class _OneBrowser:
 
     def close(self) -> None:
         self._stack.close()
-        self._browser = None
+        self._browser, self.left = None, {}
 
 
 _ONE = _OneBrowser()
@@ -167,31 +181,34 @@ def session(site: Site) -> Any:
     return cookies
 
 
-@dataclass
-class Watched:
-    """A page, and what a person should never see: messages of the console, errors, requests to other hosts."""
-
-    page: Page
-    wrong: list[str] = field(default_factory=list)
-
-
 @pytest.fixture
 def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[..., Watched]]:
     """Opens a path for somebody who has logged in; other arguments are those of a browser's context."""
-    contexts: list[BrowserContext] = []
+    taken: list[tuple[str, Watched]] = []
 
     def opened(path: str, **options: Any) -> Watched:
-        context = browser.new_context(base_url=site.url, storage_state=session, **options)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        watched = Watched(context.new_page())
-        watch(watched, site.url)
+        kind = repr(options)
+        watched = _ONE.left[kind].pop() if _ONE.left.get(kind) else fresh(options)
+        taken.append((kind, watched))
         watched.page.goto(path)
         return watched
 
+    def fresh(options: dict[str, Any]) -> Watched:
+        context = browser.new_context(base_url=site.url, storage_state=session, viewport=WIDE, **options)
+        context.set_default_timeout(PATIENCE_MS)
+        watched = Watched(context.new_page())
+        watch(watched, site.url)
+        return watched
+
     yield opened
-    for context in contexts:
-        context.close()
+    for kind, watched in taken:
+        watched.page.unroute_all()
+        watched.page.emulate_media(color_scheme="null")  # the browser's own
+        watched.page.set_viewport_size(WIDE)
+        watched.page.evaluate("localStorage.clear()")
+        watched.page.goto("about:blank")  # a page that is followed would ask the service again and again
+        watched.wrong.clear()
+        _ONE.left.setdefault(kind, []).append(watched)
 
 
 def choose(page: Page, *files: Any) -> None:
