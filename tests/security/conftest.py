@@ -11,7 +11,7 @@ from core.settings import Settings
 from tests.api.conftest import catalogue_folder, client, empty_database, key_of
 from tests.api.routes.conftest import model, publish
 from tests.rest import Rest
-from tests.security import neighbours
+from tests.security import corpus, neighbours
 from tools import service
 
 __all__ = ["catalogue_folder", "client", "empty_database", "key_of", "model", "publish"]
@@ -40,7 +40,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
     }
     before = os.umask(0o022)
     try:
-        with service.running(folder, {**neighbours.SETTINGS, **CANARY, **named}) as found:
+        with service.running(folder, {**corpus.SETTINGS, **neighbours.SETTINGS, **CANARY, **named}) as found:
             yield found
     finally:
         os.umask(before)

@@ -13,17 +13,20 @@ from core.ingest.sniff import SNIFF_BYTES, sniff
 from core.safetensors_header import check_expected, read_header
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
+from tools.service import Service
 
 EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
 
 
-COSTLY = ("TIFF of 65,536 tiles that are one JPEG of 88 scans", "labels.csv a million lines")
+COSTLY = {
+    "labels.csv a million lines": [pytest.mark.slow],
+    "TIFF of 65,536 tiles that are one JPEG of 88 scans": [pytest.mark.campaign],
+}
 """Cases of seconds."""
 
 
 def named(cases: list[Case]) -> list[object]:
-    slow = pytest.mark.slow
-    return [pytest.param(one, id=one.name, marks=[slow] if one.name in COSTLY else []) for one in cases]
+    return [pytest.param(one, id=one.name, marks=COSTLY.get(one.name, [])) for one in cases]
 
 
 def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
@@ -77,9 +80,9 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     ],
 )
 def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(
-    chosen: Callable[[], list[Case]], least: int, tmp_path: Path
+    chosen: Callable[[], list[Case]], least: int, running: Service
 ) -> None:
-    report = corpus.run(tmp_path / "data", chosen())
+    report = corpus.attack(running, chosen())
     assert report.wrong == []
     assert len(report.outcomes) > least
     assert set(report.peaks) >= {"api", "worker", "decoder", "helper", "image decoder"}
