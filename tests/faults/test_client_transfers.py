@@ -40,6 +40,9 @@ FEW, MANY = 4, 20
 """Cuts of a transfer, in every run and in a campaign."""
 NEVER = 1 << 60
 STORES = ["folder", "s3"]
+FOLDER_OR_CAMPAIGN = ["folder", pytest.param("s3", marks=pytest.mark.campaign)]
+"""A store of S3 takes an API process and a server more: `tests/core/requests/test_uploads.py` and
+`tests/e2e/test_large_size.py` show uploads by pieces and downloads of ranges with it."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +73,7 @@ def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict
     return {} if store == "folder" else on_s3(request.getfixturevalue("s3"), prefix)
 
 
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(scope="module", params=FOLDER_OR_CAMPAIGN)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One API process over SQLite and each of the stores."""
     if request.param == "folder":
