@@ -24,6 +24,9 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from tools.service import lend_catalogue
 
+SETTINGS = Settings(threads=1)
+"""Read once: the environment is the same for all tests."""
+
 
 @pytest.fixture(scope="session")
 def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -61,7 +64,7 @@ def prepare_folder(catalogue_folder: Path, empty_database: Path) -> Callable[[Pa
 
 @pytest.fixture
 def settings(tmp_path: Path, prepare_folder: Callable[[Path], Path]) -> Settings:
-    return Settings(data_dir=prepare_folder(tmp_path), threads=1)
+    return SETTINGS.model_copy(update={"data_dir": prepare_folder(tmp_path)})
 
 
 @contextmanager
@@ -77,7 +80,7 @@ def serving(settings: Settings) -> Iterator[TestClient]:
 def serving_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
     """Run an API over a copy of a data folder."""
     shutil.copytree(prepared, folder, symlinks=True, dirs_exist_ok=True)
-    with serving(Settings(data_dir=folder, threads=1)) as made:
+    with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         yield made
 
 
@@ -106,7 +109,7 @@ def shared(
 ) -> Iterator[TestClient]:
     """A client of one API for all tests of a file that change nothing; it has a model, `shared`."""
     folder = prepare_folder(tmp_path_factory.mktemp("shared"))
-    with serving(Settings(data_dir=folder, threads=1)) as made:
+    with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         model = {"name": "shared", "scenario": "class", "architecture": "small-cnn"}
         assert made.post("/v1/models", json=model).status_code == 201
         yield made
