@@ -126,8 +126,14 @@ def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = F
     return pytest.param(architecture, size, *more, id=f"{name}-{size}", marks=marks)
 
 
-@pytest.mark.parametrize(("architecture", "size"), [case(*each) for each in CASES])
-@pytest.mark.parametrize("scenario", ["class", "task"])
+@pytest.mark.parametrize(
+    ("architecture", "size", "scenario"),
+    [
+        case(*each, scenario, campaign=each[0]["name"] == "resnet18" and scenario == "task")
+        for each in CASES
+        for scenario in ("class", "task")
+    ],
+)
 def test_the_cards_loading_code_gives_the_same_logits(tmp_path, monkeypatch, architecture, size, scenario):
     torchvision_models()  # importable beside a CPU build of torch
     network = built(architecture, size, scenario)
@@ -327,7 +333,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(tmp_p
     [
         (ExpandedNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
         (ParallelNetwork, {"name": "resnet20", "width": 8}),
-        pytest.param(ParallelNetwork, {"name": "resnet18"}, marks=pytest.mark.slow),
+        pytest.param(ParallelNetwork, {"name": "resnet18"}, marks=pytest.mark.campaign),
         (ParallelNetwork, {"name": "mlp", "hidden": [9]}),
     ],
     ids=["dne", "der-net-resnet20", "der-net-resnet18", "der-net-mlp"],

@@ -21,8 +21,11 @@ def deep(bench):
     return bench
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "architecture"), [("sgd", {"name": "resnet20"}), ("adam", {"name": "mlp", "hidden": [12]})]
+)
+def test_strength_zero_is_plain_training_bit_for_bit(deep, optimizer, architecture) -> None:
+    deep.architecture = architecture
     plain = deep.stream(2, **recipe(name=optimizer))
     rolled = deep.stream(2, **recipe({"iota1": 0.0, "iota2": 0.0}, name=optimizer))
     assert rolled.network_digests == plain.network_digests
