@@ -1,4 +1,4 @@
-"""The page of a job that learns: its best state is there before the job is over."""
+"""The page of a job that learns: its best state is there before the job is over, and no longer."""
 
 import json
 import zipfile
@@ -27,7 +27,9 @@ def learning(site: Site) -> Iterator[str]:
     site.client.models.delete("anytime")
 
 
-def test_the_best_state_of_a_running_job_is_downloaded_by_a_click(open_page: OpenPage, learning: str) -> None:
+def test_the_best_state_of_a_job_is_downloaded_by_a_click_until_it_is_over(
+    open_page: OpenPage, learning: str
+) -> None:
     watched = open_page(f"/ui/jobs/{learning}")
     page = watched.page
     expect(page.locator("#best")).to_contain_text("of the validation images right", timeout=120_000)
@@ -37,12 +39,7 @@ def test_the_best_state_of_a_running_job_is_downloaded_by_a_click(open_page: Ope
     with zipfile.ZipFile(begun.value.path()) as archive:
         told = json.loads(archive.read("config.json"))
     assert told["anytime"]["job"] == learning
-    assert watched.wrong == []
-
-
-def test_a_job_that_is_over_offers_no_best_state(site: Site, open_page: OpenPage, learning: str) -> None:
-    page = open_page(f"/ui/jobs/{learning}").page
-    expect(page.get_by_text("Best state so far")).to_be_visible()
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
     expect(page.get_by_text("Best state so far")).to_have_count(0)
+    assert watched.wrong == []

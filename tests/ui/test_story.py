@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LEARNS_MS = 180_000
 FILES: list[FilePayload] = [
-    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content} for name, content in BATCHES[:4]
+    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content} for name, content in BATCHES[:3]
 ]
 
 
@@ -35,13 +35,13 @@ def test_a_person_brings_a_model_through_a_bad_week_by_clicks_alone(site: Site, 
     page.set_default_timeout(PATIENCE_MS)
     log_in(page, key)
     home = create(page)
-    send_three(page, home)
-    expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible(timeout=LEARNS_MS)
+    send_two(page, home)
+    expect(page.get_by_role("heading", name="Production is version 2")).to_be_visible(timeout=LEARNS_MS)
     send_what_forgets(page)
     page.get_by_text("Decide what becomes of it").wait_for(timeout=LEARNS_MS)
     see_the_flips(page)
     retry_with_a_suggestion(page)
-    page.get_by_text("It made version 5").wait_for(timeout=LEARNS_MS)
+    page.get_by_text("It made version 4").wait_for(timeout=LEARNS_MS)
     page.get_by_role("link", name="weeks", exact=True).click()
     roll_back(page)
     promote(page)
@@ -72,11 +72,11 @@ def create(page: Page) -> str:
     return page.url
 
 
-def send_three(page: Page, home: str) -> None:
-    """Drop three batches, which are learned in this order, and watch the model's page."""
+def send_two(page: Page, home: str) -> None:
+    """Drop two batches, which are learned in this order, and watch the model's page."""
     page.get_by_role("link", name="Submit a batch").first.click()
-    choose(page, *FILES[:3])
-    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(3)
+    choose(page, *FILES[:2])
+    expect(page.get_by_text("Uploaded and looked at.")).to_have_count(2)
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url(f"{home}#jobs-title")
 
@@ -84,7 +84,7 @@ def send_three(page: Page, home: str) -> None:
 def send_what_forgets(page: Page) -> None:
     """Fine-tuning forgets what was learned before: its version will be held."""
     page.get_by_role("link", name="Submit a batch").click()
-    choose(page, *FILES[3:])
+    choose(page, *FILES[2:])
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Uploaded and looked at.").wait_for()
@@ -96,32 +96,32 @@ def see_the_flips(page: Page) -> None:
     """What the held version would take from production, image by image, and back to its model."""
     page.get_by_role("link", name="Decide what becomes of it").click()
     page.get_by_role("link", name="See what it flips").click()
-    expect(page.get_by_role("heading", name="Version 4 beside version 3")).to_be_visible()
+    expect(page.get_by_role("heading", name="Version 3 beside version 2")).to_be_visible()
     expect(page.locator(".flipped img").first).to_be_visible()
     page.get_by_role("link", name="weeks", exact=True).click()
 
 
 def retry_with_a_suggestion(page: Page) -> None:
-    expect(page.get_by_role("heading", name="Version 4 is held")).to_be_visible()
-    page.get_by_text("Learn task 4 again, perhaps with another recipe…").click()
+    expect(page.get_by_role("heading", name="Version 3 is held")).to_be_visible()
+    page.get_by_text("Learn task 3 again, perhaps with another recipe…").click()
     page.locator("select[name=recipe]").locator("visible=true").select_option(label="the model's own recipe")
     page.get_by_role("button", name="Learn it again").locator("visible=true").click()
     page.wait_for_url("**/ui/jobs/*")
 
 
 def roll_back(page: Page) -> None:
-    expect(page.get_by_role("heading", name="Production is version 5")).to_be_visible()
+    expect(page.get_by_role("heading", name="Production is version 4")).to_be_visible()
     page.get_by_text("Roll back…").click()
     page.get_by_label("Reason").locator("visible=true").fill("6 looks like 0")
     page.get_by_role("button", name="Roll back to the version before").click()
-    expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible()
+    expect(page.get_by_role("heading", name="Production is version 2")).to_be_visible()
 
 
 def promote(page: Page) -> None:
-    page.get_by_role("row", name="5 task 4").get_by_text("Promote…").click()
+    page.get_by_role("row", name="4 task 3").get_by_text("Promote…").click()
     page.get_by_label("Reason").locator("visible=true").fill("it does not, I looked")
-    page.get_by_role("button", name="Put version 5 in production").locator("visible=true").click()
-    expect(page.get_by_role("heading", name="Production is version 5")).to_be_visible()
+    page.get_by_role("button", name="Put version 4 in production").locator("visible=true").click()
+    expect(page.get_by_role("heading", name="Production is version 4")).to_be_visible()
 
 
 def predict(page: Page, home: str) -> None:
