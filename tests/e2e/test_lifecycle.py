@@ -366,7 +366,14 @@ SPOILED = small.pack(
     ("kind", "sent", "classes", "verb", "tasks"),
     [
         ("rejected", {"archive": SPOILED}, "cat and dog", "discard", [1, 3]),
-        ("failed", {"recipe": '{"optimizer": {"lr": 1e30}}'}, "2 and 3", "retry", [1, 2, 3]),
+        pytest.param(
+            "failed",
+            {"recipe": '{"optimizer": {"lr": 1e30}}'},
+            "2 and 3",
+            "retry",
+            [1, 2, 3],
+            marks=pytest.mark.campaign,  # tests/core/line/test_decisions.py shows it without processes
+        ),
     ],
 )
 def test_a_job_that_ends_badly_stops_the_line_where_the_model_says_so_until_it_is_settled(
@@ -417,6 +424,7 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
     assert (shop.see()["attention"], shop.standings()) == ([], ["learned"] * 3)
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it without processes
 def test_a_cancelled_job_is_retried_and_keeps_its_place(model, holder: Holder) -> None:
     shop = model()
     holder.arm("job-train")
@@ -461,6 +469,7 @@ def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_sho
         )
 
 
+@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it without processes
 def test_in_the_data_scenario_a_class_that_only_the_lost_task_showed_is_missed(model) -> None:
     shop = model(scenario="data", classes=["0", "1", "2"])
     shop.learn(1, archive=photos(0, 1, part=0))
