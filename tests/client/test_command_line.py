@@ -62,10 +62,10 @@ def asked(capsys: Said, *arguments: str, status: int = 0) -> Any:
 
 
 def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
-    """Exit status and what a terminal of 80 columns shows of a command."""
+    """Exit status and what a terminal of 80 columns shows of Python with these arguments."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "perennial", *arguments],
+        [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -364,27 +364,33 @@ def test_log_in_keeps_a_key_that_was_tried(
     assert run(["models", "list"]) in (4, 5)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["models", "list"],
-        ["models", "show", "birds"],
-        ["compare", "birds", "1", "2"],
-        ["metrics", "birds"],
-        ["tasks", "list", "birds"],
-        ["--help"],
-        ["submit", "--help"],
-        ["jobs", "list"],
-        ["versions", "diff", "birds", "1", "2"],
-        ["versions", "show", "birds", "2"],
-        ["tasks", "show", "birds", "1"],
-        ["status"],
-    ],
-    ids=" ".join,
-)
-def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str, arguments: list[str]) -> None:
-    status, shown = on_a_terminal(arguments, NO_COLOR="1")
+ON_A_TERMINAL = [
+    ["models", "list"],
+    ["models", "show", "birds"],
+    ["compare", "birds", "1", "2"],
+    ["metrics", "birds"],
+    ["tasks", "list", "birds"],
+    ["--help"],
+    ["submit", "--help"],
+    ["jobs", "list"],
+    ["versions", "diff", "birds", "1", "2"],
+    ["versions", "show", "birds", "2"],
+    ["tasks", "show", "birds", "1"],
+    ["status"],
+]
+ONE_AFTER_THE_OTHER = """
+from perennial.cli.main import run
+for arguments in {}:
+    print(">>>", *arguments, "ends with", run(arguments), flush=True)
+"""
+
+
+def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
+    status, shown = on_a_terminal(["-c", ONE_AFTER_THE_OTHER.format(ON_A_TERMINAL)], NO_COLOR="1")
     assert status == 0, shown
+    assert re.findall("^>>> (.*)", shown, re.MULTILINE) == [
+        f"{' '.join(arguments)} ends with 0" for arguments in ON_A_TERMINAL
+    ]
     assert "\x1b[3" not in shown, "no colour"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     lines = [line for line in shown.splitlines() if not re.search(r"^ *perennial |[0-9a-f]{64}", line)]
@@ -421,7 +427,7 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
 def test_on_a_terminal_a_batch_that_waits_says_why(capsys: Said, weeks: list[Path]) -> None:
     asked(capsys, "models", "create", "queue", *MODEL, *RECIPE, "--min-acc", "1")
     asked(capsys, "submit", "queue", str(weeks[1]), status=10)
-    status, shown = on_a_terminal(["submit", "queue", str(weeks[0]), "--timeout", "1"])
+    status, shown = on_a_terminal(["-m", "perennial", "submit", "queue", str(weeks[0]), "--timeout", "1"])
     assert status == 1, shown
     assert "version 1 of task 1 is held by its gate" in " ".join(shown.split()), shown
     assert "`perennial status` tells what settles it." in " ".join(shown.split()), shown
@@ -434,7 +440,7 @@ def test_every_command_that_is_listed_exists() -> None:
 
 def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:
     asked(capsys, "models", "create", "bar", *MODEL, *RECIPE)
-    status, shown = on_a_terminal(["submit", "bar", str(weeks[0])])
+    status, shown = on_a_terminal(["-m", "perennial", "submit", "bar", str(weeks[0])])
     assert status == 0, shown
     assert "100%" in shown
     assert "Version 1 of bar is published, and in production." in shown

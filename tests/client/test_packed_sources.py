@@ -2,15 +2,14 @@
 
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sources import CROPS, KINDS, crops, folder
 
 from perennial.pack import open_batch
+from tests.client.pack.sources import CROPS, KINDS, crops, folder
 from tests.rest import Json, Rest
-from tools import service
+from tools.service import Service
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +21,8 @@ MODEL = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
-    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as running:
-        yield Rest(running.url, running.key)
+def client(running: Service) -> Rest:
+    return Rest(running.url, running.key)
 
 
 def learned(client: Rest, name: str, batch: bytes) -> tuple[Json, Json]:
