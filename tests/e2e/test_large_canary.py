@@ -158,8 +158,7 @@ def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str
     for name, environment in (("refused", refused), ("absent", absent)):
         settings = {**os.environ, **right, **environment, "PERENNIAL_DATA_DIR": str(folder)}
         commands = {"api": api_command(port if name == "refused" else service.free_port())}
-        if name == "refused":  # without a database, workers say what the API says
-            commands["worker"] = worker_command(f"wrong-{port}")
+        commands["worker"] = worker_command(f"wrong-{name}-{port}")
         for which, command in commands.items():
             log = folder / f"{name}-{which}-log"
             with log.open("ab") as out:
