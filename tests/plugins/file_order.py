@@ -6,9 +6,26 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parents[1]
-LONGEST_FIRST: tuple[str, ...] = ()
-"""Files of 15 seconds and more: one that begins at the end of a run keeps one process busy while the others are
-done. The table of durations at the end of a run says which they are."""
+LONGEST_FIRST = (
+    "faults/test_worker_deaths.py",
+    "ui/test_pages.py",
+    "e2e/test_large_size.py",
+    "client/test_command_line.py",
+    "docs/test_commands.py",
+    "e2e/test_lifecycle.py",
+    "security/test_predict_neighbours.py",
+    "security/test_corpus.py",
+    "before_after/test_upgrade.py",
+    "core/learn/test_conformance.py",
+    "e2e/test_bases_and_cards.py",
+    "e2e/test_openapi.py",
+    "migrations/test_older_rows.py",
+    "e2e/test_onnx.py",
+    "e2e/test_methods.py",
+    "e2e/test_compare.py",
+)
+"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: one that begins at the end of a run keeps
+one process busy while the others are done. The table of durations at the end of a run says which they are."""
 SHARED_SERVICES = ("tests/client/test_", "tests/e2e/test_large_", "tests/faults/test_", "tests/ui/")
 """Files whose tests use one service of their process: one process takes them all and starts it once."""
 
