@@ -77,7 +77,7 @@ def contents(path: Path) -> Iterator[bytes]:
 def holders(roots: list[Path], model: str, task: int, since: float) -> dict[str, int]:
     """Files that hold something of a task's images, each with how many images.
 
-    Those that nobody wrote to `since` (Unix seconds) hold what other tests have stored on the S3 server's disk.
+    Those that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
     """
     wanted = [marks(pixels) for pixels in images(model, task)]
     found: dict[str, int] = {}
@@ -154,12 +154,12 @@ def learn(client: Rest, task: int) -> None:
 
 
 @pytest.mark.slow
-def test_deleted_images_are_found_nowhere_in_the_small_size(tmp_path: Path) -> None:
-    """Search a service of its own, all of whose files are read."""
-    data = tmp_path / "data"
-    with service.running(data, {"PERENNIAL_THREADS": "1", "PERENNIAL_SNAPSHOT_S": "0.1"}) as running:
-        client = Rest(running.url, running.key)
-        prove(client, lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)
+def test_deleted_images_are_found_nowhere_in_the_small_size(
+    client: Rest, running: service.Service, tmp_path: Path
+) -> None:
+    """Snapshots come too seldom here to hold images: `tests/core/work/test_deleted_data.py` has theirs."""
+    data = running.data_dir
+    prove(client, lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)
 
 
 @pytest.mark.campaign
