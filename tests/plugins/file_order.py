@@ -14,7 +14,6 @@ LONGEST_FIRST = (
     "docs/test_commands.py",
     "e2e/test_lifecycle.py",
     "security/test_predict_neighbours.py",
-    "security/test_corpus.py",
     "before_after/test_upgrade.py",
     "core/learn/test_conformance.py",
     "e2e/test_bases_and_cards.py",
@@ -26,7 +25,13 @@ LONGEST_FIRST = (
 )
 """Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: one that begins at the end of a run keeps
 one process busy while the others are done. The table of durations at the end of a run says which they are."""
-SHARED_SERVICES = ("tests/client/test_", "tests/e2e/test_large_", "tests/faults/test_", "tests/ui/")
+SHARED_SERVICES = (
+    "tests/client/test_",
+    "tests/e2e/test_large_",
+    "tests/faults/test_",
+    "tests/security/test_",
+    "tests/ui/",
+)
 """Files whose tests use one service of their process: one process takes them all and starts it once."""
 
 
