@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm, from an uploaded file to a download whose own card answers as the service does."""
+"""Networks of torchvision and timm, from an uploaded file to a model, and to a download with a card."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from core.learn.timm_import import timm_models
 from core.learn.torchvision_import import torchvision_models
 from tests.e2e import small
 from tests.e2e.cards import answer_of_the_card, photo
-from tests.rest import Rest
+from tests.rest import Json, Rest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -21,54 +21,65 @@ IMAGE = {"size": 160, "channels": 3, "crop": 0.95, "interpolation": "bicubic"}
 NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
-def assert_card_answers_as_the_service(client: Rest, model: str, folder: Path) -> None:
-    """Compare what an unpacked card and the service say of a photo that lies on its side."""
-    small.unpack_version(client, model, 1, folder)
-    label, theirs = answer_of_the_card(folder, photo(1, 6))
+@pytest.fixture(scope="module")
+def refused(client: Rest) -> list[Json]:
+    """What the service said on the way to the model "photos", which was made by doing that."""
+    body = save(torchvision_models().resnet18(weights=None).state_dict())
+    file = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
+    fits = file.json()["fits"]
+    made = client.call("POST", f"/v1/bases?{fits['query']}", content=body, headers=BASE).json()
+    fields = {"name": "photos", "scenario": "class", "base": made["id"]}
+    default = client.http.post("/v1/models", json={**fields, "architecture": "resnet18"})
+    fitting = {key: fits[key] for key in ("architecture", "image")}
+    client.models.create(**fields, **fitting, recipe=RECIPE)
+    assert [answer.status_code for answer in (file, default)] == [422, 422]
+    return [file.json(), default.json()]
+
+
+@pytest.fixture(scope="module")
+def by_name(client: Rest) -> Json:
+    """The base of the model "by-name"."""
+    body = save(timm_models().create_model(NAME).state_dict())
+    made = client.call("POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE).json()
+    client.models.create(
+        name="by-name", scenario="class", architecture=f"timm/{NAME}", base=made["id"], recipe=RECIPE
+    )
+    return dict(made)
+
+
+def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: list[Json]) -> None:
+    file, default = refused
+    assert file["errors"][0] == {"field": "architecture.stem", "message": '"standard" fits the file'}
+    assert f"POST /v1/bases?{file['fits']['query']}" in file["detail"]
+    assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default["detail"]
+
+
+def test_a_model_of_timm_prepares_images_as_its_weights_expect(client: Rest, by_name: Json) -> None:
+    assert by_name["image"] == IMAGE and by_name["normalise"] == NORMALISE
+    model = client.get("/v1/models/by-name")
+    assert model["architecture"] == {"name": "timm", "model": NAME} and model["image"] == IMAGE
+    manifest = client.get("/v1/models/by-name/versions/0")["manifest"]
+    assert manifest["image"] == IMAGE and manifest["normalise"] == NORMALISE
+
+
+@pytest.mark.campaign  # tests/core/export/test_safetensors_zip.py and test_read_images.py there have the parts
+@pytest.mark.usefixtures("refused", "by_name")
+@pytest.mark.parametrize("model", ["photos", "by-name"])
+def test_the_card_answers_as_the_service_does(client: Rest, model: str, tmp_path: Path) -> None:
+    """Ask both of a photo that lies on its side."""
+    small.learn(client, model, small.thin(small.WEEKS[0]))
+    before, manifest = (client.get(f"/v1/models/{model}/versions/{n}")["manifest"] for n in (0, 1))
+    assert [manifest[key] for key in ("image", "normalise")] == [
+        before[key] for key in ("image", "normalise")
+    ]
+    small.unpack_version(client, model, 1, tmp_path)
+    assert (tmp_path / "README.md").read_text().startswith(f"# {model} version 1\n")
+    assert json.loads((tmp_path / "config.json").read_text())["name"] == model
+    label, theirs = answer_of_the_card(tmp_path, photo(1, 6))
     url = f"/v1/models/{model}/versions/1/predict"
     ours = client.call("POST", url, files={"file": ("photo.jpg", photo(1, 6))}).json()["predictions"][0]
     assert (ours["name"], ours["label"]) == ("photo.jpg", label)
     assert {name: pytest.approx(p, abs=1e-5) for name, p in theirs.items()} == ours["probabilities"]
-
-
-def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say_and_its_card_answers_alike(
-    client: Rest, tmp_path: Path
-) -> None:
-    body = save(torchvision_models().resnet18(weights=None).state_dict())
-    refused = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
-    assert refused.status_code == 422, refused.text
-    problem = refused.json()
-    assert problem["errors"][0] == {"field": "architecture.stem", "message": '"standard" fits the file'}
-    assert f"POST /v1/bases?{problem['fits']['query']}" in problem["detail"]
-    made = client.call("POST", f"/v1/bases?{problem['fits']['query']}", content=body, headers=BASE).json()
-    fields = {"name": "photos", "scenario": "class", "base": made["id"]}
-    default = client.http.post("/v1/models", json={**fields, "architecture": "resnet18"})
-    assert default.status_code == 422
-    assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default.json()["detail"]
-    fitting = {key: problem["fits"][key] for key in ("architecture", "image")}
-    client.models.create(**fields, **fitting, recipe=RECIPE)
-    small.learn(client, "photos", small.thin(small.WEEKS[0]))
-    assert_card_answers_as_the_service(client, "photos", tmp_path)
-    assert (tmp_path / "README.md").read_text().startswith("# photos version 1\n")
-    assert json.loads((tmp_path / "config.json").read_text())["name"] == "photos"
-
-
-def test_a_model_of_timm_prepares_images_as_its_weights_expect_and_its_card_answers_alike(
-    client: Rest, tmp_path: Path
-) -> None:
-    body = save(timm_models().create_model(NAME).state_dict())
-    made = client.call("POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE).json()
-    assert made["image"] == IMAGE and made["normalise"] == NORMALISE
-    model = client.models.create(
-        name="by-name", scenario="class", architecture=f"timm/{NAME}", base=made["id"], recipe=RECIPE
-    )
-    assert model.architecture.to_dict() == {"name": "timm", "model": NAME}
-    assert model.image.to_dict() == made["image"]
-    small.learn(client, "by-name", small.thin(small.WEEKS[0]))
-    for version in (0, 1):
-        manifest = client.get(f"/v1/models/by-name/versions/{version}")["manifest"]
-        assert manifest["image"] == IMAGE and manifest["normalise"] == NORMALISE
-    assert_card_answers_as_the_service(client, "by-name", tmp_path)
 
 
 def test_an_unknown_name_of_timm_is_answered_with_the_nearest(client: Rest) -> None:

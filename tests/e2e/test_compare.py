@@ -197,6 +197,7 @@ def test_a_model_that_keeps_counts_keeps_no_answers(client: Rest, running: servi
 
 
 def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Rest) -> None:
+    """It compares with production, also where that is not the parent."""
     create_and_learn(client, "gated", (0, 1), epochs=5, gate={"max_negative_flips": 0.05})
     first, held = (client.get(f"/v1/models/gated/versions/{number}") for number in (1, 2))
     check = flips_check(first)
@@ -214,22 +215,18 @@ def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Re
     client.aliases.set("gated", "production", 2, reason="the old classes are sold out")
     version = client.get("/v1/models/gated/versions/2")
     assert version["status"] == "published" and version["gate"]["overruled"]["reason"]
+    client.aliases.set("gated", "production", 1, reason="it forgets less")
+    client.call("PATCH", "/v1/models/gated", json={"gate": {"max_negative_flips": 1.0}})
+    small.learn(client, "gated", batch(2))
+    check = flips_check(client.get("/v1/models/gated/versions/3"))
+    totals = client.get("/v1/models/gated/compare?a=1&b=3")["totals"]
+    assert check["against"] == 1 and check["value"] == totals["nfr"] > 0
 
 
 def flips_check(version: Json) -> Json:
     """Find the check of negative flips of a version's gate."""
     found: Json = next(one for one in version["gate"]["checks"] if one["name"] == "max_negative_flips")
     return found
-
-
-def test_a_gate_compares_with_production_where_that_is_not_the_parent(client: Rest) -> None:
-    create_and_learn(client, "pinned", (0, 1), epochs=5)
-    client.aliases.set("pinned", "production", 1, reason="it forgets less")
-    client.call("PATCH", "/v1/models/pinned", json={"gate": {"max_negative_flips": 1.0}})
-    small.learn(client, "pinned", batch(2))
-    check = flips_check(client.get("/v1/models/pinned/versions/3"))
-    totals = client.get("/v1/models/pinned/compare?a=1&b=3")["totals"]
-    assert check["against"] == 1 and check["value"] == totals["nfr"] > 0
 
 
 def test_a_version_from_before_gets_its_answers_with_the_next_batch(
