@@ -3,7 +3,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ PER_CLASS = 40
 """Images of a class in a task, held-out ones included."""
 METHOD = {"name": "dlcft", "buffer": 30, "probes": 2}
 RECIPE = {"optimizer": {"lr": 0.003}, "epochs": 8, "batch_size": 16, "augment": "none"}
-SCENARIOS = ("data", "task", "class")
+EACH = pytest.mark.parametrize(
+    "scenario", ["data", pytest.param("task", marks=pytest.mark.campaign), "class"]
+)
+"""A head per task is tried in `tests/core/learn/methods/test_dlcft.py`, and over HTTP with a gate below."""
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +87,20 @@ def create(client: Rest, name: str, scenario: str, base: str, method: Json, **fi
 
 
 @pytest.fixture(scope="module")
-def learned(client: Rest, base: str) -> dict[str, list[Json]]:
+def learned(client: Rest, base: str) -> Callable[[str], list[Json]]:
     """Scenario → the versions from 0 on of a model of that name."""
-    for scenario in SCENARIOS:
+
+    @cache
+    def learn_in(scenario: str) -> list[Json]:
         create(client, scenario, scenario, base, METHOD)
-    return {scenario: client.items(f"/v1/models/{scenario}/versions") for scenario in SCENARIOS}
+        return client.items(f"/v1/models/{scenario}/versions")
+
+    return learn_in
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@EACH
 def test_every_task_is_published_around_the_same_frozen_base(learned, scenario: str) -> None:
-    versions = learned[scenario][1:]
+    versions = learned(scenario)[1:]
     assert [v["status"] for v in versions] == ["published"] * TASKS
     assert all(v["manifest"]["network"]["family"] == "linearised" for v in versions)
 
@@ -109,8 +117,9 @@ def test_every_task_is_published_around_the_same_frozen_base(learned, scenario: 
     assert all(part["shared_with"] == 1 for part in shared)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@EACH
 def test_it_learns_and_remembers_better_than_chance(client, learned, scenario: str) -> None:
+    learned(scenario)
     found = client.get(f"/v1/models/{scenario}/metrics")
     matrix = found["accuracy_matrix"]
     assert len(matrix) == TASKS + 1
@@ -123,10 +132,10 @@ def test_it_learns_and_remembers_better_than_chance(client, learned, scenario: s
     assert found["summary"]["acc"] > chance + 0.2
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@EACH
 def test_the_forecast_stands_in_manifest_metrics_and_events(client, learned, scenario: str) -> None:
+    told = [v["manifest"].get("forecast") for v in learned(scenario)[1:]]
     summary = client.get(f"/v1/models/{scenario}/metrics")["summary"]
-    told = [v["manifest"].get("forecast") for v in learned[scenario][1:]]
     assert told[0] is None and all(told[1:])
     assert summary["predicted_loss_rise"] == [None, *(f["predicted"] for f in told[1:])]
     assert summary["measured_loss_rise"] == [None, *(f["measured"] for f in told[1:])]
@@ -135,13 +144,14 @@ def test_the_forecast_stands_in_manifest_metrics_and_events(client, learned, sce
         assert set(forecast["tasks"]) == {str(task) for task in range(1, number)}
         rises = [t["after"] - t["before"] for t in forecast["tasks"].values()]
         assert forecast["measured"] == pytest.approx(sum(rises) / len(rises))
-    job = learned[scenario][2]["job"]
+    job = learned(scenario)[2]["job"]
     names = {e["data"]["name"] for e in client.items(f"/v1/jobs/{job}/events") if e["type"] == "metric"}
     assert names >= {"predicted_loss_rise", "loss_rise", "end_gradient_norm", "curvature_trace"}
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@EACH
 def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learned, scenario: str) -> None:
+    learned(scenario)
     url = f"/v1/models/{scenario}/versions/{TASKS}"
     files = {file["name"]: file for file in client.items(f"{url}/files")}
     assert "curvature" in files and "buffer" not in files
@@ -152,18 +162,19 @@ def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learn
 
 
 def test_only_the_class_scenario_keeps_images(client, learned) -> None:
-    kinds = {s: {p["type"] for p in client.get(f"/v1/models/{s}/memory")["parts"]} for s in learned}
-    assert "buffer" not in kinds["data"] | kinds["task"]
+    learned("data"), learned("class")
+    assert "buffer" not in {part["type"] for part in client.get("/v1/models/data/memory")["parts"]}
     (buffer,) = (p for p in client.get("/v1/models/class/memory")["parts"] if p["type"] == "buffer")
     assert buffer["items"] == 30 == sum(buffer["per_class"].values())
     assert {t["task"] for t in buffer["per_task"]} == {1, 2}
     assert client.http.get("/v1/models/class/versions/2/files/buffer").status_code == 422
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@EACH
 def test_the_service_and_the_unpacked_download_answer_alike(
     client, learned, tmp_path: Path, monkeypatch, scenario: str
 ) -> None:
+    learned(scenario)
     folder = small.unpack_version(client, scenario, TASKS, tmp_path)
     code = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[0]
     monkeypatch.chdir(folder)
@@ -199,9 +210,10 @@ def test_what_does_not_fit_is_refused_with_its_field(client, base: str, learned)
     answer = client.http.post("/v1/models", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "recipe.method.head_mode"
+    learned("data"), learned("class")
     for model, recipe, field in (
-        ("task", {"method": "er"}, "recipe.method.name"),
-        ("task", linear, "recipe.method.head_mode"),
+        ("class", {"method": "er"}, "recipe.method.name"),
+        ("class", linear, "recipe.method.head_mode"),
         ("data", {"method": {"slope": 0.3}}, "recipe.method.slope"),
     ):
         answer = client.http.patch(f"/v1/models/{model}", json={"recipe": recipe})
