@@ -42,10 +42,22 @@ def kill_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def metrics_port() -> int:
+    """The port on which the embedded service's worker shows its figures."""
+    return service.free_port()
+
+
+@pytest.fixture(scope="session")
 def running(
-    tmp_path_factory: pytest.TempPathFactory, weights_server: hub_server.Hub, kill_points: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    weights_server: hub_server.Hub,
+    kill_points: Path,
+    metrics_port: int,
 ) -> Iterator[service.Service]:
-    """An embedded service, started as `make serve` starts it, that looks around more often than usual."""
+    """An embedded service, started as `make serve` starts it, that looks around more often than usual.
+
+    Its processes share their figures.
+    """
     settings = {
         **weights_server.environment(),
         "PERENNIAL_THREADS": "1",
@@ -53,6 +65,8 @@ def running(
         "PERENNIAL_CHORES_S": "0.5",
         "PERENNIAL_ANYTIME_S": "0.2",
         "PERENNIAL_KILL_POINTS": str(kill_points),
+        "PERENNIAL_METRICS_PORT": str(metrics_port),
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path_factory.mktemp("figures")),
     }
     with service.running(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
