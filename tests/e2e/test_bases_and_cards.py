@@ -23,7 +23,7 @@ NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 @pytest.fixture(scope="module")
 def refused(client: Rest) -> list[Json]:
-    """What the service said on the way to the model "photos", which was made by doing that."""
+    """The two refusals on the way to the model "photos", which was made by doing what they say."""
     body = save(torchvision_models().resnet18(weights=None).state_dict())
     file = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
     fits = file.json()["fits"]

@@ -53,7 +53,7 @@ def samples(page: str) -> Figures:
 
 
 def counted(admin: Rest, before: Figures) -> Counter[tuple[str, frozenset[tuple[str, str]]]]:
-    """By how much every figure has grown."""
+    """Return by how much every figure has grown."""
     found = Counter(samples(admin.call("GET", "/metrics").text))
     found.subtract(before)
     return found

@@ -73,7 +73,7 @@ def onnx_of(client: Rest, name: str, version: int, folder: Path) -> types.Export
 
 
 def downloaded(client: Rest, url: str) -> httpx2.Response:
-    """A download, once a job has made it."""
+    """Return a download, once a job has made it."""
     answer = client.http.get(url)
     if answer.status_code == 202:
         assert client.wait(answer.json()["id"]).state == "succeeded"

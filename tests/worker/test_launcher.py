@@ -161,7 +161,7 @@ def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> 
 
 
 def loaded(program: str, modules: tuple[str, ...]) -> str:
-    """Which of the modules a process has loaded after this program."""
+    """Return which of the modules a process has loaded after this program."""
     program += f"; import sys; print([name for name in {modules} if name in sys.modules])"
     command = [sys.executable, "-c", program]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

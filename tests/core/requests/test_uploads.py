@@ -37,7 +37,7 @@ STRANGER = Actor("own_stranger", None, "write")
 ON_S3 = pytest.mark.parametrize(
     "store", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
 )
-"""What every use of the store is in; the campaign takes S3 for each test. `core/store/` shows that both are alike."""
+"""For tests that use the store in every way. The campaign takes S3 for all; `core/store/` shows both alike."""
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
