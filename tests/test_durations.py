@@ -1,6 +1,7 @@
-"""The tables of durations at the end of a run."""
+"""The tables of durations at the end of a run, and the files that begin early for what they say."""
 
 from tests.plugins.durations import describe_durations
+from tests.plugins.file_order import LONGEST_FIRST, TESTS
 
 
 def test_durations_are_summed_by_folder_and_long_files_are_named() -> None:
@@ -17,3 +18,7 @@ def test_durations_are_summed_by_folder_and_long_files_are_named() -> None:
         "files of 15 s and more:",
         "    20.0 s  tests/b/test_z.py",
     ]
+
+
+def test_every_file_that_begins_early_exists() -> None:
+    assert [name for name in LONGEST_FIRST if not (TESTS / name).is_file()] == []

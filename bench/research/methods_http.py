@@ -12,6 +12,7 @@ combination, an impossible one, and a change of method in mid-life.
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,26 @@ def main() -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, service.running(Path(folder), environment) as running:
         client = Perennial(running.key, base_url=running.url)
-        found = learn_all(client, tasks=options.tasks, recipe={"epochs": options.epochs})
+        recipe = {"epochs": options.epochs}
+        found = learn_all(client, client.methods.list().items, tasks=options.tasks, recipe=recipe)
         seconds = time.monotonic() - begun
-        said = remarks(client, recipe={"epochs": options.epochs})
+        said = remarks(client, recipe=recipe)
     print(table(found), matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
 
 def learn_all(
-    client: Perennial, *, tasks: int, recipe: Json, usual: str | Json = "small-cnn"
+    client: Perennial,
+    methods: Sequence[types.Method],
+    *,
+    tasks: int,
+    recipe: Json,
+    usual: str | Json = "small-cnn",
 ) -> list[tuple[types.Model, types.Metrics]]:
-    """(model, metrics) of every method after the stream's first `tasks` tasks.
+    """Learn the stream's first `tasks` tasks with each method; return its model and metrics.
 
     Args:
+        methods: of the catalogue.
         recipe: over the defaults, for all methods.
         usual: the architecture of methods that work on it.
 
@@ -73,7 +81,7 @@ def learn_all(
     batches = digits.archives()[:tasks]
     families = {one.name: one.family for one in client.architectures.list()}
     models, jobs = [], []
-    for entry in client.methods.list().items:
+    for entry in methods:
         model = client.models.create(**model_for(entry, families, recipe, usual))
         models.append(model)
         jobs += [client.submit(model.name, archive, name=name) for name, archive in batches]

@@ -147,7 +147,7 @@ def masked(text: str) -> str:
 
 @dataclass
 class Hour:
-    """What each block printed, and a client with the key that the commands had."""
+    """Output of each block, and a client with the key that the commands had."""
 
     said: list[str]
     client: Perennial

@@ -162,7 +162,8 @@ def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(client, learn
 
 
 def test_only_the_class_scenario_keeps_images(client, learned) -> None:
-    learned("data"), learned("class")
+    for scenario in ("data", "class"):
+        learned(scenario)
     assert "buffer" not in {part["type"] for part in client.get("/v1/models/data/memory")["parts"]}
     (buffer,) = (p for p in client.get("/v1/models/class/memory")["parts"] if p["type"] == "buffer")
     assert buffer["items"] == 30 == sum(buffer["per_class"].values())
@@ -210,7 +211,8 @@ def test_what_does_not_fit_is_refused_with_its_field(client, base: str, learned)
     answer = client.http.post("/v1/models", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "recipe.method.head_mode"
-    learned("data"), learned("class")
+    for scenario in ("data", "class"):
+        learned(scenario)
     for model, recipe, field in (
         ("class", {"method": "er"}, "recipe.method.name"),
         ("class", linear, "recipe.method.head_mode"),

@@ -22,7 +22,7 @@ Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @pytest.fixture(scope="module")
 def before(admin: Rest) -> Figures:
-    """What was counted before the batch, once no job of another test runs."""
+    """Figures from before the batch, once no job of another test runs."""
     small.until(lambda: not admin.get("/v1/jobs?state=running")["items"])
     return samples(admin.call("GET", "/metrics").text)
 

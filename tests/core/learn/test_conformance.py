@@ -14,7 +14,7 @@ IN_ONE_SCENARIO = (conformance.gives_the_same_bits_in_processes_of_its_own,)
 """Whether the bits are the same in another process depends on what is stored, which is the same in all scenarios."""
 
 STORED_ALIKE = {
-    "a-gem": "gem",
+    "a-gem": "er",
     "der++": "der",
     "er-ace": "er",
     "ewc-online": "ewc",
