@@ -16,7 +16,7 @@ ALL_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 2)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled when they are first imported, and kept: pip would compile, one after the other, the many that
 # nobody imports; and container images often forbid to keep, so that each process would compile all again.
-export PIP_NO_COMPILE := 1
+export PIP_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo serve test test-changed test-slow test-all test-campaign check clean
@@ -60,6 +60,7 @@ clean:
 
 $(VENV)/.torch: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip==26.3
 	$(BIN)/pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch torchvision
 	touch $@
 
