@@ -1,7 +1,7 @@
 """Measure which share of seeded faults the tests find.
 
     python -m tests.mutants plant FAULTS [--seed 30] [--each 15]
-    python -m tests.mutants run FAULTS RESULTS [--code DIR] [--lanes 2]
+    python -m tests.mutants run FAULTS RESULTS [--code DIR] [--first OTHER_RESULTS] [--lanes 2]
 
 `plant` draws faults from the syntax trees of `api`, `core`, `worker` and the client: a comparison turned, a
 condition negated, a number off by one, a call or a `raise` left out. The same seed gives the same faults.
@@ -10,7 +10,8 @@ these do not find are then put into one copy together, and every test that CI ru
 fail are run once more with each of these faults alone. RESULTS says for each fault which test found it. A run
 that was ended goes on where it stopped.
 
-Two commits are compared with the faults of the older one, as long as the text of each is still in its file.
+Two commits are compared with the faults of the older one, as long as the text of each is still in its file. With
+the results of one, the other tries for each fault the test that found it there before all others.
 """
 
 import argparse
@@ -190,12 +191,16 @@ class Measurement:
         code: the checkout.
         faults: from `draw_faults`.
         results: a JSON file; what it says already is not run again.
+        first: number of a fault → the test that found it in another checkout, which is tried before the others.
     """
 
-    def __init__(self, code: Path, faults: list[Fault], results: Path) -> None:
+    def __init__(
+        self, code: Path, faults: list[Fault], results: Path, first: dict[str, str | None] | None = None
+    ) -> None:
         self._code = code
         self._faults = faults
         self._results = results
+        self._first = first or {}
         self._found: dict[str, str | None] = json.loads(results.read_text()) if results.exists() else {}
         self._lock = threading.Lock()
 
@@ -214,7 +219,10 @@ class Measurement:
                     fault = self._faults[number]
                     nearest = find_nearest_tests(self._code, fault.path)[:NEAREST_FILES]
                     fault.apply(copy)
-                    failed = _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S)
+                    known = self._first.get(str(number)) or ""
+                    failed = _run_tests(copy, IN_CI, [known], NEAREST_LIMIT_S) if "::" in known else []
+                    if known not in failed:
+                        failed = _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S)
                     fault.revert(copy, self._code)
                     self._record(number, next(iter(failed), None))
 
@@ -343,6 +351,7 @@ def main() -> None:
     run.add_argument("faults", type=Path)
     run.add_argument("results", type=Path)
     run.add_argument("--code", type=Path, default=changed.ROOT, help="a checkout (default: this one)")
+    run.add_argument("--first", type=Path, help="results of another checkout")
     run.add_argument("--lanes", type=int, default=2)
     given = parser.parse_args()
     if given.command == "plant":
@@ -350,7 +359,8 @@ def main() -> None:
         given.faults.write_text(json.dumps([asdict(fault) for fault in drawn], indent=1))
         return
     faults = [Fault(**fields) for fields in json.loads(given.faults.read_text())]
-    measurement = Measurement(given.code.resolve(), faults, given.results)
+    first = json.loads(given.first.read_text()) if given.first else None
+    measurement = Measurement(given.code.resolve(), faults, given.results, first)
     measurement.run_nearest(given.lanes)
     measurement.run_all()
     print(measurement.summary())
