@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +73,17 @@ class Backbone(nn.Module):
     def stage_names(self, stage: int) -> list[str]:
         """The state-dict names of one stage, in state-dict order."""
         return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
+
+    def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
+        """Allocate all tensors on a device, uninitialised, in their shapes, strides and types.
+
+        As torch's, which copies the form of a tensor on the meta device by a function that imports sympy: that costs
+        each process of a job half a second.
+        """
+        return self._apply(
+            lambda tensor: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device),
+            recurse=recurse,
+        )
 
     def draw(self, generator: torch.Generator) -> None:
         """Fill with first weights, in families that have no rule for each module (`networks.init`)."""

@@ -19,6 +19,7 @@ from core.learn.networks import (
     expected_tensors,
     parse,
 )
+from core.learn.networks.backbone import Backbone
 from core.learn.networks.init import fill, torch_default
 
 
@@ -40,15 +41,15 @@ def test_building_leaves_the_global_generator_alone(architecture: dict[str, Any]
 
 def test_every_tensor_is_filled(architecture: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     # Uninitialised memory is made visible: whatever keeps the poison was not filled.
-    plain = torch.nn.Module.to_empty
+    plain = Backbone.to_empty
 
-    def poisoned(self: torch.nn.Module, **arguments: Any) -> torch.nn.Module:
+    def poisoned(self: Backbone, **arguments: Any) -> Backbone:
         module = plain(self, **arguments)
         for tensor in module.state_dict().values():
             tensor.fill_(-(2**20))
         return module
 
-    monkeypatch.setattr(torch.nn.Module, "to_empty", poisoned)
+    monkeypatch.setattr(Backbone, "to_empty", poisoned)
     for name, tensor in seeded(architecture, 0).items():
         assert not (tensor == -(2**20)).any(), name
 
