@@ -80,10 +80,12 @@ class Backbone(nn.Module):
         As torch's, which copies the form of a tensor on the meta device by a function that imports sympy: that costs
         each process of a job half a second.
         """
-        return self._apply(
-            lambda tensor: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device),
-            recurse=recurse,
-        )
+
+        def allocate(tensor: Tensor) -> Tensor:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+        self._apply(allocate, recurse=recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def draw(self, generator: torch.Generator) -> None:
         """Fill with first weights, in families that have no rule for each module (`networks.init`)."""
