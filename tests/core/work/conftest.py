@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,11 @@ from core.work.publish import Published, publish
 from tests.core.rows import job_row, model_row, task_row, version_row
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
+from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
+IN_ORDER = {Version: "number", Part: "position", Event: "id", AliasMove: "id", Result: "version"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,27 +66,24 @@ class Desk:
     def blobs(self) -> Blobs:
         return Blobs(self.store, self.folder / "cache")
 
-    def model(self, scenario: str = "class", **values: Any) -> str:
+    def new_owner(self, name: str) -> str:
+        """A new owner, whose models and jobs the desk makes from now on."""
         with self.db.write() as session:
-            if not self.owner:
-                self.owner = new_id("own")
-                session.add(Owner(id=self.owner, name="team", created_at=0.0))
-                session.flush()
+            self.owner = new_id("own")
+            session.add(Owner(id=self.owner, name=name, created_at=0.0))
+        return self.owner
+
+    def model(self, scenario: str = "class", **values: Any) -> str:
+        if not self.owner:
+            self.new_owner("team")
+        with self.db.write() as session:
             usual = {"name": new_id("mdl"), "architecture": {"name": "small-cnn"}, "scenario": scenario}
             model = model_row(new_id("mdl"), self.owner, **{**usual, **values})
             session.add(model)
             session.flush()
-            manifest = Manifest.from_json(
-                {
-                    "version": 0,
-                    "tasks": [],
-                    "scenario": scenario,
-                    "architecture": model.architecture,
-                    "image": model.image,
-                    "normalise": None,
-                    "init": {"kind": "random", "seed": 0},
-                }
-            )
+            known = {"scenario": scenario, "architecture": model.architecture, "image": model.image}
+            begun = {"version": 0, "tasks": [], "normalise": None, "init": {"kind": "random", "seed": 0}}
+            manifest = Manifest.from_json({**known, **begun})
             gate = {"passed": True, "checks": []}
             session.add(version_row(new_id("ver"), model.id, 0, gate=gate, manifest=manifest))
             session.add(Alias(model_id=model.id, name="production", version=0, updated_at=0.0))
@@ -115,13 +115,8 @@ class Desk:
             job = beside_the_line(session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0)
             job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
             job.archive_sha256 = hashlib.sha256(archive).hexdigest()
-            job.report = {
-                "valid": None,
-                "sha256": job.archive_sha256,
-                "media_type": "zip",
-                "report": {"duplicates_policy": "keep"},
-                "warnings": [],
-            }
+            known = {"sha256": job.archive_sha256, "media_type": "zip", "warnings": []}
+            job.report = {"valid": None, "report": {"duplicates_policy": "keep"}, **known}
             for name, value in values.items():
                 setattr(job, name, value)
             self.store.put_bytes(f"archives/{job.id}", archive)
@@ -148,8 +143,7 @@ class Desk:
 
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
-        actor = Actor(self.owner, None, "write")
-        return aliases.rollback(self.db, actor, model_id, "production", version=to, reason="worse")[0]
+        return aliases.rollback(self.db, self.actor, model_id, "production", version=to, reason="worse")[0]
 
     def blob(self, text: str) -> str:
         path = self.folder / "blob"
@@ -192,12 +186,12 @@ class Desk:
         self,
         parts: dict[str, str] | None = None,
         cells: Any = (("new", 1, 1, 2),),
-        warnings: list[str] | None = None,
         *,
         claim: Claim | None = None,
+        **more: Any,
     ) -> Published:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
-        result = self.result(parts or {"head": "h"}, list(cells), warnings)
+        result = self.result(parts or {"head": "h"}, list(cells), **more)
         return publish(self.db, self.store, claim or self.claim(), result)
 
     def sweep(self, **options: Any) -> None:
@@ -207,11 +201,23 @@ class Desk:
         """The lines of a job's log."""
         return [event.data["message"] for event in self.all(Event, job_id=job_id, type="log")]
 
-    def set(self, job_id: str, **values: Any) -> None:
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.owner, None, "write")
+
+    def now(self) -> float:
+        with self.db.read() as session:
+            return self.db.now(session)
+
+    def change(self, table: Any, key: Any, **values: Any) -> None:
+        """Write columns of a row."""
         with self.db.write() as session:
-            job = session.get_one(Job, job_id)
+            row = session.get_one(table, key)
             for name, value in values.items():
-                setattr(job, name, value)
+                setattr(row, name, value)
+
+    def set(self, job_id: str, **values: Any) -> None:
+        self.change(Job, job_id, **values)
 
     def job(self, job_id: str) -> Job:
         with self.db.read() as session:
@@ -226,10 +232,7 @@ class Desk:
 
     def all(self, table: Any, **values: Any) -> list[Any]:
         with self.db.read() as session:
-            query = select(table).filter_by(**values)
-            key = {Version: "number", Part: "position", Event: "id", AliasMove: "id", Result: "version"}.get(
-                table
-            )
+            query, key = select(table).filter_by(**values), IN_ORDER.get(table)
             return list(session.execute(query.order_by(getattr(table, key)) if key else query).scalars())
 
     def manifests(self, model_id: str) -> list[dict[str, Any]]:
@@ -245,10 +248,8 @@ class Desk:
     def keys(self, prefix: str = "") -> list[str]:
         return sorted(info.key for info in self.store.list(prefix))
 
-    def result(
-        self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], warnings: list[str] | None = None
-    ) -> Path:
-        """A child's result folder: part name → content; (version, task, correct, total)."""
+    def result(self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], **more: Any) -> Path:
+        """A child's result folder: part name → content; (version, task, correct, total); other fields."""
         folder = self.folder / new_id("ver")
         (folder / "parts").mkdir(parents=True)
         for name, content in parts.items():
@@ -266,13 +267,9 @@ class Desk:
             ],
             "method": {"name": "finetune", "hyper": {}, "state": {}},
             "update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
-            "trainable": 10,
-            "parameters": 20,
             "normalise": {"mean": [0.5], "std": [0.25]},
             "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
-            "steps": 3,
-            "images": 24,
-            "warnings": warnings or [],
+            **{"steps": 3, "images": 24, "trainable": 10, "parameters": 20, "warnings": [], **more},
         }
         (folder / "result.json").write_text(json.dumps(document))
         return folder
@@ -298,6 +295,21 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     settings.data_dir.mkdir()
     lend_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
+
+
+@pytest.fixture
+def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
+    """Makes workers, with settings, whose learning processes could not even start."""
+    with ExitStack() as made:
+
+        def make(**values: Any) -> Worker:
+            usual = {"store_url": f"file://{desk.store.root}", "database_url": desk.db.url, "hub": "off"}
+            settings = Settings(data_dir=desk.settings.data_dir, threads=1, **{**usual, **values})
+            one = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
+            made.callback(one.close)
+            return one
+
+        yield make
 
 
 @pytest.fixture

@@ -7,22 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from core.db.jobs import locked, move
 from core.db.states import Action, State
-from core.db.tables import Event, Model, Part, Version
+from core.db.tables import Event, Model, Version
 from core.requests.jobs import beside_the_line
-from core.settings import Settings
 from core.work import claim as claims
 from core.work.kinds import KINDS
+from tests.core.rows import part_row
 from worker.loop import Worker
 
+Make = Callable[..., Worker]
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "add-a-job-kind.md"
 WORKER = """
@@ -61,35 +61,13 @@ def added(rehash: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return rehash
 
 
-@pytest.fixture
-def worker(desk: Any) -> Iterator[Worker]:
-    """One whose learning processes could not even start."""
-    found = Worker(settings_of(desk), ring=lambda _job: None, zygote_command=("false",))
-    yield found
-    found.close()
-
-
-def settings_of(desk: Any, **values: Any) -> Settings:
-    given = {"data_dir": desk.folder / "data", "store_url": f"file://{desk.folder}/store", "threads": 1}
-    return Settings(database_url=desk.db.url, **{**given, **values})
-
-
 def job_of(desk: Any) -> str:
     """A job of the new kind, of a model with two parts."""
     model = desk.model()
     with desk.db.write() as session:
         version = desk.all(Version, model_id=model)[0]
         for position, name in enumerate(("backbone", "head")):
-            session.add(
-                Part(
-                    version_id=version.id,
-                    name=name,
-                    position=position,
-                    type=name,
-                    sha256=desk.blob(name),
-                    bytes=4,
-                )
-            )
+            session.add(part_row(version.id, name, desk.blob(name), 4, position=position))
         job = beside_the_line(session.get_one(Model, model), "rehash", {}, {}, desk.db.now(session))
         session.add(job)
         session.flush()
@@ -103,16 +81,9 @@ def until(true: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def act(desk: Any, job_id: str, action: Action) -> None:
-    with desk.db.write() as session:
-        job = locked(session, job_id)
-        assert job is not None
-        move(session, job, action, desk.db.now(session))
-
-
-def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Worker) -> None:
+def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Make) -> None:
     job = job_of(desk)
-    assert worker.work(lambda: False) == 1
+    assert worker().work(lambda: False) == 1
     row = desk.job(job)
     assert (row.state, row.error, row.report) == ("succeeded", None, {"parts": 2, "damaged": []})
     lines = desk.messages(job)
@@ -121,69 +92,58 @@ def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Wo
     assert states == ["running", "succeeded"]
 
 
-def test_without_its_line_it_waits(desk: Any, worker: Worker) -> None:
-    job = job_of(desk)
-    assert worker.work(lambda: False) == 0
-    assert desk.state(job) is State.QUEUED
-
-
 @pytest.mark.parametrize(("asked", "ended"), [(Action.CANCEL, State.CANCELLED), (Action.PAUSE, State.PAUSED)])
 def test_it_is_stopped_as_asked(
-    desk: Any, added: ModuleType, worker: Worker, monkeypatch: pytest.MonkeyPatch, asked: Action, ended: State
+    desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch, asked: Action, ended: State
 ) -> None:
-    job = job_of(desk)
-    read = worker.store.read
+    job, one = job_of(desk), worker()
+    read = one.store.read
 
     def ask(*given: Any) -> Any:
         if desk.state(job) is State.RUNNING:
             desk.act(job, asked)
-            until(lambda: worker._attempt is not None and worker._attempt._beat.asked)
+            until(lambda: one._attempt is not None and one._attempt._beat.asked)
         return read(*given)
 
-    monkeypatch.setattr(worker.store, "read", ask)
-    worker.work(lambda: False)
+    monkeypatch.setattr(one.store, "read", ask)
+    one.work(lambda: False)
     assert desk.state(job) is ended
     assert desk.job(job).report is None
 
 
 def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
-    desk: Any, added: ModuleType, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_of(desk)
-    monkeypatch.setattr(worker.store, "read", lambda *_: 1 / 0)
-    assert worker.work(lambda: False) == 1
+    job, one = job_of(desk), worker()
+    monkeypatch.setattr(one.store, "read", lambda *_: 1 / 0)
+    assert one.work(lambda: False) == 1
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "code")
 
 
-def test_it_fails_when_it_runs_longer_than_its_kind_may(desk: Any, added: ModuleType) -> None:
+def test_it_fails_when_it_runs_longer_than_its_kind_may(desk: Any, added: ModuleType, worker: Make) -> None:
     job = job_of(desk)
-    late = Worker(settings_of(desk, max_job_s=1e-6), ring=lambda _job: None, zygote_command=("false",))
-    try:
-        late.work(lambda: False)
-    finally:
-        late.close()
+    worker(max_job_s=1e-6).work(lambda: False)
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "time")
 
 
 def test_an_ending_worker_gives_it_back_without_a_strike(
-    desk: Any, added: ModuleType, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_of(desk)
+    job, one = job_of(desk), worker()
     stop: list[bool] = []
-    read = worker.store.read
-    monkeypatch.setattr(worker.store, "read", lambda *given: (stop.append(True), read(*given))[1])
-    worker.work(lambda: bool(stop))
+    read = one.store.read
+    monkeypatch.setattr(one.store, "read", lambda *given: (stop.append(True), read(*given))[1])
+    one.work(lambda: bool(stop))
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 0)
 
 
-def test_it_is_run_again_after_its_worker_was_killed(desk: Any, added: ModuleType, worker: Worker) -> None:
+def test_it_is_run_again_after_its_worker_was_killed(desk: Any, added: ModuleType, worker: Make) -> None:
     job = job_of(desk)
-    settings = settings_of(desk)
     environment = {
         **os.environ,
-        "PERENNIAL_DATA_DIR": str(settings.data_dir),
-        "PERENNIAL_DATABASE_URL": settings.resolved_database_url,
-        "PERENNIAL_STORE_URL": settings.store_url,
+        "PERENNIAL_DATA_DIR": str(desk.settings.data_dir),
+        "PERENNIAL_DATABASE_URL": desk.db.url,
+        "PERENNIAL_STORE_URL": f"file://{desk.store.root}",
     }
     command = [sys.executable, "-c", WORKER, str(added.__file__)]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
@@ -192,6 +152,6 @@ def test_it_is_run_again_after_its_worker_was_killed(desk: Any, added: ModuleTyp
     desk.set(job, lease_until=1.0)
     assert claims.reap(desk.db) == [job]
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 1)
-    worker.work(lambda: False)
+    worker().work(lambda: False)
     row = desk.job(job)
     assert (row.state, row.attempt, row.report) == ("succeeded", 2, {"parts": 2, "damaged": []})

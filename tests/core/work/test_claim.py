@@ -9,14 +9,13 @@ from core.db.states import Action, State
 from core.db.tables import Alias, Event, Model
 from core.errors import LeaseLost, Rejected
 from core.work import claim as claims
-
-
-def test_an_empty_queue_gives_no_claim(desk: Any) -> None:
-    assert claims.claim(desk.db, "w", 60) is None
+from core.work.kinds import Done
+from tests.core.at_once import at_once
 
 
 @pytest.mark.both_databases
-def test_an_empty_queue_is_seen_while_another_writes(desk: Any) -> None:
+def test_an_empty_queue_gives_no_claim_also_while_another_writes(desk: Any) -> None:
+    assert claims.claim(desk.db, "w", 60) is None
     with desk.db.write():  # SQLite has one writer: whoever wants to write as well waits until he ends
         assert claims.claim(desk.db, "w", 60) is None
 
@@ -28,25 +27,13 @@ def test_a_claim_writes_attempt_fence_worker_and_lease(desk: Any) -> None:
     job = desk.job(job_id)
     assert (claim.job_id, claim.attempt, claim.parent_version) == (job_id, 1, 0)
     assert (job.state, job.fence, job.worker, job.attempt) == ("running", claim.fence, "w1", 1)
-    with desk.db.read() as session:
-        assert 50 < job.lease_until - desk.db.now(session) <= 60
+    assert 50 < job.lease_until - desk.now() <= 60
     assert job.started_at is not None
 
 
 def test_a_task_that_is_not_decoded_is_validated_first(desk: Any) -> None:
     desk.submit(desk.model(), decoded=False)
     assert desk.claim().state is State.VALIDATING
-
-
-@pytest.mark.both_databases
-def test_jobs_of_one_model_run_strictly_in_order(desk: Any) -> None:
-    model = desk.model()
-    first, second = desk.submit(model), desk.submit(model)
-    claim = desk.claim()
-    assert claim.job_id == first
-    assert claims.claim(desk.db, "w2", 60) is None
-    claims.fail(desk.db, claim, "code", "broken")
-    assert desk.claim().job_id == second
 
 
 @pytest.mark.both_databases
@@ -92,8 +79,7 @@ def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
     claims.stopped(desk.db, desk.claim())
-    with desk.db.write() as session:
-        session.get_one(Alias, (model, "production")).version = 7
+    desk.change(Alias, (model, "production"), version=7)
     assert desk.claim().parent_version == 0
     assert desk.job(job_id).parent_version == 0
 
@@ -168,7 +154,6 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
 
 
 def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
-
     job_id = desk.submit(desk.model())
     for _ in range(6):
         claim = desk.claim()
@@ -198,15 +183,23 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     assert said[1:] == ["1 image rejected: x (empty).", "Rejected: All images are broken."]
 
 
-@pytest.mark.parametrize("how", ["stopped", "requeue", "fail", "reject"])
-def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, how: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "more"),
+    [
+        (claims.stopped, ()),
+        (claims.requeue, ("x",)),
+        (claims.fail, ("code", "x")),
+        (claims.reject, (Rejected("x"),)),
+        (claims.finish, (Done({"valid": True}),)),
+    ],
+)
+def test_a_worker_that_lost_its_lease_cannot_end_the_job(desk: Any, end: Any, more: tuple[Any, ...]) -> None:
     job_id = desk.submit(desk.model())
     zombie = desk.claim("zombie")
     desk.lose(zombie)
     owner = desk.claim("owner")
-    more: dict[str, tuple[Any, ...]] = {"requeue": ("x",), "fail": ("code", "x"), "reject": (Rejected("x"),)}
     with pytest.raises(LeaseLost):
-        getattr(claims, how)(desk.db, zombie, *more.get(how, ()))
+        end(desk.db, zombie, *more)
     job = desk.job(job_id)
     assert (job.state, job.fence, job.worker) == ("running", owner.fence, "owner")
 
@@ -249,10 +242,6 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
                 running.discard(claim.model_id)
             claims.fail(desk.db, claim, "code", "done")
 
-    threads = [threading.Thread(target=worker, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(worker, ["w0", "w1", "w2", "w3"])
     assert not errors
     assert all(tasks == [1, 2, 3, 4] for tasks in order.values())

@@ -2,10 +2,8 @@
 `hub/`."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -13,19 +11,16 @@ from weights_files import MODEL, NAME, REPOSITORY, weights
 
 from core.catalogue import load_catalogue
 from core.db import references
-from core.db.jobs import locked, move
 from core.db.states import Action, State
 from core.db.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
-from core.ids import new_id
 from core.requests import model_deletion, models
-from core.requests.actor import Actor
 from core.requests.pretrained import Terms
-from core.settings import Settings
 from core.work import claim as claims
 from core.work.kinds import fetch
 from core.work.put_off import PutOff
 from core.work.weights import leave, stored_or_mine
+from tests.core.at_once import at_once
 from worker.loop import Worker
 
 DIGEST = hashlib.sha256(weights()).hexdigest()
@@ -33,25 +28,6 @@ DIGEST = hashlib.sha256(weights()).hexdigest()
 
 class Died(BaseException):
     """The worker's process was killed."""
-
-
-def settings_of(desk: Any, **values: Any) -> Settings:
-    given = {"data_dir": desk.folder / "data", "store_url": f"file://{desk.folder}/store", "hub": "off"}
-    return Settings(database_url=desk.db.url, threads=1, **{**given, **values})
-
-
-@pytest.fixture
-def worker(desk: Any) -> Iterator[Callable[..., Worker]]:
-    """Makes workers whose learning processes could not even start."""
-    made: list[Worker] = []
-
-    def make(**values: Any) -> Worker:
-        made.append(Worker(settings_of(desk, **values), ring=lambda _job: None, zygote_command=("false",)))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def by_hand(desk: Any, data: bytes) -> Path:
@@ -63,20 +39,12 @@ def by_hand(desk: Any, data: bytes) -> Path:
     return Path(path)
 
 
-def begun(desk: Any, name: str = "net") -> tuple[str, str]:
+def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     """A model that waits for its weights, and the job that brings them."""
     if not desk.owner:
-        with desk.db.write() as session:
-            desk.owner = new_id("own")
-            session.add(Owner(id=desk.owner, name="team", created_at=0.0))
-    made, _ = models.create(
-        desk.db,
-        desk.blobs,
-        load_catalogue(settings_of(desk)),
-        Actor(desk.owner, None, "write"),
-        {"name": name, "scenario": "class", **MODEL},
-        terms=Terms(),
-    )
+        desk.new_owner("team")
+    given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
+    made, _ = models.create(desk.db, desk.blobs, catalogue, desk.actor, given, terms=Terms(**terms))
     return made["id"], str(made["job"])
 
 
@@ -143,18 +111,14 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
 def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: Any) -> None:
     begun(desk, "one")
     begun(desk, "two")
-    found = [desk.claim("w1"), desk.claim("w2")]
-    together = Barrier(2)
 
     def ask(claim: Any) -> bool:
-        together.wait()
         try:
             return stored_or_mine(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
         except PutOff:
             return False
 
-    with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(ask, found)) == [False, True]
+    assert sorted(at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
 
 
 def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(desk: Any) -> None:
@@ -184,10 +148,9 @@ def test_where_the_hub_is_off_a_job_says_what_to_copy_where(desk: Any, worker: C
     _, job = begun(desk)
     worker().work(lambda: False)
     assert desk.job(job).error["kind"] == "weights"
-    assert refusal(desk, job).startswith(
-        "PERENNIAL_HUB is off where the worker runs. Put model.safetensors of"
-    )
-    assert f"as pretrained/{NAME}.safetensors into the data directory" in refusal(desk, job)
+    said = refusal(desk, job)
+    assert said.startswith("PERENNIAL_HUB is off where the worker runs. Put model.safetensors of")
+    assert f"as pretrained/{NAME}.safetensors into the data directory" in said
 
 
 def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_count(
@@ -197,23 +160,13 @@ def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_coun
     _, job = begun(desk)
     worker(max_owner_bytes=len(weights()) - 1).work(lambda: False)
     assert "bytes that one owner may store" in refusal(desk, job)
-    with desk.db.write() as session:
-        row = locked(session, job)
-        assert row is not None
-        move(session, row, Action.RETRY, 0.0)
+    desk.act(job, Action.RETRY)
     worker(max_owner_bytes=len(weights())).work(lambda: False)
     assert desk.state(job) is State.SUCCEEDED
     (owner,) = desk.all(Owner, id=desk.owner)
     assert owner.bytes == len(weights())
     with pytest.raises(StorageFull):
-        models.create(
-            desk.db,
-            desk.blobs,
-            load_catalogue(settings_of(desk)),
-            Actor(desk.owner, None, "write"),
-            {"name": "more", "scenario": "class", **MODEL},
-            terms=Terms(max_owner_bytes=len(weights())),
-        )
+        begun(desk, "more", max_owner_bytes=len(weights()))
 
 
 def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
@@ -224,17 +177,13 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
 
     def cancel(at: str) -> None:
         if at == "fetch-stored":
-            with desk.db.write() as session:
-                row = locked(session, job)
-                assert row is not None
-                move(session, row, Action.CANCEL, 0.0)
+            desk.act(job, Action.CANCEL)
 
     monkeypatch.setattr(fetch, "hit", cancel)
     worker().work(lambda: False)
     assert desk.state(job) is State.CANCELLED
     assert desk.all(Version, model_id=model) == []
-    with desk.db.read() as session:
-        assert session.get_one(Model, model).base_job == job
+    assert desk.all(Model, id=model)[0].base_job == job
 
 
 def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
@@ -245,7 +194,7 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     worker().work(lambda: False)
     with desk.db.read() as session:
         assert references.used(session, [DIGEST]) == {DIGEST}
-    model_deletion.delete(desk.db, desk.store, desk.blobs, Actor(desk.owner, None, "write"), model)
+    model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
     worker().work(lambda: False)

@@ -33,7 +33,7 @@ def learn(desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = Non
 def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    assert desk.publish(FIRST, CELLS, ["weak"]).number == 1
+    assert desk.publish(FIRST, CELLS, warnings=["weak"]).number == 1
     job = desk.job(job_id)
     assert (job.state, job.version, job.fence) == ("succeeded", 1, None)
     version = desk.all(Version, model_id=model)[1]

@@ -1,7 +1,6 @@
 """Whose turn it is: one owner's many jobs never keep another's few waiting, on both databases."""
 
 import random
-import threading
 import time
 from collections import Counter
 from typing import Any
@@ -9,19 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.db.tables import Job, Owner, Task
+from core.db.tables import Job, Task
 from core.ids import new_id
 from core.work import claim as claims
 from core.work import turns
 from core.work.turns import Turn
-
-
-def owner(desk: Any, name: str) -> str:
-    """A new owner, whose models and jobs the desk makes from now on."""
-    with desk.db.write() as session:
-        desk.owner = new_id("own")
-        session.add(Owner(id=desk.owner, name=name, created_at=0.0))
-    return str(desk.owner)
+from tests.core.at_once import at_once
 
 
 def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
@@ -48,10 +40,10 @@ def claims_until(desk: Any, job: str, *, workers: int) -> int:
 def test_many_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_round(
     desk: Any, workers: int
 ) -> None:
-    owner(desk, "many")
+    desk.new_owner("many")
     queue(desk, 40, models=10)
     first = [desk.claim() for _ in range(workers)]  # they are at work when the other comes
-    owner(desk, "one")
+    desk.new_owner("one")
     (job,) = queue(desk, 1)
     for claim in first:
         claims.fail(desk.db, claim, "code", "done")
@@ -59,10 +51,10 @@ def test_many_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_rou
 
 
 def test_the_owner_with_the_least_running_jobs_comes_first(desk: Any) -> None:
-    owner(desk, "many")
+    desk.new_owner("many")
     first, *_ = queue(desk, 3)
     assert desk.claim().job_id == first
-    owner(desk, "one")
+    desk.new_owner("one")
     (job,) = queue(desk, 1)
     assert desk.claim().job_id == job
 
@@ -71,7 +63,7 @@ def test_the_owner_with_the_least_running_jobs_comes_first(desk: Any) -> None:
 def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
     wanted = []
     for name in ("a", "b", "c"):
-        wanted.append(owner(desk, name))
+        wanted.append(desk.new_owner(name))
         queue(desk, 4)
     served = []
     for _ in range(12):
@@ -81,34 +73,27 @@ def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
     assert served == wanted * 4
 
 
-def test_of_one_owner_the_oldest_job_is_claimed(desk: Any) -> None:
-    owner(desk, "a")
-    early = queue(desk, 1)
-    time.sleep(0.002)  # ids of jobs carry milliseconds
-    late = queue(desk, 1)
-    assert [desk.claim().job_id, desk.claim().job_id] == early + late
-
-
-def test_owners_who_were_never_served_come_by_the_age_of_their_jobs(desk: Any) -> None:
-    ids = [owner(desk, name) for name in "ab"]
-    desk.owner = ids[1]
-    (early,) = queue(desk, 1)
-    time.sleep(0.002)
-    desk.owner = ids[0]
-    (late,) = queue(desk, 1)
-    assert [desk.claim().job_id, desk.claim().job_id] == [early, late]
+@pytest.mark.parametrize(
+    "whose", [pytest.param((0, 0), id="of one owner"), pytest.param((1, 0), id="of owners never served")]
+)
+def test_jobs_are_claimed_by_their_age(desk: Any, whose: tuple[int, int]) -> None:
+    ids, queued = [desk.new_owner(name) for name in "ab"], []
+    for which in whose:
+        desk.owner = ids[which]
+        queued += queue(desk, 1)
+        time.sleep(0.002)  # ids of jobs carry milliseconds
+    assert [desk.claim().job_id, desk.claim().job_id] == queued
 
 
 @pytest.mark.both_databases
 def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any) -> None:
-    owner(desk, "stopped")
+    desk.new_owner("stopped")
     model = desk.model()
     desk.submit(model)
     claims.fail(desk.db, desk.claim(), "code", "no")
-    with desk.db.write() as session:
-        session.scalars(select(Task)).one().stops = True
+    desk.change(Task, desk.all(Task)[0].id, stops=True)
     desk.submit(model)
-    owner(desk, "other")
+    desk.new_owner("other")
     (job,) = queue(desk, 1)
     assert desk.claim().job_id == job
     assert claims.claim(desk.db, "w", 60) is None
@@ -118,7 +103,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
 def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(desk: Any) -> None:
     """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""
     draw = random.Random(7)
-    owners = [owner(desk, f"owner-{n}") for n in range(4)]
+    owners = [desk.new_owner(f"owner-{n}") for n in range(4)]
     waiting: dict[str, list[str]] = {one: [] for one in owners}
     running: list[tuple[str, Any]] = []
     served: dict[str, int] = dict.fromkeys(owners, 0)
@@ -148,12 +133,11 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first owner in turn has nothing left by the time of the look: the next one is served."""
-    gone = owner(desk, "gone")
-    there = owner(desk, "there")
+    gone = desk.new_owner("gone")
+    there = desk.new_owner("there")
     (job,) = queue(desk, 1)
-    monkeypatch.setattr(
-        turns, "in_order", lambda *_: [Turn(gone, new_id("job"), False), Turn(there, job, False)]
-    )
+    in_order = [Turn(gone, new_id("job"), False), Turn(there, job, False)]
+    monkeypatch.setattr(turns, "in_order", lambda *_: in_order)
     assert desk.claim().job_id == job
 
 
@@ -161,7 +145,7 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     "database", [pytest.param("postgresql", marks=pytest.mark.services("postgresql"))], indirect=True
 )
 def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(desk: Any) -> None:
-    owner(desk, "a")
+    desk.new_owner("a")
     oldest, second = queue(desk, 2)
     with desk.db.write() as session:
         session.execute(select(Job).where(Job.id == oldest).with_for_update())
@@ -172,7 +156,7 @@ def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(de
 def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) -> None:
     wanted = []
     for name in "abc":
-        owner(desk, name)
+        desk.new_owner(name)
         wanted += queue(desk, 5)
     claimed: list[str] = []
 
@@ -180,9 +164,5 @@ def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) 
         while (found := claims.claim(desk.db, name, 60)) is not None:
             claimed.append(found.job_id)
 
-    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, ["w0", "w1", "w2", "w3"])
     assert sorted(claimed) == sorted(wanted)

@@ -1,0 +1,22 @@
+"""Work that many threads begin at the same moment."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
+    """Do the work with each of the given, in a thread of its own; the results, or the first error."""
+    all_given = list(given)
+    together = Barrier(len(all_given))
+
+    def one(each: T) -> R:
+        together.wait(60)
+        return work(each)
+
+    with ThreadPoolExecutor(len(all_given)) as threads:
+        return list(threads.map(one, all_given))
