@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from perennial import Perennial
+
 
 @dataclass
 class Asked:
@@ -86,9 +88,15 @@ def answering(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
         server.server_close()
 
 
+@contextmanager
+def client_of(answer: Callable[[Asked], Said], **options: int) -> Iterator[tuple[Stub, Perennial]]:
+    """Such a server, and a client of it."""
+    with answering(answer) as stub, Perennial("k", base_url=stub.url, **options) as client:
+        yield stub, client
+
+
 def problem(status: int, code: str, detail: str = "…", **headers: str) -> Said:
     """A problem as the service sends it."""
     body = {"type": f"/problems/{code}", "title": code, "status": status, "detail": detail, "errors": []}
-    return Said(
-        status, body, {"X-Request-ID": "req-1", **{k.replace("_", "-"): v for k, v in headers.items()}}
-    )
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Said(status, body, {"X-Request-ID": "req-1", **more})

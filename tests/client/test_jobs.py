@@ -142,7 +142,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
         cut = None if len(lines) < 3 else len(body) - len(lines[-1]) - 5  # in the middle of the last but one
         return Said(200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut)
 
-    with answering(answer) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(answer) as (stub, client):
         found: list[Any] = list(client.job("job_1").events())
     assert [one.id for one in found] == [1, 2, 3, 4, 5, 6, 7]
     assert len(stub.asked) > 3
@@ -160,7 +160,7 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: p
             return Said(503)
         return Said(body=job if number == 1 else {**job, "is_terminal": True, "state": "succeeded"})
 
-    with answering(answer) as stub, Perennial("k", base_url=stub.url, max_retries=1) as client:
+    with client_of(answer, max_retries=1) as (stub, client):
         assert client.job("job_1").wait(60).state == "succeeded"
     assert next(asked) == 14  # the first answer, eleven times none, the end
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from stub import Asked, Said, answering, problem
+from stub import Asked, Said, answering, client_of, problem
 from tus_stub import Tus
 
 from perennial import ConfigError, Invalid, NotFound, Perennial, Unavailable
@@ -19,9 +19,10 @@ from perennial.transfer import UploadMemory
 from tools import service
 
 PIECE = 1 << 20
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a mebibyte are large ones."""
     monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", PIECE)
@@ -36,25 +37,21 @@ def large(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_a_large_batch_goes_in_pieces_and_comes_whole_through_cuts(large: Path, home: Path) -> None:
     cuts = random.Random(1)
     tus = Tus(lose=[cuts.randrange(PIECE) for _ in range(20)])
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (stub, client):
         handle = client.submit("birds", large, name="week-31", recipe={"epochs": 2})
     assert handle.id == "job_1"
     assert bytes(tus.kept) == large.read_bytes()
     assert tus.made == 1
-    assert (
-        base64.b64decode(stub.asked[1].headers["upload-metadata"].removeprefix("filename ")) == b"batch.zip"
-    )
-    assert [one.body for one in tus.submits] == [
-        b'{"upload": "upl_1", "recipe": {"epochs": 2}, "name": "week-31"}'
-    ]
+    name = stub.asked[1].headers["upload-metadata"].removeprefix("filename ")
+    assert base64.b64decode(name) == b"batch.zip"
+    (submit,) = tus.submits
+    assert submit.body == b'{"upload": "upl_1", "recipe": {"epochs": 2}, "name": "week-31"}'
     assert list(home.rglob("*.json")) == [], "nothing is remembered of it"
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_a_run_that_was_killed_is_gone_on_with_by_the_next(large: Path) -> None:
     tus = Tus()
     with answering(tus) as stub:
@@ -64,8 +61,7 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(large: Path) -> None:
         with Perennial("k", base_url=stub.url) as client:
             client.submit("birds", large)
     assert bytes(tus.kept) == large.read_bytes()
-    assert tus.made == 1
-    assert had >= 3 * PIECE
+    assert tus.made == 1 and had >= 3 * PIECE
     assert tus.received <= large.stat().st_size + PIECE, "at most one piece is sent twice"
 
 
@@ -77,16 +73,14 @@ def _interrupt_after(most: int) -> Any:
     return progress
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tus = Tus()
-
     def killed(_: UploadMemory) -> None:
         raise KeyboardInterrupt
 
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    tus = Tus()
+    with client_of(tus) as (_, client):
         with monkeypatch.context() as patched:
             patched.setattr("perennial.transfer.UploadMemory.forget", killed)
             with pytest.raises(KeyboardInterrupt):
@@ -96,10 +90,9 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     assert tus.received == large.stat().st_size, "nothing was sent twice"
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_an_upload_that_expired_is_begun_anew(large: Path) -> None:
     tus = Tus()
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (_, client):
         with pytest.raises(KeyboardInterrupt):
             client.submit("birds", large, progress=_interrupt_after(PIECE))
         tus.is_gone = True
@@ -107,22 +100,16 @@ def test_an_upload_that_expired_is_begun_anew(large: Path) -> None:
     assert tus.made == 2 and bytes(tus.kept) == large.read_bytes()
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_a_file_that_is_changed_while_it_is_sent_is_not_submitted(large: Path) -> None:
     def progress(done: int, total: int) -> None:
         large.write_bytes(bytes(large.stat().st_size))
 
-    tus = Tus()
-    with (
-        answering(tus) as stub,
-        Perennial("k", base_url=stub.url) as client,
-        pytest.raises(ConfigError, match="was changed while it was sent"),
-    ):
+    tus, told = Tus(), "was changed while it was sent"
+    with client_of(tus) as (_, client), pytest.raises(ConfigError, match=told):
         client.submit("birds", large, progress=progress)
     assert tus.submits == []
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_an_upload_goes_on_after_minutes_without_a_connection(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,18 +122,14 @@ def test_an_upload_goes_on_after_minutes_without_a_connection(
             return problem(503, "unavailable")
         return tus(asked)
 
-    with answering(answer) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(answer) as (_, client):
         client.submit("birds", large)
     assert bytes(tus.kept) == large.read_bytes() and len(waited) == 15
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, None])
 def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
-    large: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    stop: type[BaseException] | None,
+    large: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stop: Any
 ) -> None:
     tus = Tus()
 
@@ -166,40 +149,32 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
     assert "submit the same batch again, and it goes on there" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_who_asks_for_no_second_attempt_gets_none_for_an_upload_either(large: Path) -> None:
     tus = Tus(lose=[0])
-    with (
-        answering(tus) as stub,
-        Perennial("k", base_url=stub.url, max_retries=0) as client,
-        pytest.raises(Unavailable),
-    ):
+    with client_of(tus, max_retries=0) as (_, client), pytest.raises(Unavailable):
         client.submit("birds", large)
     assert tus.received == PIECE
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_another_batch_is_another_upload(large: Path, tmp_path: Path) -> None:
     tus, other = Tus(), tmp_path / "other.zip"
     other.write_bytes(large.read_bytes())
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (_, client):
         for file in (large, other):
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", file, progress=_interrupt_after(PIECE))
     assert tus.made == 2
 
 
-@pytest.mark.usefixtures("no_pauses", "small_pieces")
 def test_a_batch_that_was_checked_is_submitted_without_sending_it_again(large: Path) -> None:
     tus = Tus()
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (_, client):
         client.tasks.check("birds", large)
         client.submit("birds", large, name="week-31", recipe={"epochs": 2})
     assert (tus.made, tus.received) == (1, large.stat().st_size)
     assert len({asked.headers["idempotency-key"] for asked in tus.submits}) == 2
 
 
-@pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize(("code", "is_kept"), [("archive-invalid", False), ("invalid-recipe", True)])
 def test_an_upload_stays_at_the_service_only_if_another_submit_can_use_it(
     large: Path, home: Path, code: str, is_kept: bool
@@ -209,29 +184,23 @@ def test_an_upload_stays_at_the_service_only_if_another_submit_can_use_it(
     def answer(asked: Asked) -> Said:
         return problem(422, code) if "/tasks" in asked.path else tus(asked)
 
-    with (
-        answering(answer) as stub,
-        Perennial("k", base_url=stub.url) as client,
-        pytest.raises(Invalid),
-    ):
+    with client_of(answer) as (_, client), pytest.raises(Invalid):
         client.submit("birds", large)
     assert (not tus.is_gone, len(list(home.rglob("*.json")))) == (is_kept, int(is_kept))
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_a_wrong_name_of_a_model_is_told_before_a_large_batch_is_sent(large: Path) -> None:
     tus = Tus()
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client, pytest.raises(NotFound):
+    with client_of(tus) as (_, client), pytest.raises(NotFound):
         client.submit("brids", large)
     assert tus.received == 0
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_an_older_service_gets_a_large_batch_in_one_request(large: Path) -> None:
     def answer(asked: Asked) -> Said:
         return problem(404, "not-found") if asked.path == "/v1/uploads" else Tus()(asked)
 
-    with answering(answer) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(answer) as (stub, client):
         client.submit("birds", large)
     assert stub.asked[-1].body == large.read_bytes()
 

@@ -35,7 +35,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_failure_that_may_pass_is_tried_again(status: int) -> None:
     answers = iter([problem(status, "unavailable"), problem(status, "unavailable"), Said(body=MODEL)])
-    with answering(lambda _: next(answers)) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda _: next(answers)) as (stub, client):
         assert client.models.retrieve("birds").name == "birds"
         assert len(stub.asked) == 3
 
@@ -79,14 +79,14 @@ def test_no_other_problem_is_tried_again(status: int, code: str, kind: type[APIE
 
 def test_all_attempts_of_a_post_carry_one_idempotency_key() -> None:
     answers = iter([problem(503, "unavailable"), problem(409, "idempotency-in-flight"), Said(201, MODEL)])
-    with answering(lambda _: next(answers)) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda _: next(answers)) as (stub, client):
         client.models.create("birds")
         client_keys = [one.headers["idempotency-key"] for one in stub.asked]
         assert len(client_keys) == 3 and len(set(client_keys)) == 1
 
 
 def test_two_posts_have_two_keys() -> None:
-    with answering(lambda _: Said(201, MODEL)) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda _: Said(201, MODEL)) as (stub, client):
         client.models.create("birds")
         client.models.create("birds")
         assert len({one.headers["idempotency-key"] for one in stub.asked}) == 2
@@ -94,7 +94,7 @@ def test_two_posts_have_two_keys() -> None:
 
 def test_retry_after_is_waited_for(pauses: list[float]) -> None:
     answers = iter([problem(429, "too-many-requests", Retry_After="7"), Said(body=MODEL)])
-    with answering(lambda _: next(answers)) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda _: next(answers)) as (stub, client):
         client.models.retrieve("birds")
     assert 7 <= pauses[0] <= 7.5
 
@@ -146,8 +146,7 @@ def test_a_page_of_a_proxy_is_an_error_too() -> None:
 
 def test_fields_of_a_newer_service_are_kept() -> None:
     with (
-        answering(lambda _: Said(body={**MODEL, "colour": "green"})) as stub,
-        Perennial("k", base_url=stub.url) as client,
+        client_of(lambda _: Said(body={**MODEL, "colour": "green"})) as (stub, client),
     ):
         found = client.models.retrieve("birds")
     assert found.extra == {"colour": "green"}
@@ -155,6 +154,6 @@ def test_fields_of_a_newer_service_are_kept() -> None:
 
 
 def test_a_name_with_a_slash_stays_one_segment() -> None:
-    with answering(lambda _: Said(body=MODEL)) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda _: Said(body=MODEL)) as (stub, client):
         client.models.retrieve("../keys")
     assert stub.asked[0].path == "/v1/models/..%2Fkeys"

@@ -24,7 +24,7 @@ PIECE = 1 << 20
 def test_a_small_batch_goes_in_one_request_with_its_digest(tmp_path: Path) -> None:
     file, tus, seen = tmp_path / "batch.zip", Tus(), list[tuple[int, int]]()
     file.write_bytes(b"0123456789")
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (stub, client):
         client.submit(
             "birds", file, name="week 31", recipe={"epochs": 2}, progress=lambda *at: seen.append(at)
         )
@@ -81,7 +81,7 @@ def test_a_download_goes_on_through_twenty_cuts(tmp_path: Path) -> None:
         random.Random(2).randbytes(PIECE),
         [random.Random(3).randrange(1, 40_000) for _ in range(20)],
     )
-    with answering(_file(content, list(cuts))) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(_file(content, list(cuts))) as (stub, client):
         found = client.download("birds", 3, tmp_path / "birds.zip")
     assert found.path.read_bytes() == content
     assert found.sha256 == hashlib.sha256(content).hexdigest()
@@ -100,7 +100,7 @@ def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
             client.download("birds", 3, tmp_path / "birds.zip")
         left = next(tmp_path.glob("*.part")).stat().st_size
         assert left > 0 and not (tmp_path / "birds.zip").exists()
-    with answering(_file(content, [])) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(_file(content, [])) as (stub, client):
         client.download("birds", 3, tmp_path / "birds.zip")
         assert stub.asked[-1].headers["range"] == f"bytes={left}-"
     assert (tmp_path / "birds.zip").read_bytes() == content
@@ -109,8 +109,7 @@ def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
 def test_bytes_that_are_not_those_announced_are_not_kept(tmp_path: Path) -> None:
     wrong = f'"{"0" * 64}"'
     with (
-        answering(_file(b"abc", [], wrong)) as stub,
-        Perennial("k", base_url=stub.url) as client,
+        client_of(_file(b"abc", [], wrong)) as (stub, client),
         pytest.raises(DigestMismatch),
     ):
         client.download("birds", 3, tmp_path / "birds.zip")
@@ -135,8 +134,7 @@ def test_a_file_that_cannot_be_made_is_refused_in_the_services_words(tmp_path: P
         return problem(422, "export-unavailable", "No worker here can export to ONNX.")
 
     with (
-        answering(answer) as stub,
-        Perennial("k", base_url=stub.url) as client,
+        client_of(answer) as (stub, client),
         pytest.raises(Invalid, match=r"No worker here can export to ONNX\.") as refused,
     ):
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")
@@ -228,7 +226,7 @@ class _Opened:
 
 def test_a_batch_that_was_opened_before_is_sent_as_it_is() -> None:
     tus = Tus()
-    with answering(tus) as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(tus) as (stub, client):
         client.submit("birds", _Opened(b"tar"))
         assert stub.asked[-1].body == b"tar"
 
@@ -236,8 +234,7 @@ def test_a_batch_that_was_opened_before_is_sent_as_it_is() -> None:
 def test_a_folder_that_changes_while_it_is_sent_is_an_error_of_the_client() -> None:
     batch = _Opened(b"tar", "cat.png is not what it was: open the batch again.")
     with (
-        answering(Tus()) as stub,
-        Perennial("k", base_url=stub.url) as client,
+        client_of(Tus()) as (stub, client),
         pytest.raises(ConfigError, match="not what"),
     ):
         client.submit("birds", batch)

@@ -22,19 +22,12 @@ class Tus:
 
     def __call__(self, asked: Asked) -> Said:
         if asked.method == "POST" and asked.path == "/v1/uploads":
-            self.length, self.made, self.kept, self.is_gone = (
-                int(asked.headers["upload-length"]),
-                self.made + 1,
-                bytearray(),
-                False,
-            )
+            self.length, self.made = int(asked.headers["upload-length"]), self.made + 1
+            self.kept, self.is_gone = bytearray(), False
             return Said(201, {"id": f"upl_{self.made}"}, {"Location": f"/v1/uploads/upl_{self.made}"})
         if asked.method == "GET":
-            return (
-                Said(200, {"name": "birds"})
-                if asked.path == "/v1/models/birds"
-                else problem(404, "not-found")
-            )
+            is_known = asked.path == "/v1/models/birds"
+            return Said(200, {"name": "birds"}) if is_known else problem(404, "not-found")
         if asked.path.startswith("/v1/uploads/"):
             if self.is_gone or not asked.path.endswith(f"upl_{self.made}"):
                 return problem(404, "not-found", f"There is no upload {asked.path}.")
