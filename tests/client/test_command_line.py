@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -55,27 +56,29 @@ def birds(running: service.Service, weeks: list[Path]) -> str:
 Said = pytest.CaptureFixture[str]
 
 
-def asked(capsys: Said, *arguments: str, status: int = 0) -> Any:
-    """The JSON document that a command prints."""
+def asked_for_lines(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
+    """The JSON documents that a command prints, one on each line."""
     assert run([*arguments, "--json"]) == status, capsys.readouterr()
-    return json.loads(capsys.readouterr().out)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def asked(capsys: Said, *arguments: str, status: int = 0) -> Any:
+    """The only JSON document that a command prints."""
+    (document,) = asked_for_lines(capsys, *arguments, status=status)
+    return document
+
+
+def create(capsys: Said, name: str, *more: str) -> Any:
+    """Create a model whose jobs take a second."""
+    return asked(capsys, "models", "create", name, *MODEL, *RECIPE, *more)
 
 
 def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
     """Exit status and what a terminal of 80 columns shows of Python with these arguments."""
     ours, theirs = pty.openpty()
+    own = {"PYTHONPATH": str(ROOT / "client"), "TERM": "xterm-256color", "COLUMNS": "80", **environment}
     process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "client"),
-            "TERM": "xterm-256color",
-            "COLUMNS": "80",
-            **environment,
-        },
+        [sys.executable, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **own}
     )
     os.close(theirs)
     shown = b""
@@ -89,13 +92,10 @@ def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, st
 
 
 def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(capsys: Said, weeks: list[Path]) -> None:
-    assert (
-        asked(capsys, "models", "create", "strict", *MODEL, *RECIPE, "--min-acc", "1")["gate"]["min_acc"] == 1
-    )
+    assert create(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
     status = run(["submit", "strict", str(weeks[1])])
     out, told = capsys.readouterr()
-    assert status == 10
-    assert out == ""
+    assert (status, out) == (10, "")
     assert "Version 1 of strict is held by the gate; production stays at version 0." in told
     assert "its mean accuracy is below what the gate asks: 0." in told
     assert 'perennial promote strict 1 --reason "WHY"' in told
@@ -110,25 +110,26 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(capsys: Said,
     assert "Version 1 of strict is published, and in production." in capsys.readouterr().out
 
 
-def test_a_batch_that_is_learned_ends_with_0(capsys: Said, weeks: list[Path]) -> None:
-    asked(capsys, "models", "create", "plain", *MODEL, *RECIPE)
-    job = asked(capsys, "submit", "plain", str(weeks[0]))
+def test_a_batch_that_is_learned_ends_with_0_and_can_be_checked_before_and_come_on_standard_input(
+    capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(capsys, "piped")
+    assert asked(capsys, "submit", "piped", str(weeks[0]), "--check")["valid"] is True
+    assert asked(capsys, "tasks", "list", "piped") == []
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(weeks[0].read_bytes())))
+    job = asked(capsys, "submit", "piped", "-", "--name", "from a pipe")
     assert (job["state"], job["outcome"], job["version"]) == ("succeeded", "published", 1)
-    assert asked(capsys, "tasks", "show", "plain", "1")["name"] == "week-31"
-    events = _lines(capsys, "jobs", "watch", job["id"])
+    assert asked(capsys, "tasks", "show", "piped", "1")["name"] == "from a pipe"
+    events = asked_for_lines(capsys, "jobs", "watch", job["id"])
     assert {"state", "log"} <= {event["type"] for event in events}
-    assert {line["level"] for line in _lines(capsys, "jobs", "logs", job["id"])} <= {"info", "warning"}
-
-
-def _lines(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
-    assert run([*arguments, "--json"]) == status, capsys.readouterr()
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    logs = asked_for_lines(capsys, "jobs", "logs", job["id"])
+    assert {line["level"] for line in logs} <= {"info", "warning"}
 
 
 def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     capsys: Said, tmp_path: Path, weeks: list[Path]
 ) -> None:
-    asked(capsys, "models", "create", "endings", *MODEL, *RECIPE)
+    create(capsys, "endings")
     (tmp_path / "none.zip").write_bytes(b"this is no archive")
     assert run(["submit", "endings", "none.zip"]) == 11
     with zipfile.ZipFile(tmp_path / "broken.zip", "w") as archive:
@@ -163,44 +164,21 @@ def test_a_service_that_is_not_there_ends_with_5(capsys: Said, monkeypatch: pyte
     assert "does not answer" in capsys.readouterr().err
 
 
-READS = [
-    ["models", "list"],
-    ["models", "list", "bird"],
-    ["models", "show", "birds"],
-    ["models", "memory", "birds"],
-    ["models", "set", "birds", "--max-forgetting", "0.5"],
-    ["tasks", "list", "birds"],
-    ["tasks", "show", "birds", "1"],
-    ["jobs", "list"],
-    ["versions", "list", "birds"],
-    ["versions", "show", "birds"],
-    ["versions", "show", "birds", "2"],
-    ["versions", "diff", "birds", "1", "2"],
-    ["compare", "birds", "1", "2"],
-    ["metrics", "birds"],
-    ["methods"],
-    ["methods", "der++"],
-    ["bases", "architectures"],
-    ["versions", "note", "birds", "1", "the first one"],
-    ["keys", "list"],
-    ["usage"],
-    ["usage", "--by", "owner"],
-    ["status"],
-    ["whoami"],
-    ["completion", "bash"],
-    ["open"],
-]
+READS = (
+    "models list", "models list bird", "models show birds", "models memory birds",
+    "models set birds --max-forgetting 0.5", "tasks list birds", "tasks show birds 1", "jobs list",
+    "versions list birds", "versions show birds", "versions show birds 2", "versions diff birds 1 2",
+    "versions note birds 1 'the first one'", "compare birds 1 2", "metrics birds", "methods", "methods der++",
+    "bases architectures", "keys list", "usage", "usage --by owner", "status", "whoami", "completion bash",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", READS, ids=" ".join)
+@pytest.mark.parametrize("command", READS)
 def test_a_command_answers_one_json_document_or_lines_with_tabs(
-    capsys: Said, birds: str, arguments: list[str]
+    capsys: Said, birds: str, command: str
 ) -> None:
-    if arguments == ["open"]:
-        assert asked(capsys, *arguments)["url"].endswith("/ui")
-        return
-    assert asked(capsys, *arguments) is not None
-    assert run(arguments) == 0
+    assert asked(capsys, *shlex.split(command)) is not None
+    assert run(shlex.split(command)) == 0
     out = capsys.readouterr().out
     assert out and "\x1b" not in out
 
@@ -212,8 +190,7 @@ def test_flipped_images_are_a_line_each(capsys: Said, birds: str) -> None:
         assert run(arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == totals[kind]
-        assert run([*arguments, "--json"]) == 0
-        told = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+        told = asked_for_lines(capsys, *arguments)
         assert [one["image"] for one in told] == [line.split("\t")[-1] for line in lines]
     assert run(["compare", "birds", "1", "2", "--class", "a"]) == 2
 
@@ -237,12 +214,12 @@ def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
 
 
 def test_changes_are_told_a_line_each(capsys: Said, birds: str) -> None:
-    changes = _lines(capsys, "audit", "--limit", "5")
+    changes = asked_for_lines(capsys, "audit", "--limit", "5")
     assert len(changes) == 5 and {"at", "action", "object"} <= changes[0].keys()
 
 
 def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None:
-    asked(capsys, "models", "create", "moves", *MODEL, *RECIPE)
+    create(capsys, "moves")
     for week in weeks[:2]:
         asked(capsys, "submit", "moves", str(week))
     assert run(["rollback", "moves", "--to", "1", "--reason", "worse"]) == 0
@@ -261,13 +238,13 @@ def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None
 
 def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[Path]) -> None:
     for name, verb, standing in (("gone-on", "continue", "skipped"), ("given-up", "discard", "discarded")):
-        asked(capsys, "models", "create", name, *MODEL, *RECIPE, "--min-acc", "1")
+        create(capsys, name, "--min-acc", "1")
         asked(capsys, "submit", name, str(weeks[1]), status=10)
         assert asked(capsys, "tasks", verb, name, "1", "--reason", "blurred")["standing"] == standing
 
 
 def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, weeks: list[Path]) -> None:
-    asked(capsys, "models", "create", "again", *MODEL, *RECIPE, "--min-acc", "1")
+    create(capsys, "again", "--min-acc", "1")
     job = asked(capsys, "submit", "again", str(weeks[1]), status=10)
     asked(capsys, "models", "set", "again", "--min-acc", "0")
     assert asked(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"] == "published"
@@ -278,11 +255,8 @@ def test_a_version_is_downloaded_whole_or_unpacked(capsys: Said, birds: str, tmp
     assert Path(found["path"]).stat().st_size == found["bytes"]
     assert found["path"] == "birds-1.zip" and len(found["sha256"]) == 64
     unpacked = asked(capsys, "download", birds, "-v", "1", "--layout", "files", "-o", "out")
-    assert sorted(file.name for file in Path(unpacked["path"]).iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-    ]
+    names = sorted(file.name for file in Path(unpacked["path"]).iterdir())
+    assert names == ["README.md", "config.json", "model.safetensors"]
 
 
 @pytest.mark.slow
@@ -303,23 +277,13 @@ def test_files_and_folders_are_predicted(
     with zipfile.ZipFile(io.BytesIO(archives[0])) as archive:
         for number, name in enumerate(archive.namelist()[:3]):
             (photos / f"{number}.png").write_bytes(archive.read(name))
-    answers = _lines(capsys, "predict", birds, "photos", "--version", "1", "-k", "2")
+    answers = asked_for_lines(capsys, "predict", birds, "photos", "--version", "1", "-k", "2")
     assert [Path(one["path"]).name for one in answers] == ["0.png", "1.png", "2.png"]
     assert all(set(one["probabilities"]) == {"0", "1"} for one in answers)
     (photos / "3.png").write_bytes(b"no image")
     assert run(["predict", birds, "photos", "--version", "1"]) == 1
     out, told = capsys.readouterr()
     assert len(out.splitlines()) == 3 and "3.png" in told
-
-
-def test_a_batch_comes_on_standard_input_and_is_checked(
-    capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked(capsys, "models", "create", "piped", *MODEL, *RECIPE)
-    assert asked(capsys, "submit", "piped", str(weeks[0]), "--check")["valid"] is True
-    assert asked(capsys, "tasks", "list", "piped") == []
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(weeks[0].read_bytes())))
-    assert asked(capsys, "submit", "piped", "-", "--name", "from a pipe")["outcome"] == "published"
 
 
 def test_a_folder_of_photos_is_told_of_sent_and_learned(
@@ -331,7 +295,7 @@ def test_a_folder_of_photos_is_told_of_sent_and_learned(
             file = photos / name.partition("/")[2]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(archive.read(name))
-    asked(capsys, "models", "create", "photos", *MODEL, *RECIPE)
+    create(capsys, "photos")
     assert run(["submit", "photos", "photos"]) == 0
     out, told = capsys.readouterr()
     assert "64 images of 2 classes (“0” 32, “1” 32)" in told
@@ -364,33 +328,22 @@ def test_log_in_keeps_a_key_that_was_tried(
     assert run(["models", "list"]) in (4, 5)
 
 
-ON_A_TERMINAL = [
-    ["models", "list"],
-    ["models", "show", "birds"],
-    ["compare", "birds", "1", "2"],
-    ["metrics", "birds"],
-    ["tasks", "list", "birds"],
-    ["--help"],
-    ["submit", "--help"],
-    ["jobs", "list"],
-    ["versions", "diff", "birds", "1", "2"],
-    ["versions", "show", "birds", "2"],
-    ["tasks", "show", "birds", "1"],
-    ["status"],
-]
+ON_A_TERMINAL = (
+    "models list", "models show birds", "compare birds 1 2", "metrics birds", "tasks list birds", "--help",
+    "submit --help", "jobs list", "versions diff birds 1 2", "versions show birds 2", "tasks show birds 1", "status",
+)  # fmt: skip
 ONE_AFTER_THE_OTHER = """
 from perennial.cli.main import run
-for arguments in {}:
-    print(">>>", *arguments, "ends with", run(arguments), flush=True)
+for command in {}:
+    print(">>>", command, "ends with", run(command.split()), flush=True)
 """
 
 
 def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
     status, shown = on_a_terminal(["-c", ONE_AFTER_THE_OTHER.format(ON_A_TERMINAL)], NO_COLOR="1")
     assert status == 0, shown
-    assert re.findall("^>>> (.*)", shown, re.MULTILINE) == [
-        f"{' '.join(arguments)} ends with 0" for arguments in ON_A_TERMINAL
-    ]
+    ended = re.findall("^>>> (.*)", shown, re.MULTILINE)
+    assert ended == [f"{command} ends with 0" for command in ON_A_TERMINAL]
     assert "\x1b[3" not in shown, "no colour"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     lines = [line for line in shown.splitlines() if not re.search(r"^ *perennial |[0-9a-f]{64}", line)]
@@ -398,15 +351,13 @@ def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
 
 
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
-    capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
+    capsys: Said, birds: str, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked(capsys, "models", "create", "detached", *MODEL, *RECIPE)
-
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("perennial._sync.job.JobHandle.wait", interrupt)
-    assert run(["submit", "detached", str(weeks[0])]) == 130
+    assert run(["submit", birds, str(weeks[3])]) == 130
     told = capsys.readouterr().err
     assert "Come back with: perennial jobs watch job_" in told
 
@@ -414,6 +365,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
 def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str, running: service.Service
 ) -> None:
+    assert asked(capsys, "open")["url"] == f"{running.url}/ui"
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda page: bool(opened.append(page)))  # there is no browser
     assert run(["open"]) == 0
@@ -424,12 +376,10 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
     assert run(["open", "no-such-model"]) == 3
 
 
-def test_on_a_terminal_a_batch_that_waits_says_why(capsys: Said, weeks: list[Path]) -> None:
-    asked(capsys, "models", "create", "queue", *MODEL, *RECIPE, "--min-acc", "1")
-    asked(capsys, "submit", "queue", str(weeks[1]), status=10)
-    status, shown = on_a_terminal(["-m", "perennial", "submit", "queue", str(weeks[0]), "--timeout", "1"])
+def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]) -> None:
+    status, shown = on_a_terminal(["-m", "perennial", "submit", birds, str(weeks[4]), "--timeout", "1"])
     assert status == 1, shown
-    assert "version 1 of task 1 is held by its gate" in " ".join(shown.split()), shown
+    assert "version 2 of task 2 is held by its gate" in " ".join(shown.split()), shown
     assert "`perennial status` tells what settles it." in " ".join(shown.split()), shown
 
 
@@ -439,7 +389,7 @@ def test_every_command_that_is_listed_exists() -> None:
 
 
 def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:
-    asked(capsys, "models", "create", "bar", *MODEL, *RECIPE)
+    create(capsys, "bar")
     status, shown = on_a_terminal(["-m", "perennial", "submit", "bar", str(weeks[0])])
     assert status == 0, shown
     assert "100%" in shown

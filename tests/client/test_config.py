@@ -8,28 +8,19 @@ import pytest
 from perennial import ConfigError, NoKey, Perennial, config
 
 
-def test_an_argument_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_wins_over_a_profile_over_the_environment_over_the_stored_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config.store("default", "https://stored.example", "stored")
+    config.store("team", "https://team.example", "pk_team")
     monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
     monkeypatch.setenv("PERENNIAL_API_KEY", "env")
     found = config.connection("https://said.example/v1/", "said")
     assert (found.url, found.key, found.source) == ("https://said.example", "said", "argument")
-
-
-def test_the_environment_wins_over_the_stored_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    config.store("default", "https://stored.example", "stored")
-    monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
-    monkeypatch.setenv("PERENNIAL_API_KEY", "env")
+    found = config.connection(profile="team")  # as a whole
+    assert (found.url, found.key, found.source) == ("https://team.example", "pk_team", "profile team")
     found = config.connection()
     assert (found.url, found.key) == ("https://env.example", "env")
-
-
-def test_a_profile_that_is_named_is_taken_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    config.store("team", "https://team.example", "pk_team")
-    monkeypatch.setenv("PERENNIAL_URL", "https://env.example")
-    monkeypatch.setenv("PERENNIAL_API_KEY", "env")
-    found = config.connection(profile="team")
-    assert (found.url, found.key, found.source) == ("https://team.example", "pk_team", "profile team")
 
 
 def test_a_stored_key_goes_to_its_own_service_alone() -> None:
@@ -67,10 +58,8 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
-    with (
-        Perennial(base_url="https://perennial.example") as client,
-        pytest.raises(NoKey, match="perennial login"),
-    ):
+    client = Perennial(base_url="https://perennial.example")
+    with client, pytest.raises(NoKey, match="perennial login"):
         client.models.retrieve("birds")
 
 

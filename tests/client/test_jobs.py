@@ -1,14 +1,16 @@
 """Following jobs: to their end, through broken streams, and what is raised when they end in another way."""
 
 import asyncio
+import io
 import itertools
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_batches import QUICK, SMALL
-from stub import Asked, Said, answering
+from stub import Asked, Said, client_of
 
 from perennial import (
     ArchiveRejected,
@@ -36,19 +38,15 @@ def model(client: Perennial, archives: list[bytes]) -> str:
     return "jobs"
 
 
-def test_a_batch_becomes_a_version_and_its_events_are_told(client: Perennial, model: str) -> None:
+def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(client: Perennial, model: str) -> None:
     job = next(iter(client.jobs.list(model=model)))
     events = list(client.job(job.id).events())
     assert [one.id for one in events] == sorted({one.id for one in events})
     last = [one.data for one in events if isinstance(one.data, types.StateData)][-1]
     assert last.state == "succeeded" and last.version == job.version
-    assert any("version 1" in line.message.lower() for line in client.job(job.id).logs())
-
-
-def test_logs_are_followed_to_the_end_of_a_job(client: Perennial, model: str) -> None:
-    job = next(iter(client.jobs.list(model=model)))
     said = list(client.job(job.id).logs())
-    assert list(client.job(job.id).logs(follow=True)) == said
+    assert any("version 1" in line.message.lower() for line in said)
+    assert list(client.job(job.id).logs(follow=True)) == said  # to the end of the job
 
 
 def test_a_held_version_is_raised_with_why_and_what_to_do(client: Perennial, archives: list[bytes]) -> None:
@@ -91,9 +89,6 @@ def test_an_archive_that_is_none_is_rejected_at_once(client: Perennial, model: s
 
 
 def test_images_that_are_none_reject_the_job(client: Perennial, model: str) -> None:
-    import io
-    import zipfile
-
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label, number in itertools.product("ab", range(4)):
@@ -113,11 +108,8 @@ def test_the_same_verbs_can_be_awaited(
             versions = [one.number async for one in client.versions.list(model)]
             kinds = [event.type async for event in client.job(job.id).events()]
             assert "state" in kinds
-            return (
-                job.outcome,
-                versions,
-                (await client.download(model, job.version, tmp_path / "a.zip")).bytes,
-            )
+            size = (await client.download(model, job.version, tmp_path / "a.zip")).bytes
+            return job.outcome, versions, size
 
     outcome, versions, size = asyncio.run(use())
     assert outcome == "published" and versions[-1] >= 2 and size == (tmp_path / "a.zip").stat().st_size
@@ -125,19 +117,14 @@ def test_the_same_verbs_can_be_awaited(
 
 def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perennial._sync.stream.sleep", lambda _: None)
-    events = [
-        {"id": n, "type": "log", "at": "t", "data": {"level": "info", "message": str(n)}} for n in range(1, 8)
-    ]
+    data = {"level": "info", "message": "m"}
+    events = [{"id": number, "type": "log", "at": "t", "data": data} for number in range(1, 8)]
 
     def answer(asked: Asked) -> Said:
         if not asked.path.endswith("/events"):
             return Said(body={"id": "job_1", "is_terminal": True, "state": "succeeded"})
         after = int(asked.headers.get("last-event-id", 0))
-        lines = [
-            f"id: {one['id']}\nevent: log\ndata: {json.dumps(one)}\n\n"
-            for one in events
-            if int(str(one["id"])) > after
-        ]
+        lines = [f"id: {one['id']}\nevent: log\ndata: {json.dumps(one)}\n\n" for one in events[after:]]
         body = ("retry: 1000\n\n: alive\n\n" + "".join(lines)).encode()
         cut = None if len(lines) < 3 else len(body) - len(lines[-1]) - 5  # in the middle of the last but one
         return Said(200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut)
@@ -160,16 +147,14 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: p
             return Said(503)
         return Said(body=job if number == 1 else {**job, "is_terminal": True, "state": "succeeded"})
 
-    with client_of(answer, max_retries=1) as (stub, client):
+    with client_of(answer, max_retries=1) as (_, client):
         assert client.job("job_1").wait(60).state == "succeeded"
     assert next(asked) == 14  # the first answer, eleven times none, the end
 
 
 def test_a_service_that_was_never_there_ends_the_wait_at_once() -> None:
-    with (
-        Perennial("k", base_url="http://127.0.0.1:9", max_retries=1) as client,
-        pytest.raises(ServiceUnreachable),
-    ):
+    client = Perennial("k", base_url="http://127.0.0.1:9", max_retries=1)
+    with client, pytest.raises(ServiceUnreachable):
         client.job("job_1").wait()
 
 
@@ -181,9 +166,6 @@ def test_a_batch_is_checked_without_a_task(client: Perennial, model: str, archiv
 
 
 def test_images_are_answered_each_for_itself(client: Perennial, model: str, archives: list[bytes]) -> None:
-    import io
-    import zipfile
-
     with zipfile.ZipFile(io.BytesIO(archives[0])) as archive:
         image = archive.read(archive.namelist()[0])
     found = client.predict(model, [image, b"no image"], version=1, top_k=2)

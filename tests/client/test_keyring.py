@@ -74,24 +74,23 @@ def test_without_a_keyring_on_the_machine_the_file_has_the_key(keyring: Keyring)
     assert config.connection(profile="team").key == "pk_secret"
 
 
-def test_a_key_that_the_keyring_has_lost_is_told_with_the_way_back(keyring: Keyring) -> None:
-    config.store("team", URL, "pk_secret")
-    keyring.kept.clear()
-    with pytest.raises(ConfigError, match="perennial login"):
-        config.connection(profile="team")
-
-
-def test_a_keyring_that_cannot_be_read_is_told_with_the_way_back(keyring: Keyring) -> None:
-    config.store("team", URL, "pk_secret")
-    keyring.is_there = False
-    with pytest.raises(ConfigError, match=r"cannot be read.*perennial login --profile team"):
-        config.connection(profile="team")
-
-
-def test_a_file_that_names_a_keyring_which_is_not_installed_says_so(
-    keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        ("key is lost", "perennial login"),
+        ("cannot be read", "cannot be read.*perennial login --profile team"),
+        ("is not installed", "keyring is not installed: pip install"),
+    ],
+)
+def test_a_key_that_the_keyring_does_not_give_is_told_with_the_way_back(
+    keyring: Keyring, monkeypatch: pytest.MonkeyPatch, trouble: str, told: str
 ) -> None:
     config.store("team", URL, "pk_secret")
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(ConfigError, match="keyring is not installed: pip install"):
+    if trouble == "key is lost":
+        keyring.kept.clear()
+    elif trouble == "cannot be read":
+        keyring.is_there = False
+    else:
+        monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ConfigError, match=told):
         config.connection(profile="team")

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from stub import Said, answering, problem
+from stub import Said, client_of, problem
 
 from perennial import (
     APIError,
@@ -41,11 +41,9 @@ def test_a_failure_that_may_pass_is_tried_again(status: int) -> None:
 
 
 def test_five_attempts_are_made_and_then_the_problem_is_raised() -> None:
-    with answering(lambda _: problem(503, "unavailable", "The database is down.")) as stub:
-        with (
-            Perennial("k", base_url=stub.url) as client,
-            pytest.raises(Unavailable, match="database is down"),
-        ):
+    said = problem(503, "unavailable", "The database is down.")
+    with client_of(lambda _: said) as (stub, client):
+        with pytest.raises(Unavailable, match="database is down"):
             client.models.retrieve("birds")
         assert len(stub.asked) == 5
 
@@ -69,8 +67,8 @@ def test_five_attempts_are_made_and_then_the_problem_is_raised() -> None:
     ],
 )
 def test_no_other_problem_is_tried_again(status: int, code: str, kind: type[APIError]) -> None:
-    with answering(lambda _: problem(status, code, "Say it otherwise.")) as stub:
-        with Perennial("k", base_url=stub.url) as client, pytest.raises(kind) as caught:
+    with client_of(lambda _: problem(status, code, "Say it otherwise.")) as (stub, client):
+        with pytest.raises(kind) as caught:
             client.models.retrieve("birds")
         assert len(stub.asked) == 1
     assert (caught.value.status, caught.value.code, caught.value.request_id) == (status, code, "req-1")
@@ -94,14 +92,14 @@ def test_two_posts_have_two_keys() -> None:
 
 def test_retry_after_is_waited_for(pauses: list[float]) -> None:
     answers = iter([problem(429, "too-many-requests", Retry_After="7"), Said(body=MODEL)])
-    with client_of(lambda _: next(answers)) as (stub, client):
+    with client_of(lambda _: next(answers)) as (_, client):
         client.models.retrieve("birds")
     assert 7 <= pauses[0] <= 7.5
 
 
 def test_a_longer_pause_than_a_person_would_wait_is_an_error_at_once(pauses: list[float]) -> None:
-    answer = answering(lambda _: problem(503, "unavailable", Retry_After="3600"))
-    with answer as stub, Perennial("k", base_url=stub.url) as client, pytest.raises(Unavailable) as caught:
+    said = problem(503, "unavailable", Retry_After="3600")
+    with client_of(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
         client.models.retrieve("birds")
     assert caught.value.retry_after_s == 3600
     assert pauses == []
@@ -118,8 +116,8 @@ def test_pauses_are_jittered_and_bounded() -> None:
 
 @pytest.mark.parametrize("status", [502, 504])
 def test_what_must_not_happen_twice_is_not_asked_for_twice(status: int) -> None:
-    with answering(lambda _: problem(status, "bad-gateway")) as stub:
-        with Perennial("k", base_url=stub.url) as client, pytest.raises(Unavailable):
+    with client_of(lambda _: problem(status, "bad-gateway")) as (stub, client):
+        with pytest.raises(Unavailable):
             client.keys.create("ci")
         assert len(stub.asked) == 1
 
@@ -128,26 +126,22 @@ def test_nobody_there_is_told_in_a_sentence(pauses: list[float]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with (
-        Perennial("k", base_url=url) as client,
-        pytest.raises(ServiceUnreachable, match="does not answer") as caught,
-    ):
+    unreachable = pytest.raises(ServiceUnreachable, match="does not answer")
+    with Perennial("k", base_url=url) as client, unreachable as caught:
         client.models.retrieve("birds")
     assert not caught.value.is_sent
     assert len(pauses) == 4
 
 
 def test_a_page_of_a_proxy_is_an_error_too() -> None:
-    answer = answering(lambda _: Said(502, b"<html>Bad\nGateway</html>"))
-    with answer as stub, Perennial("k", base_url=stub.url) as client, pytest.raises(Unavailable) as caught:
+    said = Said(502, b"<html>Bad\nGateway</html>")
+    with client_of(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
         client.models.retrieve("birds")
     assert "<html>Bad Gateway</html>" in caught.value.detail
 
 
 def test_fields_of_a_newer_service_are_kept() -> None:
-    with (
-        client_of(lambda _: Said(body={**MODEL, "colour": "green"})) as (stub, client),
-    ):
+    with client_of(lambda _: Said(body={**MODEL, "colour": "green"})) as (_, client):
         found = client.models.retrieve("birds")
     assert found.extra == {"colour": "green"}
     assert found.to_dict()["colour"] == "green"

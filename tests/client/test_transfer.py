@@ -4,6 +4,8 @@ import hashlib
 import io
 import random
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from fault_proxy import FaultProxy
 from small_batches import SMALL
-from stub import Asked, Said, answering, problem
+from stub import Asked, Said, client_of, problem
 from tus_stub import Tus
 
 from perennial import ConfigError, DigestMismatch, Invalid, NotFound, Perennial, Retries
@@ -25,11 +27,9 @@ def test_a_small_batch_goes_in_one_request_with_its_digest(tmp_path: Path) -> No
     file, tus, seen = tmp_path / "batch.zip", Tus(), list[tuple[int, int]]()
     file.write_bytes(b"0123456789")
     with client_of(tus) as (stub, client):
-        client.submit(
-            "birds", file, name="week 31", recipe={"epochs": 2}, progress=lambda *at: seen.append(at)
-        )
-    assert len(stub.asked) == 1
-    sent = stub.asked[0]
+        told = {"name": "week 31", "recipe": {"epochs": 2}}
+        client.submit("birds", file, **told, progress=lambda *at: seen.append(at))
+    (sent,) = stub.asked
     assert sent.body == b"0123456789" and sent.headers["content-length"] == "10"
     assert sent.headers["content-digest"].startswith("sha-256=:hNiYd/DUBB77a")
     assert sent.headers["perennial-recipe"] == '{"epochs": 2}'
@@ -68,20 +68,17 @@ def _file(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
         rest = content[int(start) :]
         status = 206 if "range" in asked.headers and asked.headers["if-range"] == tag else 200
         sent = rest if status == 206 else content
-        return Said(
-            status, sent, {**headers, "Content-Length": str(len(sent))}, cuts.pop(0) if cuts else None
-        )
+        headers["Content-Length"] = str(len(sent))
+        return Said(status, sent, headers, cuts.pop(0) if cuts else None)
 
     return answer
 
 
 @pytest.mark.usefixtures("no_pauses")
 def test_a_download_goes_on_through_twenty_cuts(tmp_path: Path) -> None:
-    content, cuts = (
-        random.Random(2).randbytes(PIECE),
-        [random.Random(3).randrange(1, 40_000) for _ in range(20)],
-    )
-    with client_of(_file(content, list(cuts))) as (stub, client):
+    content = random.Random(2).randbytes(PIECE)
+    cuts = [random.Random(3).randrange(1, 40_000) for _ in range(20)]
+    with client_of(_file(content, cuts)) as (stub, client):
         found = client.download("birds", 3, tmp_path / "birds.zip")
     assert found.path.read_bytes() == content
     assert found.sha256 == hashlib.sha256(content).hexdigest()
@@ -92,11 +89,8 @@ def test_a_download_goes_on_through_twenty_cuts(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_pauses")
 def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
     content = random.Random(2).randbytes(PIECE)
-    with answering(_file(content, [1000] * 5)) as stub:
-        with (
-            Perennial("k", base_url=stub.url, max_retries=0) as client,
-            pytest.raises(Exception, match=r"broke|ended"),
-        ):
+    with client_of(_file(content, [1000] * 5), max_retries=0) as (_, client):
+        with pytest.raises(Exception, match=r"broke|ended"):
             client.download("birds", 3, tmp_path / "birds.zip")
         left = next(tmp_path.glob("*.part")).stat().st_size
         assert left > 0 and not (tmp_path / "birds.zip").exists()
@@ -108,10 +102,7 @@ def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
 
 def test_bytes_that_are_not_those_announced_are_not_kept(tmp_path: Path) -> None:
     wrong = f'"{"0" * 64}"'
-    with (
-        client_of(_file(b"abc", [], wrong)) as (stub, client),
-        pytest.raises(DigestMismatch),
-    ):
+    with client_of(_file(b"abc", [], wrong)) as (_, client), pytest.raises(DigestMismatch):
         client.download("birds", 3, tmp_path / "birds.zip")
     assert [one for one in tmp_path.iterdir() if one.is_file()] == []
 
@@ -122,21 +113,16 @@ def test_a_file_that_is_still_being_made_is_waited_for(
     waited = list[float]()
     monkeypatch.setattr("perennial._sync.download.sleep", waited.append)
     first, ready = iter([Said(202, b"", {"Retry-After": "3"})]), _file(b"abc", [])
-    answer = answering(lambda asked: next(first, None) or ready(asked))
-    with answer as stub, Perennial("k", base_url=stub.url) as client:
+    with client_of(lambda asked: next(first, None) or ready(asked)) as (stub, client):
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")
     assert waited == [3.0]
     assert stub.asked[0].path.endswith("?format=onnx")
 
 
 def test_a_file_that_cannot_be_made_is_refused_in_the_services_words(tmp_path: Path) -> None:
-    def answer(asked: Asked) -> Said:
-        return problem(422, "export-unavailable", "No worker here can export to ONNX.")
-
-    with (
-        client_of(answer) as (stub, client),
-        pytest.raises(Invalid, match=r"No worker here can export to ONNX\.") as refused,
-    ):
+    said = problem(422, "export-unavailable", "No worker here can export to ONNX.")
+    told = r"No worker here can export to ONNX\."
+    with client_of(lambda _: said) as (_, client), pytest.raises(Invalid, match=told) as refused:
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")
     assert refused.value.code == "export-unavailable"
 
@@ -152,37 +138,41 @@ def trained(client: Perennial, archives: list[bytes]) -> str:
     return "transfers"
 
 
-def test_a_version_comes_whole_through_a_proxy_that_cuts(
-    running: service.Service, trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perennial._sync.download.sleep", lambda _: None)
-    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
+@contextmanager
+def through_cuts(running: service.Service, cuts: list[int], max_retries: int) -> Iterator[Perennial]:
+    """A client behind a proxy that cuts its connections after so many bytes."""
     proxy = FaultProxy(int(running.url.rpartition(":")[2]))
     try:
-        proxy.fault("cut", [random.Random(4).randrange(2_000, 20_000) for _ in range(20)])
-        with Perennial(running.key, base_url=f"http://127.0.0.1:{proxy.port}", max_retries=40) as client:
-            found = client.download(trained, 1, tmp_path / "model.zip")
+        proxy.fault("cut", cuts)
+        url = f"http://127.0.0.1:{proxy.port}"
+        with Perennial(running.key, base_url=url, max_retries=max_retries) as client:
+            yield client
     finally:
         proxy.close()
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_version_comes_whole_through_a_proxy_that_cuts(
+    running: service.Service, trained: str, tmp_path: Path
+) -> None:
+    cuts = [random.Random(4).randrange(2_000, 20_000) for _ in range(20)]
+    with through_cuts(running, cuts, max_retries=40) as client:
+        found = client.download(trained, 1, tmp_path / "model.zip")
     with zipfile.ZipFile(found.path) as archive:
         assert archive.testzip() is None
         assert "model.safetensors" in archive.namelist()
 
 
+@pytest.mark.usefixtures("no_pauses")
 def test_a_batch_that_is_cut_on_its_way_becomes_one_task(
-    running: service.Service, client: Perennial, archives: list[bytes], monkeypatch: pytest.MonkeyPatch
+    running: service.Service, client: Perennial, archives: list[bytes]
 ) -> None:
-    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
     client.models.create("cut", **SMALL)
-    proxy = FaultProxy(int(running.url.rpartition(":")[2]))
     size = len(archives[0])
-    try:
-        # In the body, and in the answer: the task is made, but nobody hears of it.
-        proxy.fault("cut", [size // 2, size + 800, size + 1_000, 10 * size])
-        with Perennial(running.key, base_url=f"http://127.0.0.1:{proxy.port}", max_retries=10) as cut:
-            handle = cut.submit("cut", archives[0], name="once")
-    finally:
-        proxy.close()
+    # In the body, and in the answer: the task is made, but nobody hears of it.
+    cuts = [size // 2, size + 800, size + 1_000, 10 * size]
+    with through_cuts(running, cuts, max_retries=10) as cut:
+        handle = cut.submit("cut", archives[0], name="once")
     assert [task.name for task in client.tasks.list("cut")] == ["once"]
     assert client.job(handle.id).wait(120).outcome == "published"
 
@@ -225,16 +215,12 @@ class _Opened:
 
 
 def test_a_batch_that_was_opened_before_is_sent_as_it_is() -> None:
-    tus = Tus()
-    with client_of(tus) as (stub, client):
+    with client_of(Tus()) as (stub, client):
         client.submit("birds", _Opened(b"tar"))
         assert stub.asked[-1].body == b"tar"
 
 
 def test_a_folder_that_changes_while_it_is_sent_is_an_error_of_the_client() -> None:
     batch = _Opened(b"tar", "cat.png is not what it was: open the batch again.")
-    with (
-        client_of(Tus()) as (stub, client),
-        pytest.raises(ConfigError, match="not what"),
-    ):
+    with client_of(Tus()) as (_, client), pytest.raises(ConfigError, match="not what"):
         client.submit("birds", batch)
