@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -26,6 +27,9 @@ from tools.service import lend_catalogue
 
 SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
+Make = Callable[..., bytes]
+KeyOf = Callable[..., dict[str, str]]
+"""What the fixtures `archive` and `key_of` are."""
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +95,21 @@ def client(settings: Settings) -> Iterator[TestClient]:
         yield made
 
 
+@pytest.fixture
+def db(client: TestClient) -> Database:
+    """The database of that API."""
+    found: Database = client.app.state.database  # type: ignore[attr-defined]
+    return found
+
+
+def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
+    """Create a model, by default of the class scenario, and return its name."""
+    fields = {"scenario": "class", "architecture": "small-cnn", **fields}
+    answer = client.post("/v1/models", json={"name": name, **fields})
+    assert answer.status_code == 201, answer.text
+    return name
+
+
 def new_key(
     client: TestClient, owner: str = "somebody", scope: str = "write", expires_at: str | None = None
 ) -> dict[str, str]:
@@ -116,13 +135,13 @@ def shared(
 
 
 @pytest.fixture
-def key_of(client: TestClient) -> Callable[..., dict[str, str]]:
+def key_of(client: TestClient) -> KeyOf:
     """Makes the headers of a fresh key: `key_of("owner", "write")`."""
     return functools.partial(new_key, client)
 
 
 @pytest.fixture(scope="session")
-def archive() -> Callable[..., bytes]:
+def archive() -> Make:
     """Makes a zip of PNG images: `archive(cat=3, dog=4)`."""
 
     def make(test: int = 0, **classes: int) -> bytes:

@@ -1,7 +1,6 @@
 """Who may come in, and what a key sees."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,9 @@ from core.db.tables import Owner
 from core.requests import keys
 from core.requests.actor import Actor
 from core.settings import Settings
+from tests.api.conftest import KeyOf, Make
 
-Headers = dict[str, str]
+MODEL = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
 
 
 def test_without_a_key_it_is_401_and_says_how(client: TestClient) -> None:
@@ -35,7 +35,7 @@ def test_without_a_key_it_is_401_and_says_how(client: TestClient) -> None:
         "Bearer",
         "Bearer pk_x",
         "Basic YTpi",
-        "Bearer pk_aaaaaaaaaaaa_" + "b" * 43,
+        f"Bearer pk_aaaaaaaaaaaa_{'b' * 43}",
         "Bearer \xff",
         "pk_a_b",
     ],
@@ -63,7 +63,7 @@ def test_one_wrong_character_in_the_secret_is_401(shared: TestClient) -> None:
     ],
 )
 def test_a_scope_allows_what_it_names(
-    client: TestClient, key_of: Callable[..., Headers], scope: str, method: str, path: str, status: int
+    client: TestClient, key_of: KeyOf, scope: str, method: str, path: str, status: int
 ) -> None:
     content = b"{}" if method == "POST" else None
     headers = {**key_of("somebody", scope), "content-type": "application/json"}
@@ -71,7 +71,7 @@ def test_a_scope_allows_what_it_names(
 
 
 def test_a_revoked_key_stops_working_within_seconds(
-    client: TestClient, key_of: Callable[..., Headers], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, key_of: KeyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = key_of("somebody", "read")
     assert client.get("/v1/models", headers=headers).status_code == 200
@@ -88,12 +88,10 @@ def test_a_revoked_key_stops_working_within_seconds(
 
 
 def test_another_owners_objects_are_404_and_the_admin_sees_them(
-    client: TestClient, key_of: Callable[..., Headers], archive: Callable[..., bytes]
+    client: TestClient, key_of: KeyOf, archive: Make
 ) -> None:
     mine, other = key_of("mine"), key_of("other")
-    client.post(
-        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}, headers=mine
-    )
+    client.post("/v1/models", json=MODEL, headers=mine)
     job = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine).json()["job"]["id"]
     paths = ["/v1/models/birds", "/v1/models/birds/tasks", f"/v1/jobs/{job}", f"/v1/jobs/{job}/events"]
     for path in paths:
@@ -105,20 +103,13 @@ def test_another_owners_objects_are_404_and_the_admin_sees_them(
     assert client.get("/v1/jobs?model=birds", headers=other).status_code == 404
 
 
-def test_two_owners_may_use_one_name(client: TestClient, key_of: Callable[..., Headers]) -> None:
+def test_two_owners_may_use_one_name(client: TestClient, key_of: KeyOf) -> None:
     for owner in ("mine", "other"):
-        made = client.post(
-            "/v1/models",
-            json={"name": "birds", "scenario": "class", "architecture": "small-cnn"},
-            headers=key_of(owner),
-        )
-        assert made.status_code == 201
+        assert client.post("/v1/models", json=MODEL, headers=key_of(owner)).status_code == 201
 
 
 def test_every_route_names_its_scope_or_is_open(settings: Settings) -> None:
-    app = create_app(settings)
-    document = app.openapi()
-    for path, operations in document["paths"].items():
+    for path, operations in create_app(settings).openapi()["paths"].items():
         for operation in operations.values():
             assert ("security" in operation) is (path not in OPEN_PATHS), path
 
@@ -128,8 +119,7 @@ def test_without_authentication_only_loopback_is_served(settings: Settings) -> N
     with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
         assert client.get("/v1/models").status_code == 200
         for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:8000", ""):
-            answer = client.get("/v1/models", headers={"Host": host})
-            assert answer.status_code == 403, host
+            assert client.get("/v1/models", headers={"Host": host}).status_code == 403, host
     with TestClient(create_app(settings), base_url="http://10.0.0.7:8000") as client:
         assert client.get("/v1/models", headers={"Host": "localhost"}).status_code == 403
 

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from starlette.testclient import TestClient
 from core import expected_base
 from core.requests import exports
 from core.settings import Settings
-from tests.api.conftest import serving
+from tests.api.conftest import KeyOf, Make, serving
 from tests.api.overlap import PATIENCE_S, Overlap
 
 HUGE = {"name": "mlp", "hidden": [16384] * 16}
@@ -52,7 +51,7 @@ def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Setting
 
 
 def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
-    settings: Settings, archive: Callable[..., bytes]
+    settings: Settings, archive: Make
 ) -> None:
     with serving(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
         assert model(client).status_code == 201
@@ -92,7 +91,7 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
 
 
 def test_processes_that_say_what_a_base_holds_are_few_at_once(
-    client: TestClient, key_of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, key_of: KeyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = Overlap(2)
 
@@ -114,10 +113,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
 
 
 def test_lists_do_not_wait_for_downloads_that_are_made(
-    client: TestClient,
-    key_of: Callable[..., dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    client: TestClient, key_of: KeyOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """More downloads than the server has threads, each of which takes until the list was answered."""
     assert model(client).status_code == 201

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from core.db.states import Action
 from core.db.tables import Job
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.work import anytime, claim
+from tests.api.conftest import KeyOf, Make
 
 MODEL = {
     "name": "birds",
@@ -32,7 +32,7 @@ MODEL = {
 class Running:
     """A job that a worker holds, and the states that it registers."""
 
-    def __init__(self, client: TestClient, archive: Callable[..., bytes], folder: Path) -> None:
+    def __init__(self, client: TestClient, archive: Make, folder: Path) -> None:
         assert client.post("/v1/models", json=MODEL).status_code == 201
         self._app: Any = client.app
         self._folder = folder
@@ -85,7 +85,7 @@ class Running:
 
 
 @pytest.fixture
-def job(client: TestClient, archive: Callable[..., bytes], tmp_path: Path) -> Running:
+def job(client: TestClient, archive: Make, tmp_path: Path) -> Running:
     return Running(client, archive, tmp_path)
 
 
@@ -222,9 +222,7 @@ def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(client: TestClient, jo
     assert not list((state.settings.data_dir / "spool").iterdir())
 
 
-def test_another_owner_finds_no_such_job(
-    client: TestClient, job: Running, key_of: Callable[..., dict[str, str]]
-) -> None:
+def test_another_owner_finds_no_such_job(client: TestClient, job: Running, key_of: KeyOf) -> None:
     job.start()
     job.better(15)
     assert client.get(job.url, headers=key_of("stranger", "read")).status_code == 404

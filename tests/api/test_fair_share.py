@@ -11,6 +11,7 @@ from api import fair_share
 from api.fair_share import FairShare, Working
 from core.requests import models
 from core.settings import Settings
+from tests.api.conftest import KeyOf
 from tests.api.overlap import Overlap
 
 Scene = Callable[[FairShare], Awaitable[None]]
@@ -209,7 +210,7 @@ def lists(client: TestClient, key: dict[str, str], times: int) -> list[int]:
 
 
 def test_a_lone_owners_requests_are_worked_on_side_by_side(
-    client: TestClient, key_of: Callable[..., dict[str, str]], lists_meet: Callable[[int], Overlap]
+    client: TestClient, key_of: KeyOf, lists_meet: Callable[[int], Overlap]
 ) -> None:
     made = lists_meet(2)
     assert lists(client, key_of("a"), 6) == [200] * 6
@@ -217,7 +218,7 @@ def test_a_lone_owners_requests_are_worked_on_side_by_side(
 
 
 def test_beside_another_owner_one_request_is_worked_on_at_once_and_all_are_answered(
-    client: TestClient, key_of: Callable[..., dict[str, str]], lists_meet: Callable[[int], Overlap]
+    client: TestClient, key_of: KeyOf, lists_meet: Callable[[int], Overlap]
 ) -> None:
     mine, other = key_of("a"), key_of("b")
     made = lists_meet(1)
@@ -226,7 +227,7 @@ def test_beside_another_owner_one_request_is_worked_on_at_once_and_all_are_answe
     assert made.most == 1
 
 
-def test_an_error_gives_its_slot_back(client: TestClient, key_of: Callable[..., dict[str, str]]) -> None:
+def test_an_error_gives_its_slot_back(client: TestClient, key_of: KeyOf) -> None:
     mine, other = key_of("a"), key_of("b")
     assert client.get("/v1/jobs", headers=other).status_code == 200
     for path in ("/v1/models/nothing", "/v1/jobs?limit=x", "/v1/jobs/job_0"):

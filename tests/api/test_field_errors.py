@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+
+from tests.api.conftest import Make
 
 JARGON = re.compile(r"Input should|Extra inputs|constrained-|dict\[|\bNone\b|\bTrue\b|\bFalse\b|schema|'")
 
@@ -146,9 +147,7 @@ def test_a_missing_field_is_named(shared: TestClient) -> None:
     assert answer.json()["detail"] == "name: is missing."
 
 
-def test_a_recipe_in_the_header_of_a_batch_is_told_the_same_way(
-    client: TestClient, archive: Callable[..., bytes]
-) -> None:
+def test_a_recipe_in_the_header_of_a_batch_is_told_the_same_way(client: TestClient, archive: Make) -> None:
     assert client.post("/v1/models", json={"name": "m", "scenario": "class"}).status_code == 201
     headers = {"Content-Type": "application/zip", "Perennial-Recipe": json.dumps({"lr": 0.1})}
     answer = client.post("/v1/models/m/tasks", content=archive(a=2, b=2), headers=headers)

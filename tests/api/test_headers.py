@@ -1,10 +1,11 @@
 """Every kind of answer carries the security headers; only pages for browsers let one run anything."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from starlette.testclient import TestClient
+
+from tests.api.conftest import Make
 
 STRICT = "default-src 'none'; frame-ancestors 'none'"
 
@@ -19,7 +20,7 @@ def check(answer: object, cache: str = "no-store", policy: str = STRICT) -> None
 
 
 @pytest.fixture
-def job(client: TestClient, archive: Callable[..., bytes]) -> str:
+def job(client: TestClient, archive: Make) -> str:
     client.post("/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"})
     return client.post("/v1/models/birds/tasks", content=archive(a=2, b=2)).json()["job"]["id"]  # type: ignore[no-any-return]
 

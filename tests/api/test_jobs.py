@@ -1,7 +1,6 @@
 """Jobs over HTTP: polling with ETags, actions by state, events as pages and as a stream."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
 from core.settings import Settings
+from tests.api.conftest import Make
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
@@ -28,7 +28,7 @@ def db(client: TestClient) -> Database:
 
 
 @pytest.fixture
-def job(client: TestClient, archive: Callable[..., bytes]) -> str:
+def job(client: TestClient, archive: Make) -> str:
     client.post(
         "/v1/models",
         json={"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}},
@@ -110,7 +110,7 @@ def test_a_running_job_is_asked_to_stop(client: TestClient, db: Database, job: s
 
 
 def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
-    client: TestClient, db: Database, job: str, archive: Callable[..., bytes]
+    client: TestClient, db: Database, job: str, archive: Make
 ) -> None:
     client.post("/v1/models/birds/tasks", content=archive(c=2))
     drive(db, job, Action.VALIDATE, Action.FAIL)
@@ -131,7 +131,7 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
 
 
 def test_a_retry_needs_room_for_one_more_open_job(
-    client: TestClient, db: Database, settings: Settings, job: str, archive: Callable[..., bytes]
+    client: TestClient, db: Database, settings: Settings, job: str, archive: Make
 ) -> None:
     drive(db, job, Action.VALIDATE, Action.FAIL)
     settings.max_open_jobs = 1

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from api import access, event_stream
 from api.access import REMEMBER_S
 from api.app import create_app
 from core.settings import Settings
+from tests.api.conftest import KeyOf, Make
 
 Headers = dict[str, str]
 ENOUGH_S = 60.0
@@ -43,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
 
 
 @pytest.fixture
-def job(client: TestClient, key_of: Callable[..., Headers], archive: Callable[..., bytes]) -> str:
+def job(client: TestClient, key_of: KeyOf, archive: Make) -> str:
     """A job that waits, so that its stream does not end by itself."""
     mine = key_of("mine")
     client.post(
@@ -74,11 +74,7 @@ def revoke(client: TestClient, headers: Headers) -> None:
 
 
 def test_a_stream_ends_when_its_key_is_revoked(
-    client: TestClient,
-    key_of: Callable[..., Headers],
-    job: str,
-    clock: list[float],
-    told: threading.Semaphore,
+    client: TestClient, key_of: KeyOf, job: str, clock: list[float], told: threading.Semaphore
 ) -> None:
     mine, other = key_of("mine", "read"), key_of("mine", "read")
     thread, seen = follow(client, job, mine, told)
@@ -95,11 +91,7 @@ def test_a_stream_ends_when_its_key_is_revoked(
 
 
 def test_a_stream_ends_when_its_key_expires(
-    client: TestClient,
-    key_of: Callable[..., Headers],
-    job: str,
-    clock: list[float],
-    told: threading.Semaphore,
+    client: TestClient, key_of: KeyOf, job: str, clock: list[float], told: threading.Semaphore
 ) -> None:
     mine = key_of("mine", "read", datetime.fromtimestamp(clock[0] + 1000, UTC).isoformat())
     thread, seen = follow(client, job, mine, told)
@@ -111,7 +103,7 @@ def test_a_stream_ends_when_its_key_expires(
 
 
 def test_a_revoked_key_ends_in_every_process(
-    client: TestClient, settings: Settings, key_of: Callable[..., Headers], clock: list[float]
+    client: TestClient, settings: Settings, key_of: KeyOf, clock: list[float]
 ) -> None:
     with TestClient(create_app(settings)) as second:
         mine = key_of("mine", "read")
@@ -124,7 +116,7 @@ def test_a_revoked_key_ends_in_every_process(
 
 
 def test_an_expired_key_ends_on_time_though_it_is_remembered(
-    client: TestClient, key_of: Callable[..., Headers], clock: list[float]
+    client: TestClient, key_of: KeyOf, clock: list[float]
 ) -> None:
     mine = key_of("mine", "read", datetime.fromtimestamp(clock[0] + 1000, UTC).isoformat())
     statuses = []

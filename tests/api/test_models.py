@@ -1,12 +1,11 @@
 """Models over HTTP."""
 
-from collections.abc import Callable
-
 import pytest
 from starlette.testclient import TestClient
 
 from core.db.tables import Model
 from core.work.biased_head import successor
+from tests.api.conftest import KeyOf
 
 
 def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: TestClient) -> None:
@@ -226,9 +225,7 @@ def test_a_refused_request_does_not_use_up_its_idempotency_key(client: TestClien
     )
 
 
-def test_two_owners_may_use_one_idempotency_key(
-    client: TestClient, key_of: Callable[..., dict[str, str]]
-) -> None:
+def test_two_owners_may_use_one_idempotency_key(client: TestClient, key_of: KeyOf) -> None:
     made = set()
     for owner in ("mine", "other"):
         headers = {**key_of(owner), "Idempotency-Key": "k"}

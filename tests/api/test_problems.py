@@ -4,6 +4,7 @@ import asyncio
 import errno
 import sqlite3
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +15,34 @@ from api.boundary import Boundary
 from core.errors import NoSpace, Unavailable
 
 
+def no_descriptor(number: int) -> OSError:
+    return OSError(number, "Too many open files")
+
+
+def caused_by(error: OSError) -> RuntimeError:
+    found = RuntimeError("could not start")
+    found.__cause__ = error
+    return found
+
+
 def sqlalchemy_full() -> OperationalError:
     original = sqlite3.OperationalError("database or disk is full")
     original.sqlite_errorcode = sqlite3.SQLITE_FULL
     return OperationalError("INSERT", {}, original)
+
+
+@pytest.fixture
+def failing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Answers to a list of models that meets an error."""
+
+    def ask(error: Exception, **headers: str) -> Any:
+        def broken(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("core.requests.models.list_models", broken)
+        return client.get("/v1/models", headers=headers)
+
+    return ask
 
 
 def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
@@ -31,12 +56,20 @@ def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
     return problem
 
 
-def test_an_unknown_path_is_a_problem(shared: TestClient) -> None:
-    shape(shared.get("/v1/nothing"), 404, "not-found")
-
-
-def test_a_path_with_a_final_slash_is_not_redirected(shared: TestClient) -> None:
-    shape(shared.get("/v1/models/"), 404, "not-found")
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        pytest.param("/v1/nothing", 404, "not-found", id="unknown path"),
+        pytest.param("/v1/models/", 404, "not-found", id="a final slash is not redirected"),
+        pytest.param("/v1/models/a%00b", 404, "not-found", id="NUL in the path"),
+        pytest.param("/v1/jobs?model=a%00b", 422, "invalid", id="NUL in the query"),
+        pytest.param("/v1/models?limit=3&limit=4", 422, "invalid", id="repeated query parameter"),
+        pytest.param("/v1%2fmodels", 404, "not-found", id="hidden slash"),
+        pytest.param("/healthz%2f..%2fmetrics", 404, "not-found", id="hidden slashes to another route"),
+    ],
+)
+def test_what_leads_nowhere_is_a_problem(shared: TestClient, path: str, status: int, code: str) -> None:
+    shape(shared.get(path), status, code)
 
 
 def test_a_wrong_method_names_all_allowed_ones(shared: TestClient) -> None:
@@ -56,29 +89,13 @@ def test_an_unknown_query_parameter_is_named(shared: TestClient) -> None:
     assert problem["errors"][0]["field"] == "limt"
 
 
-def test_a_repeated_query_parameter_is_refused(shared: TestClient) -> None:
-    shape(shared.get("/v1/models?limit=3&limit=4"), 422, "invalid")
-
-
-def test_a_nul_in_the_query_is_refused(shared: TestClient) -> None:
-    shape(shared.get("/v1/jobs?model=a%00b"), 422, "invalid")
-
-
-def test_a_nul_in_the_path_is_not_found(shared: TestClient) -> None:
-    shape(shared.get("/v1/models/a%00b"), 404, "not-found")
-
-
 def test_a_json_body_of_another_type_is_415(shared: TestClient) -> None:
     answer = shared.post("/v1/models", content=b"name=a", headers={"content-type": "text/plain"})
     shape(answer, 415, "unsupported-type")
 
 
-def test_a_json_body_that_is_too_large_is_413(shared: TestClient) -> None:
-    answer = shared.post("/v1/models", content=b" " * (1 << 20) + b"{}")
-    shape(answer, 413, "body-too-large")
-
-
-def test_a_chunked_json_body_that_is_too_large_is_413(shared: TestClient) -> None:
+def test_a_json_body_that_is_too_large_is_413_whole_or_in_chunks(shared: TestClient) -> None:
+    shape(shared.post("/v1/models", content=b" " * (1 << 20) + b"{}"), 413, "body-too-large")
     pieces = (b" " * 65536 for _ in range(17))
     headers = {"content-type": "application/json"}
     shape(shared.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
@@ -108,27 +125,29 @@ def test_json_that_is_not_strict_is_refused(shared: TestClient, body: bytes) -> 
 
 
 def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    failing: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("a secret")
-
-    monkeypatch.setattr("core.requests.models.list_models", broken)
-    answer = client.get("/v1/models", headers={"X-Request-Id": "abc-1"})
+    answer = failing(ZeroDivisionError("a secret"), **{"X-Request-Id": "abc-1"})
     problem = shape(answer, 500, "internal")
     assert problem["request"] == "abc-1" == answer.headers["x-request-id"]
     assert "secret" not in answer.text
     assert any("unexpected error" in str(r.msg) for r in caplog.records)
 
 
-def test_a_database_outage_is_a_503_with_retry_after(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(OperationalError("SELECT 1", {}, Exception("connection refused")), id="database outage"),
+        pytest.param(no_descriptor(errno.EMFILE), id="no descriptor of the process"),
+        pytest.param(no_descriptor(errno.ENFILE), id="no descriptor of the machine"),
+        pytest.param(caused_by(no_descriptor(errno.EMFILE)), id="caused by the first"),
+        pytest.param(caused_by(no_descriptor(errno.ENFILE)), id="caused by the second"),
+    ],
+)
+def test_an_outage_is_a_503_that_says_when_to_come_again(
+    failing: Callable[..., Any], error: Exception
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise OperationalError("SELECT 1", {}, Exception("connection refused"))
-
-    monkeypatch.setattr("core.requests.models.list_models", broken)
-    answer = client.get("/v1/models")
+    answer = failing(error)
     shape(answer, 503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0
 
@@ -180,14 +199,8 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     [OSError(errno.ENOSPC, "full"), sqlalchemy_full(), NoSpace("The store's folder is full.")],
     ids=["file", "database", "store"],
 )
-def test_a_full_disk_is_a_507_with_retry_after(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, full: Exception
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise full
-
-    monkeypatch.setattr("core.requests.models.list_models", broken)
-    answer = client.get("/v1/models")
+def test_a_full_disk_is_a_507_with_retry_after(failing: Callable[..., Any], full: Exception) -> None:
+    answer = failing(full)
     shape(answer, 507, "no-space")
     assert answer.headers["retry-after"] == "60"
 
@@ -221,11 +234,6 @@ def test_a_path_that_hides_a_character_is_not_found_and_says_which(shared: TestC
     assert hidden in problem["detail"]
 
 
-def test_a_hidden_slash_never_reaches_a_route(client: TestClient) -> None:
-    shape(client.get("/v1%2fmodels"), 404, "not-found")
-    shape(client.get("/healthz%2f..%2fmetrics"), 404, "not-found")
-
-
 def test_a_percent_form_of_another_character_is_read(client: TestClient) -> None:
     assert client.get("/v1/%6dodels").status_code == 200
 
@@ -238,20 +246,3 @@ def test_two_hosts_are_refused(client: TestClient) -> None:
 def test_another_coding_than_chunks_is_refused(client: TestClient) -> None:
     answer = client.post("/v1/models", content=iter([b"{}"]), headers={"Transfer-Encoding": "gzip, chunked"})
     shape(answer, 400, "bad-request")
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-@pytest.mark.parametrize("is_cause", [True, False])
-def test_no_descriptor_left_is_a_503_that_says_when_to_come_again(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, number: int, is_cause: bool
-) -> None:
-    def short(*_: object, **__: object) -> None:
-        error = OSError(number, "Too many open files")
-        if not is_cause:
-            raise error
-        raise RuntimeError("could not start") from error
-
-    monkeypatch.setattr("core.requests.models.list_models", short)
-    answer = client.get("/v1/models")
-    shape(answer, 503, "unavailable")
-    assert int(answer.headers["retry-after"]) > 0

@@ -1,24 +1,22 @@
 """The storage quota over HTTP: 429 with Retry-After, before the body is read where its length is declared."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
 
-from api.app import create_app
 from core.settings import Settings
+from tests.api.conftest import Make, create_model, serving
 
-MODEL = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+TASKS = "/v1/models/birds/tasks"
 
 
 @pytest.fixture
-def limited(settings: Settings, archive: Callable[..., bytes]) -> Iterator[TestClient]:
+def limited(settings: Settings, archive: Make) -> Iterator[TestClient]:
     """An API in which an owner may store one and a half archives."""
     settings.max_owner_bytes = len(archive(a=2, b=2)) * 3 // 2
-    with TestClient(create_app(settings)) as client:
-        key = (settings.data_dir / "admin-key").read_text().strip()
-        client.headers["Authorization"] = f"Bearer {key}"
-        client.post("/v1/models", json=MODEL)
+    with serving(settings) as client:
+        create_model(client)
         yield client
 
 
@@ -27,14 +25,10 @@ def unread() -> Iterator[bytes]:
     yield b""
 
 
-def test_an_upload_over_the_quota_is_429_before_its_body(
-    limited: TestClient, archive: Callable[..., bytes]
-) -> None:
+def test_an_upload_over_the_quota_is_429_before_its_body(limited: TestClient, archive: Make) -> None:
     body = archive(a=2, b=2)
-    assert limited.post("/v1/models/birds/tasks", content=body).status_code == 202
-    answer = limited.post(
-        "/v1/models/birds/tasks", content=unread(), headers={"Content-Length": str(len(body))}
-    )
+    assert limited.post(TASKS, content=body).status_code == 202
+    answer = limited.post(TASKS, content=unread(), headers={"Content-Length": str(len(body))})
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     problem = answer.json()
@@ -44,17 +38,17 @@ def test_an_upload_over_the_quota_is_429_before_its_body(
 
 
 def test_a_chunked_upload_over_the_quota_is_refused_when_its_size_is_known(
-    limited: TestClient, archive: Callable[..., bytes]
+    limited: TestClient, archive: Make
 ) -> None:
     body = archive(a=2, b=2)
-    assert limited.post("/v1/models/birds/tasks", content=iter([body])).status_code == 202
-    assert limited.post("/v1/models/birds/tasks", content=iter([body])).status_code == 429
-    assert len(limited.get("/v1/models/birds/tasks").json()["items"]) == 1
+    assert limited.post(TASKS, content=iter([body])).status_code == 202
+    assert limited.post(TASKS, content=iter([body])).status_code == 429
+    assert len(limited.get(TASKS).json()["items"]) == 1
 
 
 def test_an_upload_larger_than_the_whole_quota_is_413(limited: TestClient) -> None:
     large = {"Content-Length": str(1 << 20)}
-    assert limited.post("/v1/models/birds/tasks", content=unread(), headers=large).status_code == 413
+    assert limited.post(TASKS, content=unread(), headers=large).status_code == 413
     base = {**large, "Content-Type": "application/safetensors"}
     sent = limited.post(
         '/v1/bases?architecture={"name":"mlp","hidden":[4]}&image_size=8', content=unread(), headers=base
@@ -62,7 +56,7 @@ def test_an_upload_larger_than_the_whole_quota_is_413(limited: TestClient) -> No
     assert sent.status_code == 413
 
 
-def test_a_mere_check_of_a_batch_needs_no_room(limited: TestClient, archive: Callable[..., bytes]) -> None:
+def test_a_mere_check_of_a_batch_needs_no_room(limited: TestClient, archive: Make) -> None:
     body = archive(a=2, b=2)
-    assert limited.post("/v1/models/birds/tasks", content=body).status_code == 202
-    assert limited.post("/v1/models/birds/tasks?validate=only", content=body).status_code == 200
+    assert limited.post(TASKS, content=body).status_code == 202
+    assert limited.post(f"{TASKS}?validate=only", content=body).status_code == 200

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
-from tests.api.conftest import serving
+from tests.api.conftest import Make, serving
 from tools.service import free_port
 from worker.launcher import parts
 
@@ -192,9 +192,7 @@ def test_a_client_that_goes_away_leaves_no_file(server: Server) -> None:
     assert wait_for(lambda: server.spool() == [])
 
 
-def test_the_second_of_two_uploads_under_one_key_is_in_flight(
-    server: Server, archive: Callable[..., bytes]
-) -> None:
+def test_the_second_of_two_uploads_under_one_key_is_in_flight(server: Server, archive: Make) -> None:
     body = archive(a=2, b=2)
     with server.connect() as connection, server.client() as client:
         connection.sendall(server.head(TASKS, len(body), "Idempotency-Key: k"))
@@ -214,7 +212,7 @@ def test_the_second_of_two_uploads_under_one_key_is_in_flight(
 
 @pytest.mark.slow
 def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
-    settings: Settings, archive: Callable[..., bytes]
+    settings: Settings, archive: Make
 ) -> None:
     with running(settings.data_dir, *launched()) as server, server.client() as client:
         job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]

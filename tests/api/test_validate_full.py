@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from core.db.session import Database
 from core.settings import Settings
 from tests import openapi
+from tests.api.conftest import KeyOf, Make
 from worker.loop import Worker
 
-Make = Callable[..., bytes]
 TASKS = "/v1/models/birds/tasks"
 
 
@@ -237,7 +237,7 @@ def _age(db: Database) -> None:
 
 
 def test_another_owner_sees_no_check_and_starts_none(
-    client: TestClient, archive: Make, key_of: Callable[..., dict[str, str]]
+    client: TestClient, archive: Make, key_of: KeyOf
 ) -> None:
     made = check(client, archive(a=2, b=2))
     stranger = key_of("stranger")

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from core.db.session import Database
 from core.db.tables import Job, Task
+from tests.api.conftest import KeyOf, Make
 
 Publish = Callable[..., int]
 
@@ -48,7 +49,7 @@ def test_a_held_version_is_promoted_with_a_reason_alone(
 
 
 def test_the_state_of_a_job_is_in_the_part_of_its_page_that_is_refreshed(
-    logged_in: TestClient, model: str, archive: Callable[..., bytes]
+    logged_in: TestClient, model: str, archive: Make
 ) -> None:
     sent = logged_in.post(
         f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers={"Content-Type": "application/zip"}
@@ -94,7 +95,7 @@ def test_a_held_task_is_settled(logged_in: TestClient, model: str, publish: Publ
 
 
 def test_a_job_is_paused_goes_on_and_is_cancelled_and_learned_again(
-    logged_in: TestClient, model: str, archive: Callable[..., bytes]
+    logged_in: TestClient, model: str, archive: Make
 ) -> None:
     zipped = {"Content-Type": "application/zip"}
     sent = logged_in.post(f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped).json()
@@ -108,7 +109,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled_and_learned_again(
 
 
 def test_a_task_that_was_passed_over_is_learned_again(
-    logged_in: TestClient, model: str, archive: Callable[..., bytes]
+    logged_in: TestClient, model: str, archive: Make
 ) -> None:
     zipped = {"Content-Type": "application/zip"}
     sent = logged_in.post(f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers=zipped).json()
@@ -169,7 +170,7 @@ def test_what_is_no_form_is_refused_with_a_page(logged_in: TestClient, model: st
 
 
 def test_a_key_that_reads_sees_no_button_and_changes_nothing(
-    logged_in: TestClient, key_of: Callable[..., dict[str, str]], model: str, publish: Publish
+    logged_in: TestClient, key_of: KeyOf, model: str, publish: Publish
 ) -> None:
     for _ in range(2):
         publish(model)

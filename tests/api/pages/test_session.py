@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select, update
@@ -14,6 +13,7 @@ from core.db.session import Database
 from core.db.tables import UserSession
 from core.requests.sessions import IDLE_S, LIFE_S
 from core.settings import Settings
+from tests.api.conftest import KeyOf
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
@@ -70,9 +70,7 @@ def test_a_wrong_key_is_told_so_and_leaves_nothing(browser: TestClient) -> None:
     assert rows(browser) == []
 
 
-def test_a_key_that_only_scrapes_opens_no_page(
-    browser: TestClient, key_of: Callable[..., dict[str, str]]
-) -> None:
+def test_a_key_that_only_scrapes_opens_no_page(browser: TestClient, key_of: KeyOf) -> None:
     key = key_of("somebody", "scrape")["Authorization"].removeprefix("Bearer ")
     answer = browser.post("/ui/login", data={"key": key})
     assert answer.status_code == 403 and "scrape" in answer.text
@@ -174,7 +172,7 @@ def test_logging_out_ends_the_session_at_once(logged_in: TestClient) -> None:
 
 
 def test_a_session_ends_with_its_key(
-    browser: TestClient, key_of: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, key_of: KeyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = key_of("somebody", "read")["Authorization"]
     assert browser.post("/ui/login", data={"key": mine.removeprefix("Bearer ")}).status_code == 303

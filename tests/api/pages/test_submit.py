@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 from api.pages import words
 from core.work.biased_head import REBALANCE
+from tests.api.conftest import KeyOf, Make
 
 PATH = "/ui/models/birds/submit"
-Archive = Callable[..., bytes]
 Text = Callable[[str], str]
 
 
@@ -35,7 +35,7 @@ def recipe_of(page: str) -> object:
 
 
 def test_a_plain_form_submits_its_file_and_leads_to_the_job(
-    logged_in: TestClient, model: str, archive: Archive
+    logged_in: TestClient, model: str, archive: Make
 ) -> None:
     form = {
         "name": "week 31",
@@ -55,7 +55,7 @@ def test_a_plain_form_submits_its_file_and_leads_to_the_job(
 
 
 def test_a_check_says_in_words_what_a_submit_would_meet(
-    logged_in: TestClient, model: str, archive: Archive, text: Text
+    logged_in: TestClient, model: str, archive: Make, text: Text
 ) -> None:
     files = {"file": ("a.zip", archive(cat=4, Cat=4), "application/octet-stream")}
     answer = logged_in.post(PATH, data={"do": "check", "epochs": "7"}, files=files)
@@ -77,7 +77,7 @@ def test_a_check_says_in_words_what_a_submit_would_meet(
     ],
 )
 def test_what_is_wrong_is_said_and_what_was_typed_stays(
-    logged_in: TestClient, model: str, archive: Archive, text: Text, form: dict[str, str], said: str
+    logged_in: TestClient, model: str, archive: Make, text: Text, form: dict[str, str], said: str
 ) -> None:
     given = {"batch_size": "17", **form}
     answer = logged_in.post(PATH, data=given, files={"file": ("a.zip", archive(cat=4, dog=4))})
@@ -175,9 +175,7 @@ def test_the_commands_say_nothing_that_a_shell_would_run(logged_in: TestClient, 
     assert """submit birds 'a'"'"'; rm -rf ~;'"'"'.zip'""" in html.unescape(page)
 
 
-def test_an_upload_is_checked_and_kept(
-    logged_in: TestClient, model: str, archive: Archive, text: Text
-) -> None:
+def test_an_upload_is_checked_and_kept(logged_in: TestClient, model: str, archive: Make, text: Text) -> None:
     sent = upload(logged_in, archive(cat=4, dog=4))
     page = logged_in.post(f"{PATH}/check", data={"upload": sent}).text
     assert "2 classes, 8 images" in text(page)
@@ -186,7 +184,7 @@ def test_an_upload_is_checked_and_kept(
     assert logged_in.post(f"{PATH}/check", data={"upload": sent}).status_code == 404
 
 
-def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, archive: Archive) -> None:
+def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, archive: Make) -> None:
     files = {"file": ("a.zip", archive(cat=4, dog=4))}
     for changed in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
         for path, body in (
@@ -202,9 +200,7 @@ def test_another_sites_form_submits_nothing(logged_in: TestClient, model: str, a
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
 
 
-def test_a_key_that_reads_is_told_that_it_may_not(
-    logged_in: TestClient, key_of: Callable[..., dict[str, str]], model: str
-) -> None:
+def test_a_key_that_reads_is_told_that_it_may_not(logged_in: TestClient, key_of: KeyOf, model: str) -> None:
     key = key_of("admin", "read")["Authorization"].removeprefix("Bearer ")
     assert logged_in.post("/ui/login", data={"key": key}).status_code == 303
     for path in (PATH, "/ui/models/new", "/ui/admin/keys", "/ui/admin/audit", "/ui/admin/usage"):

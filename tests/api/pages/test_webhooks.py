@@ -6,6 +6,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from tests.api.conftest import KeyOf
+
 HOOK = {"url": "https://93.184.215.14/hook", "event.job.failed": "on", "event.version.held": "on"}
 
 
@@ -71,9 +73,7 @@ def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
     assert logged_in.get(here).status_code == 404 and newest(logged_in) == "webhook.delete"
 
 
-def test_a_key_that_reads_sees_no_button(
-    logged_in: TestClient, key_of: Callable[..., dict[str, str]]
-) -> None:
+def test_a_key_that_reads_sees_no_button(logged_in: TestClient, key_of: KeyOf) -> None:
     hook = made(logged_in)
     assert logged_in.post(f"/ui/webhooks/{hook}/test").status_code == 303
     key = key_of("admin", "read")["Authorization"].removeprefix("Bearer ")

@@ -18,6 +18,7 @@ from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Manifest
 from core.store import Blobs
 from core.work.measured import write_measured
+from tests.api.conftest import create_model
 
 Publish = Callable[..., int]
 
@@ -26,14 +27,6 @@ Publish = Callable[..., int]
 def model(client: TestClient) -> str:
     """A class-scenario model called `birds`, with version 0."""
     return create_model(client, "birds")
-
-
-def create_model(client: TestClient, name: str, **fields: Any) -> str:
-    """Create a model, by default of the class scenario, and return its name."""
-    fields = {"scenario": "class", "architecture": "small-cnn", **fields}
-    answer = client.post("/v1/models", json={"name": name, **fields})
-    assert answer.status_code == 201, answer.text
-    return name
 
 
 @pytest.fixture

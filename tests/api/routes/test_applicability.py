@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
+from tests.api.conftest import Make
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
 LINEARISED = {
@@ -31,7 +32,7 @@ def vit(client: TestClient) -> str:
 
 
 @pytest.fixture
-def submit(client: TestClient, archive: Callable[..., bytes]) -> Callable[..., Response]:
+def submit(client: TestClient, archive: Make) -> Callable[..., Response]:
     def send(model: str, recipe: dict[str, Any] | None = None, query: str = "") -> Response:
         headers = {"Perennial-Recipe": json.dumps(recipe or {})}
         return client.post(f"/v1/models/{model}/tasks{query}", content=archive(cat=2, dog=2), headers=headers)
@@ -367,12 +368,7 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
     ],
 )
 def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
-    client: TestClient,
-    submit: Any,
-    scenario: str,
-    architecture: str,
-    recipe: dict[str, Any],
-    field: str,
+    client: TestClient, submit: Any, scenario: str, architecture: str, recipe: dict[str, Any], field: str
 ) -> None:
     body: dict[str, Any] = {"name": "m", "scenario": scenario, "architecture": architecture}
     refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)

@@ -16,7 +16,7 @@ from core import expected_base
 from core.db.session import Database
 from core.db.tables import Audit, Job, Table, Task
 from core.settings import Settings
-from tests.api.conftest import serving, serving_copy
+from tests.api.conftest import KeyOf, Make, serving, serving_copy
 from tests.api.routes.conftest import Publish, create_model, publisher
 
 READS_ONLY = {
@@ -90,7 +90,6 @@ BASE = save({"fc1.weight": FLOATS, "fc1.bias": np.zeros(4, np.float32)})
 
 Calls = dict[str, tuple[str, str, dict[str, Any]]]
 """Route → method, path and arguments."""
-Make = Callable[..., bytes]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -288,7 +287,7 @@ def test_a_call_that_is_refused_leaves_no_row(unchanged: TestClient) -> None:
     assert unchanged.get("/v1/audit").json() == before
 
 
-def test_the_trail_can_only_be_read(client: TestClient, key_of: Callable[..., dict[str, str]]) -> None:
+def test_the_trail_can_only_be_read(client: TestClient, key_of: KeyOf) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert client.request(method, "/v1/audit").status_code == 405
         assert client.request(method, "/v1/audit/1").status_code in (404, 405)

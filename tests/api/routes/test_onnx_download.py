@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from core.db import exporters
 from core.db.session import Database
 from core.db.tables import Audit, Export, Exporter, Job
+from tests.api.conftest import KeyOf
 
 URL = "/v1/models/birds/versions/1/download?format=onnx"
 
@@ -146,9 +147,7 @@ def test_a_version_that_knows_no_classes_is_refused(client: TestClient, learned:
 
 
 @pytest.mark.usefixtures("learned", "exporter")
-def test_a_foreign_owner_sees_neither_version_nor_job(
-    client: TestClient, key_of: Callable[..., dict[str, str]]
-) -> None:
+def test_a_foreign_owner_sees_neither_version_nor_job(client: TestClient, key_of: KeyOf) -> None:
     job = client.get(URL).json()["id"]
     stranger = key_of("stranger", "read")
     assert client.get(URL, headers=stranger).status_code == 404

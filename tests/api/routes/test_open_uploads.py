@@ -1,7 +1,6 @@
 """The list of uploads that are neither submitted nor removed: what a person looks at when the quota is full."""
 
 import base64
-from collections.abc import Callable
 
 import pytest
 from sqlalchemy import update
@@ -10,6 +9,7 @@ from starlette.testclient import TestClient
 from core.db.tables import Upload
 from core.settings import Settings
 from tests import openapi
+from tests.api.conftest import KeyOf
 
 
 def begin(client: TestClient, length: int = 300, name: str | None = None, **headers: str) -> str:
@@ -49,7 +49,7 @@ def test_what_is_removed_or_expired_is_not_listed(client: TestClient) -> None:
     assert client.get("/v1/uploads").json()["items"] == []
 
 
-def test_everybody_sees_his_own(client: TestClient, key_of: Callable[..., dict[str, str]]) -> None:
+def test_everybody_sees_his_own(client: TestClient, key_of: KeyOf) -> None:
     foreign = key_of("stranger")
     begin(client)
     assert client.get("/v1/uploads", headers=foreign).json()["items"] == []

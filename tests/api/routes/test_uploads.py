@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from core.requests.uploads import LEAST_BYTES
 from core.settings import Settings
 from tests import openapi
+from tests.api.conftest import KeyOf, Make
 
-Make = Callable[..., bytes]
 TASKS = "/v1/models/birds/tasks"
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
 
@@ -240,9 +240,7 @@ def test_an_owner_has_so_many_open_uploads(client: TestClient, settings: Setting
     begin(client, 300)
 
 
-def test_another_owner_finds_no_upload(
-    client: TestClient, key_of: Callable[..., dict[str, str]], birds: str, archive: Make
-) -> None:
+def test_another_owner_finds_no_upload(client: TestClient, key_of: KeyOf, birds: str, archive: Make) -> None:
     foreign, body = key_of("stranger"), archive(a=2)
     where = f"/v1/uploads/{upload(client, body)}"
     for method in ("HEAD", "PATCH", "DELETE"):

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from core.settings import Settings
 from core.work.deliver import Deliverer
+from tests.api.conftest import KeyOf
 from tests.security import addresses
 
 HOOKS = "/v1/webhooks"
@@ -150,9 +151,7 @@ def test_an_owner_has_a_bounded_number_of_them(client: TestClient) -> None:
     assert len(client.get(HOOKS).json()["items"]) == 3
 
 
-def test_another_owner_sees_nothing_of_them(
-    client: TestClient, key_of: Callable[..., dict[str, str]], model: str
-) -> None:
+def test_another_owner_sees_nothing_of_them(client: TestClient, key_of: KeyOf, model: str) -> None:
     hook = made(client, "http://127.0.0.1:9/")["id"]
     delivery = client.post(f"{HOOKS}/{hook}/test").json()["id"]
     other = key_of("other", "write")
@@ -171,7 +170,7 @@ def test_another_owner_sees_nothing_of_them(
     assert client.post(f"{HOOKS}/{own}/deliveries/{delivery}/redeliver", headers=other).status_code == 404
 
 
-def test_a_key_that_reads_changes_nothing(client: TestClient, key_of: Callable[..., dict[str, str]]) -> None:
+def test_a_key_that_reads_changes_nothing(client: TestClient, key_of: KeyOf) -> None:
     hook = made(client, "http://127.0.0.1:9/")["id"]
     reader = key_of("admin", "read")
     assert client.get(f"{HOOKS}/{hook}", headers=reader).status_code == 200

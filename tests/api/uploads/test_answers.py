@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from core import expected_base
 from core.settings import Settings
-from tests.api.conftest import new_key, serving, serving_copy
+from tests.api.conftest import Make, new_key, serving, serving_copy
 from tests.api.routes.test_bases import TENSORS
 from tests.api.routes.test_bases import file as small_base
 
@@ -263,9 +263,7 @@ Prepared = tuple[Path, dict[str, dict[str, str]], dict[str, dict[str, bytes]]]
 
 @pytest.fixture(scope="module")
 def prepared(
-    tmp_path_factory: pytest.TempPathFactory,
-    prepare_folder: Callable[[Path], Path],
-    archive: Callable[..., bytes],
+    tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path], archive: Make
 ) -> Prepared:
     folder = prepare_folder(tmp_path_factory.mktemp("prepared"))
     with serving(Settings(data_dir=folder, threads=1)) as client:

@@ -6,7 +6,7 @@ import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from api.uploads import order
 from api.uploads.body import FLUSH_BYTES
 from core.settings import Settings
 from tests import openapi
+from tests.api.conftest import Make
 
-Make = Callable[..., bytes]
 TASKS = "/v1/models/birds/tasks"
 
 
@@ -288,7 +288,7 @@ def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
 
 
 def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
-    client: TestClient, archive: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = threading.Event()
 
