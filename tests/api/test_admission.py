@@ -57,9 +57,8 @@ def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
         assert model(client).status_code == 201
         body, huge = archive(cat=3, dog=3), json.dumps({"batch_size": 65_536})
         for query in ("", "?validate=only"):
-            answer = client.post(
-                f"/v1/models/birds/tasks{query}", content=body, headers={"Perennial-Recipe": huge}
-            )
+            path, headers = f"/v1/models/birds/tasks{query}", {"Perennial-Recipe": huge}
+            answer = client.post(path, content=body, headers=headers)
             assert answer.status_code == 422 and answer.json()["type"] == "/problems/job-too-large"
         assert client.get("/v1/models/birds/tasks").json()["items"] == []
         assert client.patch("/v1/models/birds", json={"recipe": {"batch_size": 65_536}}).status_code == 422

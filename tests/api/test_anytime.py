@@ -50,9 +50,8 @@ class Running:
 
     def better(self, correct: int, step: int = 12) -> Network:
         """Register a state with `correct` of 20 validated right; the network in it."""
-        network = build_network(
-            MODEL["architecture"], ImageSpec(8, 3), "class", HeadSpec(("a", "b")), seed=correct
-        )
+        image, heads = ImageSpec(8, 3), HeadSpec(("a", "b"))
+        network = build_network(MODEL["architecture"], image, "class", heads, seed=correct)
         folder = self._folder / f"state-{correct}"
         (folder / "parts").mkdir(parents=True)
         parts = []
@@ -242,9 +241,5 @@ def test_a_deleted_model_takes_the_states_of_its_failed_jobs_with_it(
 def test_anytime_without_a_validation_part_is_a_422_that_says_what_to_do(client: TestClient) -> None:
     answer = client.post("/v1/models", json={**MODEL, "recipe": {"anytime": True}})
     assert answer.status_code == 422
-    assert answer.json()["errors"] == [
-        {
-            "field": "recipe.validation",
-            "message": "must be above 0 with anytime, which deploys the best validated state: 0.05, for example",
-        }
-    ]
+    said = "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
+    assert answer.json()["errors"] == [{"field": "recipe.validation", "message": said}]

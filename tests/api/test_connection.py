@@ -326,12 +326,10 @@ def test_a_hundred_headers_are_answered(port: int) -> None:
 def test_a_body_of_any_pieces_comes_whole(port: int, chunk: int) -> None:
     size = 20_000 if chunk == 1 else 2_000_000
     with connect(port) as client:
-        client.sendall(
-            CHUNKED + (b"%x\r\n" % chunk + bytes(chunk) + b"\r\n") * (size // chunk) + b"0\r\n\r\n"
-        )
-        client.sendall(
-            b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000)
-        )
+        chunks = (b"%x\r\n" % chunk + bytes(chunk) + b"\r\n") * (size // chunk)
+        client.sendall(CHUNKED + chunks + b"0\r\n\r\n")
+        head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n"
+        client.sendall(head + bytes(3_000_000))
         said = until(client, b'"body": 3000000')
         assert b'"body": %d' % size in said
 
@@ -351,9 +349,8 @@ def test_requests_at_once_are_answered_in_their_order(port: int) -> None:
     with connect(port) as client:
         client.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(5)))
         said = until(client, b'"/4"')
-    assert [said.index(b'"/%d"' % number) for number in range(5)] == sorted(
-        said.index(b'"/%d"' % number) for number in range(5)
-    )
+    places = [said.index(b'"/%d"' % number) for number in range(5)]
+    assert places == sorted(places)
 
 
 def test_too_many_requests_at_once_are_refused_after_the_answers(port: int) -> None:

@@ -14,7 +14,7 @@ from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
 from core.settings import Settings
-from tests.api.conftest import Make
+from tests.api.conftest import Make, create_model
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
@@ -29,10 +29,7 @@ def db(client: TestClient) -> Database:
 
 @pytest.fixture
 def job(client: TestClient, archive: Make) -> str:
-    client.post(
-        "/v1/models",
-        json={"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}},
-    )
+    create_model(client, recipe={"method": "er"})
     made: str = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2)).json()["job"]["id"]
     return made
 
@@ -176,9 +173,8 @@ def test_a_held_version_is_retried_by_one_new_job(client: TestClient, db: Databa
 def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, job: str) -> None:
     with db.write() as session:
         for n in range(5):
-            session.add(
-                Event(job_id=job, type="metric", data={"name": "loss", "step": n, "value": n}, at=1.0)
-            )
+            loss = {"name": "loss", "step": n, "value": n}
+            session.add(Event(job_id=job, type="metric", data=loss, at=1.0))
             session.add(Event(job_id=job, type="log", data={"level": "info", "message": f"m{n}"}, at=2.0))
     seen, cursor = [], ""
     while cursor is not None:
@@ -189,13 +185,8 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
     assert len(seen) == 12  # with the job's own two: accepted, and queued
     assert {e["type"] for e in client.get(f"/v1/jobs/{job}/events?type=metric").json()["items"]} == {"metric"}
     assert client.get(f"/v1/jobs/{job}/events?type=nonsense").status_code == 422
-    assert [x["message"] for x in client.get(f"/v1/jobs/{job}/logs").json()["items"]][1:] == [
-        "m0",
-        "m1",
-        "m2",
-        "m3",
-        "m4",
-    ]
+    logs = [line["message"] for line in client.get(f"/v1/jobs/{job}/logs").json()["items"]]
+    assert logs[1:] == ["m0", "m1", "m2", "m3", "m4"]
     points = client.get(f"/v1/jobs/{job}/metrics?limit=2").json()
     assert [p["value"] for p in points["items"]] == [0, 1]
     assert points["next_cursor"]
@@ -212,10 +203,8 @@ def test_a_jobs_metrics_are_its_losses_and_accuracies(client: TestClient, db: Da
         ):
             session.add(Event(job_id=job, type=kind, data=data, at=1.0))
     points = client.get(f"/v1/jobs/{job}/metrics").json()["items"]
-    assert [(p["name"], p["step"], p["value"]) for p in points] == [
-        ("loss", 1, 0.7),
-        ("accuracy", None, 0.75),
-    ]
+    told = [(p["name"], p["step"], p["value"]) for p in points]
+    assert told == [("loss", 1, 0.7), ("accuracy", None, 0.75)]
     assert points[1]["data"] == cell
     first = client.get(f"/v1/jobs/{job}/metrics?limit=1").json()
     assert first["items"] == points[:1]

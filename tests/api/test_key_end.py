@@ -46,9 +46,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
 def job(client: TestClient, key_of: KeyOf, archive: Make) -> str:
     """A job that waits, so that its stream does not end by itself."""
     mine = key_of("mine")
-    client.post(
-        "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}, headers=mine
-    )
+    body = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
+    client.post("/v1/models", json=body, headers=mine)
     sent = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2), headers=mine)
     return sent.json()["job"]["id"]  # type: ignore[no-any-return]
 

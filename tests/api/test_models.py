@@ -25,9 +25,8 @@ def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: T
 
 
 def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestClient) -> None:
-    answer = client.post(
-        "/v1/models", json={"name": "a", "scenario": "class", "recipe": {"method": "finetune"}}
-    )
+    body = {"name": "a", "scenario": "class", "recipe": {"method": "finetune"}}
+    answer = client.post("/v1/models", json=body)
     assert answer.json()["recipe"]["method"]["name"] == "finetune"
     assert answer.json()["warnings"]
 
@@ -94,21 +93,15 @@ def test_a_taken_name_is_409_and_free_again_after_deletion(client: TestClient) -
 def test_patch_merges_recipe_and_gate(client: TestClient) -> None:
     recipe = {"method": {"name": "er", "buffer": 100}, "epochs": 3}
     client.post("/v1/models", json={"name": "birds", "scenario": "class", "recipe": recipe})
-    changed = client.patch(
-        "/v1/models/birds", json={"recipe": {"epochs": None, "depth": 2}, "gate": {"min_acc": 0.5}}
-    ).json()
+    patch = {"recipe": {"epochs": None, "depth": 2}, "gate": {"min_acc": 0.5}}
+    changed = client.patch("/v1/models/birds", json=patch).json()
     assert changed["recipe"]["epochs"] == 10
     assert changed["recipe"]["depth"] == 2
     assert changed["recipe"]["method"]["buffer"] == 100
     assert changed["gate"]["min_acc"] == 0.5
     again = client.patch("/v1/models/birds", json={"gate": {"max_forgetting": 0.1}, "recipe": None}).json()
-    assert again["gate"] == {
-        "max_forgetting": 0.1,
-        "min_new_task": None,
-        "min_acc": 0.5,
-        "max_predicted_loss_rise": None,
-        "max_negative_flips": None,
-    }
+    none = dict.fromkeys(("min_new_task", "max_predicted_loss_rise", "max_negative_flips"))
+    assert again["gate"] == {"max_forgetting": 0.1, "min_acc": 0.5, **none}
     assert again["recipe"]["method"]["name"] == "analytic"
 
 
@@ -120,9 +113,8 @@ def test_a_model_of_random_weights_replays_by_default_and_its_gradients_are_not_
         {"base": "random"},
         {"architecture": "resnet20", "base": "random"},
     ):
-        made = client.post(
-            "/v1/models", json={"name": f"m{len(fields)}-{len(str(fields))}", "scenario": "class", **fields}
-        )
+        body = {"name": f"m{len(fields)}-{len(str(fields))}", "scenario": "class", **fields}
+        made = client.post("/v1/models", json=body)
         assert made.json()["base"] == "random"
         assert made.json()["recipe"]["method"]["name"] == "der++"
         assert made.json()["recipe"]["optimizer"]["clip"] is None
@@ -136,10 +128,8 @@ def test_null_resets_a_recipe_to_what_its_base_needs(client: TestClient) -> None
     assert (changed["method"]["name"], changed["optimizer"]["clip"]) == ("analytic", 5.0)
     changed = client.patch("/v1/models/birds", json={"recipe": {"optimizer": None}}).json()["recipe"]
     assert (changed["optimizer"]["clip"], changed["optimizer"]["lr"]) == (1.0, 0.03)
-    unbounded = client.patch("/v1/models/birds", json={"recipe": {"optimizer": {"clip": None}}}).json()[
-        "recipe"
-    ]
-    assert unbounded["optimizer"]["clip"] is None
+    unbounded = client.patch("/v1/models/birds", json={"recipe": {"optimizer": {"clip": None}}}).json()
+    assert unbounded["recipe"]["optimizer"]["clip"] is None
 
 
 def test_an_architecture_with_weights_by_name_starts_from_them(client: TestClient) -> None:
@@ -152,9 +142,8 @@ def test_an_architecture_with_weights_by_name_starts_from_them(client: TestClien
 def test_the_base_of_the_package_warns_of_images_that_it_does_not_know(client: TestClient) -> None:
     body = {"name": "birds", "scenario": "class", "image": {"size": 64}}
     said = client.post("/v1/models", json=body).json()["warnings"]
-    assert any(
-        "learned on images of 32 × 32 pixels" in text and '"image": {"size": 32}' in text for text in said
-    )
+    known = "learned on images of 32 × 32 pixels"
+    assert any(known in text and '"image": {"size": 32}' in text for text in said)
 
 
 def test_a_limit_of_the_forecast_is_a_gate_like_the_others(client: TestClient) -> None:
@@ -169,12 +158,9 @@ def test_a_limit_of_the_forecast_is_a_gate_like_the_others(client: TestClient) -
 
 def test_a_method_with_advice_says_so_and_a_model_of_it_takes_it(client: TestClient) -> None:
     entry = client.get("/v1/methods/dlcft").json()
-    assert entry["advice"] == {
-        "optimizer": {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
-    }
-    assert entry["family"] == "linearised" and entry["accepts"]["refused"] == {
-        "class": {"head_mode": "linear"}
-    }
+    optimizer = {"name": "adam", "lr": 0.001, "head_lr": 0.01, "weight_decay": 1e-5}
+    assert (entry["advice"], entry["family"]) == ({"optimizer": optimizer}, "linearised")
+    assert entry["accepts"]["refused"] == {"class": {"head_mode": "linear"}}
     listed = {item["name"]: item for item in client.get("/v1/methods?limit=100").json()["items"]}
     assert listed["dlcft"] == entry and listed["er"]["advice"] == {}
     recipe = {"method": "dlcft", "optimizer": {"lr": 0.0005}}
@@ -217,12 +203,9 @@ def test_the_same_idempotency_key_makes_one_model(client: TestClient) -> None:
 
 def test_a_refused_request_does_not_use_up_its_idempotency_key(client: TestClient) -> None:
     headers = {"Idempotency-Key": "k1"}
-    assert (
-        client.post("/v1/models", json={"name": "A", "scenario": "class"}, headers=headers).status_code == 422
-    )
-    assert (
-        client.post("/v1/models", json={"name": "a", "scenario": "class"}, headers=headers).status_code == 201
-    )
+    for name, status in (("A", 422), ("a", 201)):
+        answer = client.post("/v1/models", json={"name": name, "scenario": "class"}, headers=headers)
+        assert answer.status_code == status
 
 
 def test_two_owners_may_use_one_idempotency_key(client: TestClient, key_of: KeyOf) -> None:
@@ -262,9 +245,8 @@ def test_a_wrong_page_is_422(shared: TestClient, query: str) -> None:
 
 
 def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(client: TestClient) -> None:
-    made = client.post(
-        "/v1/models", json={"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
-    ).json()
+    body = {"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
+    made = client.post("/v1/models", json=body).json()
     chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}
     answer = client.post("/v1/models", json=successor(Model(**chosen), 0))
     assert answer.status_code == 201, answer.text

@@ -45,11 +45,7 @@ def test_what_needs_a_version_says_that_there_is_none_yet(client: TestClient) ->
 
 def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
     create(client)
-    sent = client.post(
-        "/v1/models/net/tasks",
-        content=digits.archives()[0][1],
-        headers={"Content-Type": "application/zip"},
-    )
+    sent = client.post("/v1/models/net/tasks", content=digits.archives()[0][1])
     assert sent.status_code == 202, sent.text
     task, job = sent.json()["task"], sent.json()["job"]
     assert any("waits for the weights" in text for text in task["warnings"])
@@ -119,13 +115,8 @@ def test_an_owner_with_as_many_jobs_as_he_may_have_begins_no_other(
 
 
 def test_the_same_request_again_begins_no_other_job(client: TestClient) -> None:
-    first, second = (
-        client.post(
-            "/v1/models",
-            json={"name": "net", "scenario": "class", **MODEL},
-            headers={"Idempotency-Key": "same"},
-        )
-        for _ in range(2)
-    )
+    body = {"name": "net", "scenario": "class", **MODEL}
+    asked = {"json": body, "headers": {"Idempotency-Key": "same"}}
+    first, second = (client.post("/v1/models", **asked) for _ in range(2))
     assert first.json() == second.json()
     assert len(client.get("/v1/jobs?kind=fetch").json()["items"]) == 1

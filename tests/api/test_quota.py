@@ -50,9 +50,8 @@ def test_an_upload_larger_than_the_whole_quota_is_413(limited: TestClient) -> No
     large = {"Content-Length": str(1 << 20)}
     assert limited.post(TASKS, content=unread(), headers=large).status_code == 413
     base = {**large, "Content-Type": "application/safetensors"}
-    sent = limited.post(
-        '/v1/bases?architecture={"name":"mlp","hidden":[4]}&image_size=8', content=unread(), headers=base
-    )
+    path = '/v1/bases?architecture={"name":"mlp","hidden":[4]}&image_size=8'
+    sent = limited.post(path, content=unread(), headers=base)
     assert sent.status_code == 413
 
 

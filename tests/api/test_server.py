@@ -43,11 +43,8 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def client(self) -> httpx2.Client:
-        return httpx2.Client(
-            base_url=f"http://127.0.0.1:{self.port}",
-            headers={"Authorization": f"Bearer {self.key}"},
-            timeout=PATIENCE_S,
-        )
+        url, key = f"http://127.0.0.1:{self.port}", {"Authorization": f"Bearer {self.key}"}
+        return httpx2.Client(base_url=url, headers=key, timeout=PATIENCE_S)
 
     def head(self, path: str, length: int | None, *extra: str, key: str | None = None) -> bytes:
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
@@ -121,12 +118,8 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
         options: of uvicorn.
     """
     port = free_port()
-    environment = {
-        **os.environ,
-        "PERENNIAL_DATA_DIR": str(folder),
-        "PERENNIAL_UPLOAD_IDLE_S": str(IDLE_S),
-        "PERENNIAL_PORT": str(port),
-    }
+    own = {"DATA_DIR": str(folder), "UPLOAD_IDLE_S": str(IDLE_S), "PORT": str(port)}
+    environment = os.environ | {f"PERENNIAL_{name}": value for name, value in own.items()}
     command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
     command += options
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from core.db.session import Database
 from core.settings import Settings
 from tests import openapi
-from tests.api.conftest import KeyOf, Make
+from tests.api.conftest import KeyOf, Make, create_model
 from worker.loop import Worker
 
 TASKS = "/v1/models/birds/tasks"
@@ -19,13 +19,7 @@ TASKS = "/v1/models/birds/tasks"
 
 @pytest.fixture(autouse=True)
 def model(client: TestClient) -> None:
-    made = {
-        "name": "birds",
-        "scenario": "class",
-        "architecture": "small-cnn",
-        "recipe": {"method": "finetune", "epochs": 1},
-    }
-    assert client.post("/v1/models", json=made).status_code == 201
+    create_model(client, recipe={"method": "finetune", "epochs": 1})
 
 
 @pytest.fixture
@@ -187,10 +181,7 @@ def test_a_check_is_not_retried_and_has_no_state_to_download(client: TestClient,
     client.post(f"/v1/jobs/{made['id']}/cancel")
     refused = client.post(f"/v1/jobs/{made['id']}/retry")
     assert refused.status_code == 409
-    assert (refused.json()["state"], "send the request again" in refused.json()["detail"]) == (
-        "cancelled",
-        True,
-    )
+    assert refused.json()["state"] == "cancelled" and "send the request again" in refused.json()["detail"]
     other = check(client, archive(a=2, b=2))
     refused = client.get(f"/v1/jobs/{other['id']}/anytime/download")
     assert refused.status_code == 409 and "learns nothing" in refused.json()["detail"]
@@ -256,15 +247,7 @@ def test_in_the_data_scenario_a_class_that_is_fixed_meanwhile_rejects_the_check(
 
     from core.db.tables import Model
 
-    client.post(
-        "/v1/models",
-        json={
-            "name": "fixed",
-            "scenario": "data",
-            "architecture": "small-cnn",
-            "recipe": {"method": "finetune"},
-        },
-    )
+    create_model(client, "fixed", scenario="data", recipe={"method": "finetune"})
     answer = client.post("/v1/models/fixed/tasks?validate=full", content=archive(a=2, b=2))
     assert answer.status_code == 202
     with worker.db.write() as session:

@@ -93,9 +93,8 @@ def test_a_download_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch
 
     def answer(asked: Asked) -> Said:
         tag = f'"{hashlib.sha256(content).hexdigest()}"'
-        return Said(
-            200, b"" if asked.method == "HEAD" else content, {"ETag": tag, "Content-Length": str(PIECE)}
-        )
+        headers = {"ETag": tag, "Content-Length": str(PIECE)}
+        return Said(200, b"" if asked.method == "HEAD" else content, headers)
 
     async def fetch(url: str) -> Path:
         async with AsyncPerennial("k", base_url=url) as client:

@@ -25,12 +25,8 @@ def test_every_program_runs(running: service.Service, archives: list[bytes], tmp
         first.extractall(tmp_path / "photos")
         for name in ("bird.png", "owl.jpg"):
             (tmp_path / name).write_bytes(first.read(first.namelist()[0]))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "client"),
-        "PERENNIAL_URL": running.url,
-        "PERENNIAL_API_KEY": running.key,
-    }
+    own = {"PYTHONPATH": str(ROOT / "client"), "PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
+    environment = {**os.environ, **own}
     said = []
     for program in PROGRAMS:
         program = program.replace('"birds"', '"readme"')
@@ -63,6 +59,5 @@ def _verbs(part: object) -> set[str]:
 
 
 def test_both_clients_have_the_same_verbs() -> None:
-    assert _verbs(Perennial("k", base_url="http://x")) - {"close"} == {
-        name for name in dir(AsyncPerennial) if name[0] != "_" and name != "aclose"
-    }
+    awaited = {name for name in dir(AsyncPerennial) if name[0] != "_" and name != "aclose"}
+    assert _verbs(Perennial("k", base_url="http://x")) - {"close"} == awaited

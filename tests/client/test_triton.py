@@ -23,9 +23,8 @@ def packed(folder: Path, labels: dict[str, list[str]], **files: bytes) -> Path:
 
 
 def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: Path) -> None:
-    archive = packed(
-        tmp_path, {"probabilities": ["cat", "owl"]}, model_onnx=b"graph", model_onnx_data=b"weights"
-    )
+    labels = {"probabilities": ["cat", "owl"]}
+    archive = packed(tmp_path, labels, model_onnx=b"graph", model_onnx_data=b"weights")
     root = lay_out(archive, tmp_path / "models", "birds", 3)
     assert {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()} == {
         "3/model.onnx": b"graph",

@@ -16,9 +16,8 @@ from tools import service
 
 SECRET = webhook_secret.secret(b"k" * 32, "whk_1", 1)
 OTHER = webhook_secret.secret(b"k" * 32, "whk_1", 2)
-BODY = json.dumps(
-    {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"name": "Bär"}}
-).encode()
+EVENT = {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"name": "Bär"}}
+BODY = json.dumps(EVENT).encode()
 
 
 def signed(secret: str, at: float, *more: str) -> dict[str, str]:

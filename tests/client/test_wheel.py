@@ -60,9 +60,8 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     site = next((home / "lib").glob("python*/site-packages"))
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc")
     assert size <= MOST_BYTES, f"{size:,} bytes"
-    said = subprocess.run(
-        [home / "bin" / "perennial", "--version"], capture_output=True, text=True, check=True
-    )
+    command = [home / "bin" / "perennial", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == f"perennial, version {PROJECT['version']}"
 
 

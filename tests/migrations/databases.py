@@ -69,9 +69,8 @@ def copy_rows(source: str, target: str) -> None:
             if rows.get(table.name):
                 connection.execute(insert(table), rows[table.name])
         newest = select(func.max(schema.tables["events"].c.id)).scalar_subquery()
-        connection.execute(
-            select(func.setval("events_id_seq", newest))
-        )  # copied ids do not move the sequence
+        # Copied ids do not move the sequence.
+        connection.execute(select(func.setval("events_id_seq", newest)))
     db.close()
     old.close()
 
@@ -97,12 +96,8 @@ def read_tables(db: Database) -> tuple[Rows, Schema]:
                 name for name, kind in types.items() if isinstance(kind, JSON) and db.dialect == "sqlite"
             ]
             order = map(column, key["constrained_columns"])
-            rows[table] = [
-                dict(row)
-                for row in connection.execute(
-                    select(text("*")).select_from(of(table)).order_by(*order)
-                ).mappings()
-            ]
+            query = select(text("*")).select_from(of(table)).order_by(*order)
+            rows[table] = [dict(row) for row in connection.execute(query).mappings()]
             for row in rows[table]:
                 row.update({name: json_of(row[name]) for name in texts})
             schema[table] = (

@@ -114,11 +114,11 @@ def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upg
 
 
 def test_training_parts_that_are_still_there_are_kept_seven_days_from_now(upgraded: Database) -> None:
-    dated = read_rows(
-        upgraded,
+    query = (
         "SELECT m.name, t.number, t.train_until FROM tasks t JOIN models m ON m.id = t.model_id"
-        " WHERE t.train_until IS NOT NULL ORDER BY m.name",
+        " WHERE t.train_until IS NOT NULL ORDER BY m.name"
     )
+    dated = read_rows(upgraded, query)
     assert [(model, number) for model, number, _ in dated] == [("held-and-on", 2), ("overruled", 2)]
     assert all(abs(until - time.time() - 7 * 86_400) < 600 for *_, until in dated)
 

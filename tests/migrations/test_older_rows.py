@@ -164,9 +164,8 @@ def _add_session(session: Session, model: Model) -> None:
 def test_older_jobs_are_claimed_after_a_check_beside_them(older: Database) -> None:
     migrate.upgrade(older)
     with older.write() as session:
-        check = beside_the_line(
-            session.scalars(select(Model)).all()[0], "validate", {}, {}, older.now(session)
-        )
+        model = session.scalars(select(Model)).all()[0]
+        check = beside_the_line(model, "validate", {}, {}, older.now(session))
         session.add(check)
         session.flush()
         job_id = check.id

@@ -51,13 +51,8 @@ def store(
     """Store models, jobs and audit rows with these recipes, overrides and data, and go to an earlier revision."""
     migrate.upgrade(db)
     shared = {"owner_id": "own_1", "created_at": 1.0, "warnings": []}
-    model = {
-        "architecture": {"name": "mlp"},
-        "image": {"size": 8, "channels": 1},
-        "base": "random",
-        "gate": {},
-    }
-    model |= {"keep_training_data": False, "held_out": "keep"}
+    model = {"architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 1}, "base": "random"}
+    model |= {"gate": {}, "keep_training_data": False, "held_out": "keep"}
     batch = {"sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": {}, "report": {}, "warnings": []}
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))

@@ -112,11 +112,8 @@ def test_no_process_outlives_a_killed_worker(
         "print(zygote.pid, child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    worker = subprocess.Popen(
-        [sys.executable, "-c", program, str(spec(("sleep", 600))), *fake_command],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-    )
+    command = [sys.executable, "-c", program, str(spec(("sleep", 600))), *fake_command]
+    worker = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE)
     assert worker.stdout is not None
     pids = [int(pid) for pid in worker.stdout.readline().split()]
     worker.kill()

@@ -53,9 +53,8 @@ def launch(tmp_path: Path) -> Launch:
 def pids(folder: Path, name: str, count: int = 1) -> list[int]:
     """The process ids that a part has had, once there are `count`; each has its signal handlers."""
     path = folder / name
-    assert within_limit(lambda: path.exists() and len(path.read_text().split()) >= count), (
-        f"{name} did not start"
-    )
+    has_started = within_limit(lambda: path.exists() and len(path.read_text().split()) >= count)
+    assert has_started, f"{name} did not start"
     return [int(line) for line in path.read_text().split()]
 
 

@@ -144,9 +144,8 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
     run: Run, kept: Kept
 ) -> None:
     every = [progress(number) for number in range(12)]
-    run(
-        [*([event] for event in every[:10]), [PhaseEvent(phase="evaluate")], [every[10]], [every[11]], [DONE]]
-    )
+    later = [[PhaseEvent(phase="evaluate")], [every[10]], [every[11]], [DONE]]
+    run([*([event] for event in every[:10]), *later])
     assert [len(batch) for batch in kept.batches] == [1, 4, 4, 2, 1, 1]
     assert [event for batch in kept.batches for event in batch if isinstance(event, ProgressEvent)] == every
 

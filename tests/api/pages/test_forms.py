@@ -51,9 +51,7 @@ def test_a_held_version_is_promoted_with_a_reason_alone(
 def test_the_state_of_a_job_is_in_the_part_of_its_page_that_is_refreshed(
     logged_in: TestClient, model: str, archive: Make
 ) -> None:
-    sent = logged_in.post(
-        f"/v1/models/{model}/tasks", content=archive(a=2, b=2), headers={"Content-Type": "application/zip"}
-    ).json()
+    sent = logged_in.post(f"/v1/models/{model}/tasks", content=archive(a=2, b=2)).json()
     page = logged_in.get(f"/ui/jobs/{sent['job']['id']}").text
     assert page.index('id="live"') < page.index('class="state queued"')
 

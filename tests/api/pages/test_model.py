@@ -162,10 +162,8 @@ def test_a_small_fall_looks_small() -> None:
 def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
     many = 50
     columns = [{"task": n, "name": None, "classes": [], "n": 1} for n in range(1, many + 1)]
-    per_task = [
-        {"task": n, "when_learned": 1.0, "now": 1 - n / 100, "forgetting": n / 100}
-        for n in range(1, many + 1)
-    ]
+    numbers = range(1, many + 1)
+    per_task = [{"task": n, "when_learned": 1.0, "now": 1 - n / 100, "forgetting": n / 100} for n in numbers]
     found = {
         "rows": [{"version": many, "task": many, "parent": many - 1, "status": "published"}],
         "columns": columns,

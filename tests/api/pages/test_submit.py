@@ -19,11 +19,8 @@ Text = Callable[[str], str]
 def upload(client: TestClient, content: bytes) -> str:
     """The id of a complete upload, as the page's script makes one."""
     begun = client.post("/v1/uploads", headers={"Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"})
-    headers = {
-        "Upload-Offset": "0",
-        "Tus-Resumable": "1.0.0",
-        "Content-Type": "application/offset+octet-stream",
-    }
+    piece = {"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"}
+    headers = {**piece, "Tus-Resumable": "1.0.0"}
     assert client.patch(begun.headers["location"], content=content, headers=headers).status_code == 204
     return str(begun.json()["id"])
 
@@ -44,9 +41,8 @@ def test_a_plain_form_submits_its_file_and_leads_to_the_job(
         "method.replay_batch": "",
         "do": "submit",
     }
-    answer = logged_in.post(
-        PATH, data=form, files={"file": ("a.zip", archive(cat=4, dog=4), "application/zip")}
-    )
+    files = {"file": ("a.zip", archive(cat=4, dog=4), "application/zip")}
+    answer = logged_in.post(PATH, data=form, files=files)
     assert answer.status_code == 303, answer.text
     job = logged_in.get(answer.headers["location"].replace("/ui/", "/v1/")).json()
     assert job["recipe"]["method"]["name"] == "er" and job["recipe"]["epochs"] == 2
@@ -112,9 +108,8 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     assert recipe_of(page) == {"method": "finetune", "optimizer": {"lr": 0.5}}
     said = html.unescape(text(page))
     assert "finetune is known to be weak in the class scenario" in said
-    assert (
-        "perennial submit birds 'week 31.zip' --recipe" in said and "perennial submit birds ./-x.zip" in said
-    )
+    for command in ("perennial submit birds 'week 31.zip' --recipe", "perennial submit birds ./-x.zip"):
+        assert command in said
     assert "'http://127.0.0.1:8000/v1/models/birds/tasks?name=week%2031'" in said
     assert recipe_of(logged_in.post(f"{PATH}/plan", data={}).text) == {}
 

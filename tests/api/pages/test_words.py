@@ -42,7 +42,6 @@ def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: st
 @pytest.mark.parametrize(("head", "moves"), [(2, ""), (3, "moves it to version 3, the newest, and ")])
 def test_a_pinned_model_is_told_of_its_button(head: int, moves: str) -> None:
     model: Any = SimpleNamespace(name="birds", head=head)
-    assert for_people(words.pinned(model, 2)).endswith(
-        f" A button on the model’s page {moves}lets it follow later ones."
-    )
+    button = f" A button on the model’s page {moves}lets it follow later ones."
+    assert for_people(words.pinned(model, 2)).endswith(button)
     assert not re.search("/v1/", for_people(words.pinned(model, 2)))

@@ -14,13 +14,8 @@ from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequest
 from core.settings import Settings
 from tests.api import virtual_time
 
-SETTINGS = Settings(
-    upload_idle_s=10,
-    upload_min_rate=100,
-    predict_owner_bytes=100,
-    predict_bytes=150,
-    predict_owner_requests=3,
-)
+LIMITS = {"predict_owner_bytes": 100, "predict_bytes": 150, "predict_owner_requests": 3}
+SETTINGS = Settings(upload_idle_s=10, upload_min_rate=100, **LIMITS)
 
 
 class Sender:

@@ -188,10 +188,8 @@ def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
     good = picture()
     found = ask(decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3)
     assert np.array_equal(pixels_of(found), [square_array(good, 8, 3)])
-    assert unusable(found) == {
-        0: "it must hold whole numbers from 0 to 255",
-        2: "it is not a rectangular array",
-    }
+    reasons = {0: "it must hold whole numbers from 0 to 255", 2: "it is not a rectangular array"}
+    assert unusable(found) == reasons
 
 
 def test_a_decoder_killed_from_outside_costs_nothing(decoder: ImageDecoder) -> None:

@@ -95,9 +95,8 @@ def test_the_family_of_production_is_kept(client: TestClient, vit: str, publish:
         submit(vit, {"method": "vpt"}),
         submit(vit, {"method": "vpt"}, "?validate=only"),
     ):
-        refused(
-            answer, "recipe.method.name", "vpt", "version 1, a plain network", "finetune", "start a new model"
-        )
+        words = ("vpt", "version 1, a plain network", "finetune", "start a new model")
+        refused(answer, "recipe.method.name", *words)
     assert client.get(f"/v1/models/{vit}").json()["recipe"]["method"]["name"] == "der++"
     assert client.get(f"/v1/models/{vit}/tasks").json()["items"][-1]["number"] == 1
     assert submit(vit, {"method": "finetune"}).status_code == 202
@@ -152,10 +151,8 @@ def test_a_linearised_version_is_no_base_of_another_model(
     publish(model, manifest=learned_by({"name": "er"}))  # as after going back to version 0
     for number, status in ((1, 422), (2, 201), (0, 201)):
         base = {"model": model, "version": number}
-        answer = client.post(
-            "/v1/models",
-            json={"name": f"x-{number}", "scenario": "class", "architecture": "small-cnn", "base": base},
-        )
+        body = {"name": f"x-{number}", "scenario": "class", "architecture": "small-cnn", "base": base}
+        answer = client.post("/v1/models", json=body)
         assert answer.status_code == status, answer.text
         if status == 422:
             assert answer.headers["Content-Type"] == "application/problem+json"
@@ -384,15 +381,8 @@ def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_wo
 ) -> None:
     publish(model, manifest=learned_by({"name": "er"}))
     for answer in (change(client, model, {"method": "analytic"}), submit(model, {"method": "analytic"})):
-        refused(
-            answer,
-            "recipe.method.name",
-            "analytic",
-            "version 1",
-            "learned by er",
-            "relearn",
-            "start a new model",
-        )
+        words = ("analytic", "version 1", "learned by er", "relearn", "start a new model")
+        refused(answer, "recipe.method.name", *words)
     assert submit(model, {"method": "er-ace"}).status_code == 202
 
 

@@ -96,12 +96,8 @@ Calls = dict[str, tuple[str, str, dict[str, Any]]]
 def expected_tensors() -> Iterator[None]:
     """The learning code is not asked which tensors a base has: its process takes seconds to start."""
     shapes = {"fc1.weight": [4, 64], "fc1.bias": [4]}
-    answer = {
-        "tensors": {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()},
-        "optional": [],
-        "ignored": [],
-        "parameters": 260,
-    }
+    tensors = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
+    answer = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 260}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected_base, "_ask", lambda request: answer)
         yield
@@ -274,10 +270,8 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
 def _everything(client: TestClient) -> dict[str, list[Any]]:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with Session(db.engine) as session:
-        return {
-            name: [tuple(row) for row in session.execute(select(table))]
-            for name, table in Table.metadata.tables.items()
-        }
+        tables = Table.metadata.tables.items()
+        return {name: [tuple(row) for row in session.execute(select(table))] for name, table in tables}
 
 
 def test_a_call_that_is_refused_leaves_no_row(unchanged: TestClient) -> None:

@@ -19,12 +19,8 @@ URL = "/v1/bases?architecture=mlp"
 @pytest.fixture(autouse=True)
 def expected(monkeypatch):
     """What the learning code would say of the architecture."""
-    answer = {
-        "tensors": {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()},
-        "optional": [],
-        "ignored": ["head."],
-        "parameters": 104,
-    }
+    tensors = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
+    answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
     monkeypatch.setattr(expected_base, "_ask", lambda request: answer)
 
 
@@ -144,9 +140,8 @@ def test_an_unknown_architecture_is_refused_before_the_body(client):
 
 
 def test_a_model_starts_from_a_base_of_its_own_architecture_and_image_only(client):
-    base = client.post("/v1/bases", params={"architecture": "mlp", "image_size": 16}, content=file()).json()[
-        "id"
-    ]
+    asked = {"architecture": "mlp", "image_size": 16}
+    base = client.post("/v1/bases", params=asked, content=file()).json()["id"]
     body = {"scenario": "class", "architecture": "mlp", "base": base}
     wrong = client.post("/v1/models", json={**body, "name": "wrong"})
     assert wrong.status_code == 422 and wrong.json()["errors"][0]["field"] == "base"
@@ -173,9 +168,8 @@ def test_the_learning_code_says_what_a_real_architecture_expects(client, monkeyp
 
 
 def test_bases_are_listed_newest_first_with_the_models_that_began_with_them(client, key_of):
-    ids = [
-        upload(client, file(**{"fc1.bias": np.full(8, value, np.float32)})).json()["id"] for value in (1, 2)
-    ]
+    bodies = [file(**{"fc1.bias": np.full(8, value, np.float32)}) for value in (1, 2)]
+    ids = [upload(client, body).json()["id"] for body in bodies]
     body = {"name": "birds", "scenario": "class", "architecture": "mlp", "base": ids[0]}
     made = client.post("/v1/models", json=body)
     assert made.status_code == 201, made.text

@@ -34,9 +34,8 @@ def told(text: str) -> list[dict[str, object]]:
 
 def test_a_page_tells_of_versions_aliases_and_jobs_in_order(client, model, job):
     page = client.get("/v1/events").json()
-    short = [
-        (event["type"], event["data"].get("state") or event["data"].get("alias")) for event in page["items"]
-    ]
+    found = [(event["type"], event["data"]) for event in page["items"]]
+    short = [(kind, data.get("state") or data.get("alias")) for kind, data in found]
     assert sorted(short[:3], key=str) == [("alias", "latest"), ("alias", "production"), ("version", None)]
     assert short[3:] == [("job", "queued"), ("job", "cancelled")]
     last = page["items"][-1]
@@ -52,10 +51,8 @@ def test_pages_and_types(client, job):
     rest = client.get(f"/v1/events?type=job&cursor={first['next_cursor']}").json()
     assert [e["data"]["state"] for e in first["items"] + rest["items"]] == ["queued", "cancelled"]
     assert rest["next_cursor"] is None
-    assert {e["type"] for e in client.get("/v1/events?type=version,alias").json()["items"]} == {
-        "version",
-        "alias",
-    }
+    others = client.get("/v1/events?type=version,alias").json()["items"]
+    assert {event["type"] for event in others} == {"version", "alias"}
     assert client.get("/v1/events?type=log").status_code == 422
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 from core.db.tables import Model, Task
 from core.ingest.dataset import write_dataset
+from tests.api.conftest import create_model
 from tests.openapi import check
 
 N, SIDE = 12, 8
@@ -147,13 +148,7 @@ def test_images_of_another_owner_are_not_there(client, url, key_of):
 
 
 def test_labels_of_a_data_model_are_those_of_its_fixed_classes(client, publish, tmp_path):
-    body = {
-        "name": "fixed",
-        "scenario": "data",
-        "architecture": "small-cnn",
-        "classes": ["ant", "cat", "dog"],
-    }
-    assert client.post("/v1/models", json=body).status_code == 201
+    create_model(client, "fixed", scenario="data", classes=["ant", "cat", "dog"])
     publish("fixed")
     change(client, held_out_sha256=keep(client, tmp_path, labels=LABELS + 1))
     found = client.get("/v1/models/fixed/tasks/1/images?limit=2").json()["items"]

@@ -13,12 +13,8 @@ from tests import openapi
 def stored(tasks, labels, **more):
     """The tensors of a buffer."""
     n = len(labels)
-    return {
-        "images": np.full((n, 8, 8, 3), 7, np.uint8),
-        "labels": np.array(labels, np.int64),
-        "tasks": np.array(tasks, np.int64),
-        **more,
-    }
+    numbers = {"labels": np.array(labels, np.int64), "tasks": np.array(tasks, np.int64)}
+    return {"images": np.full((n, 8, 8, 3), 7, np.uint8), **numbers, **more}
 
 
 @pytest.fixture
@@ -75,10 +71,8 @@ def test_packs_of_images_are_counted_with_the_memory_that_names_them(client, sha
     assert [(one["task"], one["items"]) for one in buffer["per_task"]] == [(1, 1), (2, 1)]
     parts = client.get(f"/v1/models/{sharing}/versions/2").json()["parts"]
     assert found["bytes"] == buffer["bytes"] == sum(part["bytes"] for part in parts)
-    assert {part["name"]: part["shared_with"] for part in parts if part["name"] != "buffer"} == {
-        "buffer.images.1": 1,
-        "buffer.images.2": None,
-    }
+    shared = {part["name"]: part["shared_with"] for part in parts if part["name"] != "buffer"}
+    assert shared == {"buffer.images.1": 1, "buffer.images.2": None}
 
 
 def test_packs_of_images_cannot_be_downloaded(client, sharing):
@@ -108,12 +102,8 @@ def test_a_head_per_task_names_its_own_classes(client, publish):
 
 def test_a_model_without_memory_has_none(client, model, publish):
     publish(model)
-    assert client.get(f"/v1/models/{model}/memory").json() == {
-        "version": 1,
-        "bytes": 0,
-        "items": 0,
-        "parts": [],
-    }
+    none = {"version": 1, "bytes": 0, "items": 0, "parts": []}
+    assert client.get(f"/v1/models/{model}/memory").json() == none
 
 
 def test_deleting_takes_the_images_of_all_versions_out_of_the_store(client, remembering):
@@ -159,12 +149,9 @@ def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publi
 
 def test_deleted_bytes_no_longer_count_as_used(client, remembering):
     before = client.get("/v1/usage").json()["items"][0]["bytes"]["versions"]
-    sizes = [
-        part["bytes"]
-        for version in (1, 2)
-        for part in client.get(f"/v1/models/{remembering}/versions/{version}").json()["parts"]
-        if part["type"] in PRIVATE_TYPES
-    ]
+    versions = [client.get(f"/v1/models/{remembering}/versions/{number}").json() for number in (1, 2)]
+    parts = [part for version in versions for part in version["parts"]]
+    sizes = [part["bytes"] for part in parts if part["type"] in PRIVATE_TYPES]
     client.delete(f"/v1/models/{remembering}/memory")
     assert client.get("/v1/usage").json()["items"][0]["bytes"]["versions"] == before - sum(sizes)
 

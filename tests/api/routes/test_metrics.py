@@ -12,10 +12,8 @@ def test_rows_columns_cells_and_summary_fit_together(client, model, publish):
     found = client.get(f"/v1/models/{model}/metrics").json()
     assert found["version"] == 2
     assert [r["version"] for r in found["rows"]] == [0, 1, 2]
-    assert [(c["task"], c["name"], c["classes"]) for c in found["columns"]] == [
-        (1, "week 1", ["cat", "dog"]),
-        (2, "week 2", ["cat", "dog"]),
-    ]
+    columns = [(c["task"], c["name"], c["classes"]) for c in found["columns"]]
+    assert columns == [(1, "week 1", ["cat", "dog"]), (2, "week 2", ["cat", "dog"])]
     assert found["accuracy_matrix"] == [[None, None], [0.9, None], [0.7, 0.8]]
     assert found["summary"]["acc"] == pytest.approx(0.75)
     assert found["summary"]["bwt"] == pytest.approx(-0.2)
@@ -43,19 +41,14 @@ def test_every_figure_is_defined_in_words(client, model):
 def test_what_the_jobs_measured_is_told_along_the_ancestors(client, model, publish):
     publish(model, manifest={"update_norm": {"backbone": 1.5}, "drift": 1.5})
     probe = {"all": [3, 4], "tasks": {"1": [2, 2], "2": [1, 2]}, "before": {"base": [1, 4], "parent": [3, 4]}}
-    changes = {
-        "1": {"regressed": 3, "improved": 1, "total": 10},
-        "2": {"regressed": 0, "improved": 1, "total": 10},
-    }
+    changes = {task: {"regressed": worse, "improved": 1, "total": 10} for task, worse in (("1", 3), ("2", 0))}
     publish(model, manifest={"drift": 2.5, "knn_probe": probe, "changes": changes})
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
     assert summary["update_norm"] == [1.5, None] and summary["drift"] == [1.5, 2.5]
     assert summary["regression_rate"] == pytest.approx(0.15)
     assert summary["improvement_rate"] == pytest.approx(0.10)
-    assert summary["knn_probe"] == {
-        "accuracy": 0.75,
-        "per_task": [{"task": 1, "accuracy": 1.0}, {"task": 2, "accuracy": 0.5}],
-    }
+    per_task = [{"task": 1, "accuracy": 1.0}, {"task": 2, "accuracy": 0.5}]
+    assert summary["knn_probe"] == {"accuracy": 0.75, "per_task": per_task}
     assert summary["fwt_probe"] == pytest.approx(0.5)
 
 

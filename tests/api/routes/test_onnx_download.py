@@ -101,9 +101,8 @@ def test_after_a_failure_the_reason_is_given_and_a_retry_exports_again(
     job = client.get(URL).json()["id"]
     ended(db, job, "failed", "The graph answers otherwise than the version: 0.5.")
     refused = client.get(URL).json()
-    assert (
-        refused["status"] == 422 and f"failed (job {job}): The graph answers otherwise" in refused["detail"]
-    )
+    assert refused["status"] == 422
+    assert f"failed (job {job}): The graph answers otherwise" in refused["detail"]
     assert "take the version as format=safetensors" in refused["detail"]
     assert f"POST /v1/jobs/{job}/retry tries again." in refused["detail"]
     again = client.post(f"/v1/jobs/{job}/retry")

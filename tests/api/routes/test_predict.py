@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -67,11 +68,8 @@ class FakeDecoder:
 @pytest.fixture
 def fake(client):
     settings = client.app.state.settings.model_copy(update={"predict_answer_s": 60.0})
-    helper = Predictor(
-        settings,
-        network=NetworkProcess(settings, [sys.executable, "-c", FAKE]),
-        decoders=[FakeDecoder(), FakeDecoder()],
-    )
+    network = NetworkProcess(settings, [sys.executable, "-c", FAKE])
+    helper = Predictor(settings, network=network, decoders=[FakeDecoder(), FakeDecoder()])
     client.app.state.predictor = helper
     return helper
 
@@ -87,9 +85,8 @@ def first(answer):
 
 
 def send(client, url, *images: bytes):
-    return client.post(
-        url, files=[("image", (f"{i}.png", data, "image/png")) for i, data in enumerate(images)]
-    )
+    files = [("image", (f"{number}.png", data, "image/png")) for number, data in enumerate(images)]
+    return client.post(url, files=files)
 
 
 def test_images_go_to_the_helper_in_order_and_its_answer_comes_back(client, url, fake):
@@ -107,21 +104,13 @@ def test_images_are_parts_of_any_of_four_names(client, url, fake, field):
 
 def test_a_file_name_is_told_without_what_a_terminal_or_a_reader_could_be_fooled_by(client, url, fake):
     names = [b"caf\xc3\xa9 1.png", b"a\x1b[2J\xe2\x80\xaeb", b"\xff", b"x" * 1000, b""]
-    parts = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\na\r\n' % name
-        for name in names
-    )
+    part = b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\na\r\n'
+    parts = b"".join(part % name for name in names)
     bare = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\na\r\n'
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     told = client.post(url, content=parts + bare + b"--x--\r\n", headers=headers).json()["predictions"]
-    assert [item["name"] for item in told] == [
-        "café 1.png",
-        "a\ufffd[2J\ufffdb",
-        "\ufffd",
-        "x" * 199 + "…",
-        None,
-        None,
-    ]
+    shown = ["café 1.png", "a\ufffd[2J\ufffdb", "\ufffd", "x" * 199 + "…", None, None]
+    assert [item["name"] for item in told] == shown
 
 
 def test_ten_labels_are_asked_for_unless_the_client_says_how_many(client, url, fake):
@@ -173,16 +162,9 @@ def test_a_helper_that_takes_too_long_is_ended(client, url, fake):
 
 
 def test_requests_at_the_same_time_wait_in_line(client, url, fake):
-    codes: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: codes.append(send(client, url, b"slow").status_code))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert codes == [200] * 4
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: send(client, url, b"slow"), range(4)))
+    assert [answer.status_code for answer in answers] == [200] * 4
 
 
 def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
@@ -194,11 +176,8 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
     place = line.place(owner)
-    client.post(
-        "/v1/models",
-        json={"name": "theirs", "scenario": "class", "architecture": "small-cnn"},
-        headers=theirs,
-    )
+    body = {"name": "theirs", "scenario": "class", "architecture": "small-cnn"}
+    client.post("/v1/models", json=body, headers=theirs)
     publish("theirs")
     refused = client.post(url.replace("birds", "theirs"), files={"image": b"a"}, headers=theirs)
     assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
@@ -278,10 +257,8 @@ def test_too_many_images_are_refused(client, url, fake):
 
 
 def test_a_body_beyond_the_limit_is_413(client, url, fake):
-    answer = client.post(
-        url, content=b"", headers={"Content-Length": str(65 << 20), "Content-Type": "application/json"}
-    )
-    assert answer.status_code == 413
+    headers = {"Content-Length": str(65 << 20), "Content-Type": "application/json"}
+    assert client.post(url, content=b"", headers=headers).status_code == 413
 
 
 def test_other_content_types_and_broken_forms_are_refused(client, url, fake):
@@ -347,10 +324,8 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     items = several.json()["predictions"]
     assert [item["name"] for item in items] == ["0.png", "1.png", "2.png", "3.png"]
     assert [item.get("label") for item in items] == ["dog", None, None, "dog"]
-    assert items[1]["error"] == {
-        "code": "image-invalid",
-        "detail": "The image cannot be used: damaged or cut off.",
-    }
+    damaged = {"code": "image-invalid", "detail": "The image cannot be used: damaged or cut off."}
+    assert items[1]["error"] == damaged
     assert "5000×5000 pixels" in items[2]["error"]["detail"]
     for wrong in ([], [[[256]]], [[[0.5]]], [[1, 2]], [[[1], [2, 3]]], [[["a"]]], {"pictures": []}):
         assert client.post(url, json=wrong).status_code == 422, wrong

@@ -27,9 +27,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin(client: TestClient, length: int, **headers: str) -> str:
     """The path of a new upload."""
-    answer = client.post(
-        "/v1/uploads", headers={"Upload-Length": str(length), "Tus-Resumable": "1.0.0", **headers}
-    )
+    named = {"Upload-Length": str(length), "Tus-Resumable": "1.0.0", **headers}
+    answer = client.post("/v1/uploads", headers=named)
     assert answer.status_code == 201, answer.text
     return str(answer.headers["location"])
 
@@ -62,19 +61,16 @@ def test_a_client_learns_what_uploads_may_be(shared: TestClient, settings: Setti
     assert headers["tus-extension"] == "creation,expiration,termination,checksum"
     assert headers["tus-max-size"] == str(settings.max_body_bytes)
     assert headers["tus-checksum-algorithm"] == "sha256,sha1"
-    assert (
-        headers["upload-limit"]
-        == f"max-size={settings.max_body_bytes}, min-append-size={LEAST_BYTES}, max-age=86400"
-    )
+    limits = f"max-size={settings.max_body_bytes}, min-append-size={LEAST_BYTES}, max-age=86400"
+    assert headers["upload-limit"] == limits
 
 
 def test_a_file_comes_in_pieces_and_every_answer_says_where_it_is(
     client: TestClient, settings: Settings
 ) -> None:
     data = bytes(range(256))
-    made = client.post(
-        "/v1/uploads", headers={"Upload-Length": "256", "Upload-Metadata": "filename YS56aXA=,flag"}
-    )
+    named = {"Upload-Length": "256", "Upload-Metadata": "filename YS56aXA=,flag"}
+    made = client.post("/v1/uploads", headers=named)
     assert made.status_code == 201
     openapi.check(client, "UploadOut", made.json())
     where = made.headers["location"]
@@ -95,9 +91,8 @@ def test_a_file_comes_in_pieces_and_every_answer_says_where_it_is(
 def test_a_piece_of_the_drafts_media_type_says_whether_it_is_the_last(client: TestClient) -> None:
     where = begin(client, 300)
     kind = {"Content-Type": "application/partial-upload"}
-    first = client.patch(
-        where, content=bytes(200), headers={**kind, "Upload-Offset": "0", "Upload-Complete": "?0"}
-    )
+    asked = {**kind, "Upload-Offset": "0", "Upload-Complete": "?0"}
+    first = client.patch(where, content=bytes(200), headers=asked)
     assert (first.status_code, first.headers["upload-complete"]) == (204, "?0")
     asked = {**kind, "Upload-Offset": "200", "Upload-Complete": "?1"}
     assert client.patch(where, content=bytes(99), headers=asked).status_code == 422
@@ -152,9 +147,8 @@ def test_a_wrong_piece_is_refused_before_its_body(
 
 def test_without_an_offset_nothing_is_taken(client: TestClient) -> None:
     where = begin(client, 300)
-    assert (
-        client.patch(where, content=bytes(300), headers=PIECE).json()["errors"][0]["field"] == "Upload-Offset"
-    )
+    refused = client.patch(where, content=bytes(300), headers=PIECE).json()
+    assert refused["errors"][0]["field"] == "Upload-Offset"
     twice = [*PIECE.items(), ("Upload-Offset", "0"), ("Upload-Offset", "1")]
     assert client.patch(where, content=bytes(300), headers=twice).status_code == 422
 
@@ -377,13 +371,8 @@ def broken_off(
     client: TestClient, where: str, came: list[bytes], *, stalls: bool = False, **headers: str
 ) -> int:
     """Send a piece of 300 bytes of which only some come, then leave or fall silent; the answer's status."""
-    sent = {
-        **PIECE,
-        "Authorization": client.headers["Authorization"],
-        "Upload-Offset": "0",
-        "Content-Length": "300",
-        **headers,
-    }
+    key = {"Authorization": client.headers["Authorization"]}
+    sent = {**PIECE, **key, "Upload-Offset": "0", "Content-Length": "300", **headers}
     messages = iter([{"type": "http.request", "body": body, "more_body": True} for body in came])
     statuses: list[int] = []
 

@@ -31,11 +31,8 @@ def test_versions_are_listed_by_rising_number_in_pages(client, model, publish):
 def test_a_version_is_found_by_number_and_alias(client, model, publish):
     publish(model)
     publish(model, passed=False)
-    found = {
-        v: client.get(f"/v1/models/{model}/versions/{v}").json()["number"]
-        for v in ("2", "production", "latest")
-    }
-    assert found == {"2": 2, "production": 1, "latest": 1}
+    for asked, number in (("2", 2), ("production", 1), ("latest", 1)):
+        assert client.get(f"/v1/models/{model}/versions/{asked}").json()["number"] == number
 
 
 @pytest.mark.parametrize("version", ["9", "01", "nowhere", "-1", "99999999999999999999"])
@@ -47,15 +44,9 @@ def test_a_part_names_the_lowest_earlier_version_that_has_the_same_bytes(client,
     backbone = {"backbone.1": {"backbone.w": np.ones(3, np.float32)}}
     for value in (1, 2, 3):
         publish(model, {**backbone, "head": {"head.weight": np.full(2, value, np.float32)}})
-    shared = [
-        {p["name"]: p["shared_with"] for p in client.get(f"/v1/models/{model}/versions/{v}").json()["parts"]}
-        for v in (1, 2, 3)
-    ]
-    assert shared == [
-        {"backbone.1": None, "head": None},
-        {"backbone.1": 1, "head": None},
-        {"backbone.1": 1, "head": None},
-    ]
+    for number, backbone in ((1, None), (2, 1), (3, 1)):
+        parts = client.get(f"/v1/models/{model}/versions/{number}").json()["parts"]
+        assert {p["name"]: p["shared_with"] for p in parts} == {"backbone.1": backbone, "head": None}
 
 
 def test_a_version_shows_its_row_of_the_matrix(client, model, publish):
@@ -85,11 +76,8 @@ def test_a_download_is_one_zip_with_the_digest_it_announces(client, url):
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.namelist() == ["model.safetensors", "config.json", "README.md"]
         assert all(i.compress_type == zipfile.ZIP_STORED for i in archive.infolist())
-        assert set(load(archive.read("model.safetensors"))) == {
-            "backbone.conv1.weight",
-            "head.weight",
-            "head.bias",
-        }
+        names = set(load(archive.read("model.safetensors")))
+    assert names == {"backbone.conv1.weight", "head.weight", "head.bias"}
 
 
 def test_a_download_built_again_has_the_same_digest(client, url):
@@ -149,11 +137,14 @@ def test_a_range_beyond_the_end_is_416_with_the_size(client, url):
 
 def test_if_range_gives_the_whole_when_the_file_changed(client, url):
     tag = client.head(url).headers["ETag"]
-    codes = [
-        client.get(url, headers={"Range": "bytes=0-1", "If-Range": value}).status_code
-        for value in (tag, f"W/{tag}", '"old"', "Wed, 21 Oct 2015 07:28:00 GMT")
-    ]
-    assert codes == [206, 200, 200, 200]
+    for value, status in (
+        (tag, 206),
+        (f"W/{tag}", 200),
+        ('"old"', 200),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 200),
+    ):
+        asked = {"Range": "bytes=0-1", "If-Range": value}
+        assert client.get(url, headers=asked).status_code == status
 
 
 def test_redirect_falls_back_to_the_file_where_the_store_has_no_urls(client, url):
@@ -163,15 +154,12 @@ def test_redirect_falls_back_to_the_file_where_the_store_has_no_urls(client, url
 
 def test_redirect_leads_to_a_presigned_url_with_the_digest(client, url, monkeypatch):
     tag = client.head(url).headers["ETag"]
-    monkeypatch.setattr(
-        client.app.state.store, "presign", lambda key, s, h: f"https://s3/{key}?{s}", raising=False
-    )
+    store = client.app.state.store
+    monkeypatch.setattr(store, "presign", lambda key, s, h: f"https://s3/{key}?{s}", raising=False)
     answer = client.get(f"{url}?redirect=1", follow_redirects=False)
     digest = tag.strip('"')
-    assert (
-        answer.status_code == 307
-        and answer.headers["Location"] == f"https://s3/blobs/{digest[:2]}/{digest}?900"
-    )
+    assert answer.status_code == 307
+    assert answer.headers["Location"] == f"https://s3/blobs/{digest[:2]}/{digest}?900"
     assert answer.headers["ETag"] == tag and "Repr-Digest" in answer.headers
 
 
@@ -248,23 +236,17 @@ def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(cli
 
 
 def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish):
-    publish(
-        model,
-        {
-            "backbone.1": {"backbone.w": np.ones(3, np.float32)},
-            "buffer": {"images": np.ones((2, 4), np.uint8)},
-            "curvature": {"omega": np.ones(3, np.float32)},
-        },
-    )
+    backbone, curvature = ({name: np.ones(3, np.float32)} for name in ("backbone.w", "omega"))
+    buffer = {"images": np.ones((2, 4), np.uint8)}
+    publish(model, {"backbone.1": backbone, "buffer": buffer, "curvature": curvature})
     base = f"/v1/models/{model}/versions/1"
     with zipfile.ZipFile(io.BytesIO(client.get(f"{base}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == {"backbone.w"}
     assert [f["name"] for f in client.get(f"{base}/files").json()["items"]] == ["backbone.1", "curvature"]
     first = client.get(f"{base}/files?limit=1").json()
     assert [f["name"] for f in first["items"]] == ["backbone.1"]
-    assert [f["name"] for f in client.get(f"{base}/files?cursor={first['next_cursor']}").json()["items"]] == [
-        "curvature"
-    ]
+    second = client.get(f"{base}/files?cursor={first['next_cursor']}").json()
+    assert [f["name"] for f in second["items"]] == ["curvature"]
     assert client.get(f"{base}/files/buffer").status_code == 422
     assert set(load(client.get(f"{base}/files/curvature").content)) == {"omega"}
     assert client.get(f"{base}/files/nothing").status_code == 404

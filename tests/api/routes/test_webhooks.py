@@ -46,15 +46,13 @@ def made(client: TestClient, url: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_secret_is_shown_when_it_is_made_and_never_again(client: TestClient, model: str) -> None:
-    answer = client.post(
-        HOOKS, json={"url": "http://127.0.0.1:9/hook", "events": ["job.failed"], "model": model}
-    )
+    body = {"url": "http://127.0.0.1:9/hook", "events": ["job.failed"], "model": model}
+    answer = client.post(HOOKS, json=body)
     assert answer.status_code == 201 and answer.headers["cache-control"] == "no-store"
     hook = answer.json()
     assert answer.headers["location"] == f"{HOOKS}/{hook['id']}"
-    assert (
-        hook["secret"].startswith("whsec_") and hook["model_name"] == "birds" and hook["state"] == "enabled"
-    )
+    assert hook["secret"].startswith("whsec_")
+    assert (hook["model_name"], hook["state"]) == ("birds", "enabled")
     assert client.get(f"{HOOKS}/{hook['id']}").json() == {k: v for k, v in hook.items() if k != "secret"}
     again = client.post(f"{HOOKS}/{hook['id']}/rotate").json()
     assert again["secret"] != hook["secret"] and again["old_secret_until"] is not None
@@ -88,10 +86,8 @@ def test_changes_of_a_model_are_told(
     assert client.delete(f"/v1/models/{model}/aliases/mine").status_code == 204
     empty()
     told = [one.verified(hook["secret"])["data"] for one in receiver.seen]
-    assert [(one["alias"], one["version"], one["previous"]) for one in told] == [
-        ("mine", 0, None),
-        ("mine", None, 0),
-    ]
+    moves = [(one["alias"], one["version"], one["previous"]) for one in told]
+    assert moves == [("mine", 0, None), ("mine", None, 0)]
     pages = client.get(f"{HOOKS}/{hook['id']}/deliveries?limit=1&state=delivered").json()
     assert len(pages["items"]) == 1 and pages["next_cursor"] is not None
 

@@ -252,9 +252,8 @@ class Uploader:
         if answer.status_code >= 400:
             words.append(answer.json()["type"].removeprefix("/problems/"))
         words += [] if read else ["unread"]
-        return " ".join(
-            words + [n for n in ("location", "retry-after", "idempotency-replayed") if n in answer.headers]
-        )
+        words += [n for n in ("location", "retry-after", "idempotency-replayed") if n in answer.headers]
+        return " ".join(words)
 
 
 Prepared = tuple[Path, dict[str, dict[str, str]], dict[str, dict[str, bytes]]]
@@ -335,6 +334,5 @@ def test_an_upload_is_answered_and_a_refused_one_leaves_nothing(
 def kept(client: TestClient, settings: Settings) -> tuple[list[Path], list[Any]]:
     """The files of the store, and all jobs."""
     folder = settings.data_dir / "store"
-    return sorted(path for path in folder.rglob("*") if path.is_file()), client.get("/v1/jobs").json()[
-        "items"
-    ]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return files, client.get("/v1/jobs").json()["items"]

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.api.conftest import create_model
+
 WARM_UP = 20
 UPLOADS = 60
 MANY_UPLOADS = 600
@@ -21,12 +23,7 @@ MANY_UPLOADS = 600
 def break_off(client: TestClient, caplog: pytest.LogCaptureFixture) -> Callable[[int], None]:
     """Sends so many uploads of 10 MB, one after another, and leaves each after 300 kB."""
     caplog.set_level(logging.ERROR)  # pytest keeps every line
-    assert (
-        client.post(
-            "/v1/models", json={"name": "birds", "scenario": "class", "architecture": "small-cnn"}
-        ).status_code
-        == 201
-    )
+    create_model(client)
     headers = [(b"authorization", client.headers["Authorization"].encode()), (b"content-length", b"10000000")]
     path = "/v1/models/birds/tasks"
     statuses: list[int] = []

@@ -18,18 +18,14 @@ from api.uploads import order
 from api.uploads.body import FLUSH_BYTES
 from core.settings import Settings
 from tests import openapi
-from tests.api.conftest import Make
+from tests.api.conftest import Make, create_model
 
 TASKS = "/v1/models/birds/tasks"
 
 
 @pytest.fixture(autouse=True)
 def birds(client: TestClient) -> None:
-    made = client.post(
-        "/v1/models",
-        json={"name": "birds", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "er"}},
-    )
-    assert made.status_code == 201
+    create_model(client, recipe={"method": "er"})
 
 
 def stored(settings: Settings) -> list[Path]:
@@ -81,11 +77,8 @@ def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
 
 def test_a_form_with_file_and_recipe_is_taken(client: TestClient, archive: Make) -> None:
     content = archive(a=2, b=2)
-    answer = client.post(
-        TASKS,
-        files={"file": ("batch.zip", content, "application/zip")},
-        data={"recipe": '{"epochs": 3}'},
-    )
+    files = {"file": ("batch.zip", content, "application/zip")}
+    answer = client.post(TASKS, files=files, data={"recipe": '{"epochs": 3}'})
     assert answer.status_code == 202, answer.text
     assert answer.json()["job"]["recipe"]["epochs"] == 3
     assert answer.json()["task"]["sha256"] == hashlib.sha256(content).hexdigest()
@@ -142,14 +135,10 @@ def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
     answer = client.post(f"{TASKS}?validate=only&duplicates_policy=drop", content=body.getvalue()).json()
     assert answer["checked"] == "names and sizes" and len(answer["not_checked"]) == 3
     report = answer["report"]
-    assert report["classes"] == {
-        "new": ["tshirt"],
-        "known": [],
-        "look_alike": [{"label": "tshirt", "like": "t-shirt"}],
-    }
-    assert report["ignored_files"] == [
-        {"path": "train/tshirt/notes.txt", "reason": "not an image, by its name"}
-    ]
+    alike = [{"label": "tshirt", "like": "t-shirt"}]
+    assert report["classes"] == {"new": ["tshirt"], "known": [], "look_alike": alike}
+    ignored = {"path": "train/tshirt/notes.txt", "reason": "not an image, by its name"}
+    assert report["ignored_files"] == [ignored]
     assert report["duplicates_policy"] == "drop"
     assert report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
     assert any("looks like “t-shirt”" in text for text in answer["warnings"])
@@ -210,10 +199,7 @@ def test_a_wrong_recipe_override_is_422(
 def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     client: TestClient, settings: Settings, archive: Make
 ) -> None:
-    client.post(
-        "/v1/models",
-        json={"name": "fixed", "scenario": "data", "architecture": "small-cnn", "classes": ["cat", "dog"]},
-    )
+    create_model(client, "fixed", scenario="data", classes=["cat", "dog"])
     answer = client.post("/v1/models/fixed/tasks", content=archive(cat=2, bird=2))
     assert answer.status_code == 422
     assert answer.json()["type"] == "/problems/labels-invalid"

@@ -155,14 +155,13 @@ def coco(at: Path, boxes: bool = True) -> Path:
             for box in BOXES[s.label] if boxes else [(0, 0, 8, 8)]:
                 category = 10 * (CLASSES.index(s.label) + 1)
                 identity = len(document["annotations"])
-                document["annotations"].append(
-                    {
-                        "id": identity,
-                        "image_id": number,
-                        "category_id": category,
-                        "bbox": list(map(float, box)),
-                    }
-                )
+                box_of = {
+                    "id": identity,
+                    "image_id": number,
+                    "category_id": category,
+                    "bbox": [*map(float, box)],
+                }
+                document["annotations"].append(box_of)
         write(at / f"annotations/instances_{part}.json", json.dumps(document).encode())
     return at
 

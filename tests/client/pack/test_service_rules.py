@@ -17,16 +17,8 @@ from core.ingest.limits import Limits
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-odd = st.sampled_from(
-    [
-        *"abé /\\.:\t\n\u200d\u202e\ufe0f\u00ad\u0915\u094d\u2800☂",
-        "e\u0301",
-        "..",
-        "\udc80",
-        "👩\u200d💻",
-        "☂\ufe0f",
-    ]
-)
+characters = "abé /\\.:\t\n\u200d\u202e\ufe0f\u00ad\u0915\u094d\u2800☂"
+odd = st.sampled_from([*characters, "e\u0301", "..", "\udc80", "👩\u200d💻", "☂\ufe0f"])
 texts = st.one_of(
     st.lists(odd, max_size=8).map("".join), st.text(max_size=6), st.text("ab", min_size=95, max_size=105)
 )
@@ -69,11 +61,8 @@ def test_what_is_left_out_by_name_is_what_the_service_leaves_out_or_refuses(path
 
 folders = st.sampled_from(["train", "Train", "test", "val", "cat", "dog", "train ", "a"])
 files = st.sampled_from(["1.png", "2.jpg", "3", "notes.txt", "4.png"])
-trees = st.sets(
-    st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files),
-    min_size=1,
-    max_size=9,
-)
+paths = st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders, max_size=4), files)
+trees = st.sets(paths, min_size=1, max_size=9)
 
 
 @settings(QUICK, max_examples=400)
