@@ -197,19 +197,21 @@ class Hand:
         self.method.end_task(ctx, ctx.examples())
         ctx.cache.clear()
 
+    def terms(self, ctx: Context) -> dict[str, torch.Tensor]:
+        """The loss terms of a step on the whole task."""
+        (batch,) = ctx.examples()
+        return self.method.loss_terms(ctx, batch)
+
     def value(self, ctx: Context) -> float:
         """The objective of a step on the whole task."""
         with torch.no_grad():
-            (batch,) = ctx.examples()
-            terms = self.method.loss_terms(ctx, batch)
-            return float(sum(terms.values())) + self.method.penalty(ctx)
+            return float(sum(self.terms(ctx).values())) + self.method.penalty(ctx)
 
     def gradient(self, ctx: Context) -> torch.Tensor:
         """Its gradient as a step sees it, flat, in the order of ctx.trainable."""
-        (batch,) = ctx.examples()
         for parameter in ctx.trainable.values():
             parameter.grad = None
-        sum(self.method.loss_terms(ctx, batch).values()).backward()  # type: ignore[union-attr]
+        sum(self.terms(ctx).values()).backward()  # type: ignore[union-attr]
         self.method.penalty_grads(ctx)
         return torch.cat([p.grad.flatten() for p in ctx.trainable.values()])  # type: ignore[union-attr]
 

@@ -20,7 +20,7 @@ from core.learn.methods.dlcft_memory import CurvatureMemory
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.squared_loss import squared_errors
+from core.learn.squared_loss import append_ones, squared_errors
 from core.learn.state import State
 
 ALPHA = 15.0
@@ -47,6 +47,10 @@ def examples(n=9, seed=1, classes=3):
     return x, torch.arange(n) % classes
 
 
+THREE = [examples(9, 1), examples(6, 2), examples(5, 3)]
+"""Three tasks."""
+
+
 def hand(scenario="data", network=None, **hyper):
     method = {"name": "dlcft", "slope": 0.1, "curvature": "tkfac", **hyper}
     fixed = method.get("head_mode") == "linear"
@@ -69,11 +73,9 @@ def away(ctx, seed=9, by=0.3):
 
 
 def stir(ctx, seed=0, prefix="displacement."):
-    with torch.no_grad():
-        for name, d in random_change(
-            ctx, [n for n in ctx.trainable if n.startswith(prefix)], seed, 1.0
-        ).items():
-            ctx.trainable[name].add_(d)
+    names = [name for name in ctx.trainable if name.startswith(prefix)]
+    for name, d in random_change(ctx, names, seed, 1.0).items():
+        ctx.trainable[name].data.add_(d)
 
 
 def penalty_alone(run, ctx):
@@ -137,38 +139,28 @@ def dense(section, parameters):
 @pytest.mark.parametrize(("weighting", "share"), [("task", 1 / 3), ("samples", 5 / 20)])
 def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share) -> None:
     run = hand(weighting=weighting)
-    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
-    ctx = learned(run, tasks)
-    (batch,) = ctx.examples()
-    found = float(run.method.loss_terms(ctx, batch)["task"].detach())
-    assert found == pytest.approx(share * float(mean_loss(ctx.network, batch.x, batch.y).detach()), rel=1e-12)
+    ctx = learned(run, THREE)
+    found, alone = float(run.terms(ctx)["task"].detach()), float(mean_loss(ctx.network, *THREE[2]).detach())
+    assert found == pytest.approx(share * alone, rel=1e-12)
     assert run.method._penalty_weight(ctx) == pytest.approx(1 - share)
 
 
-def test_the_first_task_is_its_loss_alone() -> None:
-    run = hand()
-    ctx = run.begin(*examples())
+@pytest.mark.parametrize(("hyper", "alpha"), [({}, ALPHA), ({"alpha": 3.0}, 3.0)])
+def test_the_first_task_is_its_loss_alone_and_alpha_scales_the_targets(hyper, alpha) -> None:
+    run, (x, y) = hand(**hyper), examples()
+    ctx = run.begin(x, y)
     away(ctx)
-    (batch,) = ctx.examples()
-    terms = run.method.loss_terms(ctx, batch)
+    terms = run.terms(ctx)
     assert terms.keys() == {"task"}
-    assert torch.equal(terms["task"], mean_loss(ctx.network, batch.x, batch.y))
+    assert torch.equal(terms["task"], squared_errors(ctx.network(x), y, alpha).mean())
     assert run.method.penalty(ctx) == 0 and not any(g.any() for g in penalty_alone(run, ctx).values())
-
-
-def test_alpha_scales_the_targets() -> None:
-    run = hand(alpha=3.0)
-    ctx = run.begin(*examples())
-    (batch,) = ctx.examples()
-    wanted = squared_errors(ctx.network(batch.x), batch.y, 3.0).mean()
-    assert torch.equal(run.method.loss_terms(ctx, batch)["task"], wanted)
 
 
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 @pytest.mark.parametrize("scenario", ["data", "class"])
 def test_the_penalty_is_the_quadratic_form_of_what_is_stored(curvature, scenario) -> None:
     run = hand(scenario, curvature=curvature, buffer=4)
-    ctx = learned(run, [examples(9, 1), examples(6, 2), examples(5, 3)])
+    ctx = learned(run, THREE)
     assert run.method.penalty(ctx) == 0
     assert not any(g.any() for g in penalty_alone(run, ctx).values())
     anchor = flat(ctx)
@@ -190,10 +182,9 @@ def test_what_is_stored_is_the_mean_of_both_tasks_measured_together(curvature) -
     together.end(together.begin(torch.cat([x, x2]), torch.cat([y, y2])))
     of_apart, of_both = (run.method.state["curvature"].tensors for run in (apart, together))
     assert of_apart.keys() == of_both.keys()
-    for key, tensor in of_apart.items():
-        assert torch.allclose(
-            tensor, of_both[key], rtol=1e-12, atol=1e-12 * float(of_both[key].abs().max())
-        ), key
+    for key, wanted in of_both.items():
+        atol = 1e-12 * float(wanted.abs().max())
+        assert torch.allclose(of_apart[key], wanted, rtol=1e-12, atol=atol), key
 
 
 def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
@@ -216,11 +207,11 @@ def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     run.network.grow(2, ["dog"], "zero", torch.Generator())
-    ctx = run.begin(*examples(6, 2))
-    (batch,) = ctx.examples()
-    before = squared_errors(ctx.network(batch.x)[:, :3], batch.y, ALPHA)
-    assert not ctx.network(batch.x)[:, 3].any()
-    assert torch.equal(squared_errors(ctx.network(batch.x), batch.y, ALPHA), before)
+    x, y = examples(6, 2)
+    ctx = run.begin(x, y)
+    before = squared_errors(ctx.network(x)[:, :3], y, ALPHA)
+    assert not ctx.network(x)[:, 3].any()
+    assert torch.equal(squared_errors(ctx.network(x), y, ALPHA), before)
     run.gradient(ctx)
     assert not ctx.trainable["head.weight"].grad[3].any() and not ctx.trainable["head.bias"].grad[3]
 
@@ -231,13 +222,11 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     run.network.grow(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
     run.method.erase({1})
-    with torch.no_grad():
-        ctx.trainable["head.weight"][3] = torch.tensor([1.0, -2.0, 0.5, 3.0])
-        ctx.trainable["head.bias"][3] = 2.0
-    found = penalty_alone(run, ctx)
-    features = run.network.expansion(examples()[0])[0].detach()
-    z = torch.cat([features, torch.ones(9, 1, dtype=torch.float64)], 1)
     row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
+    with torch.no_grad():
+        ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
+    found = penalty_alone(run, ctx)
+    z = append_ones(run.network.expansion(examples()[0])[0].detach())
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
@@ -256,11 +245,8 @@ def hessian(network, x, y):
         for grad in grads
         for g in grad.flatten()
     ]
-    index, at = {}, 0
-    for name, p in named.items():
-        index[name] = torch.arange(at, at + p.numel()).view_as(p)
-        at += p.numel()
-    return torch.stack(rows), index
+    places = torch.arange(len(rows)).split([p.numel() for p in named.values()])
+    return torch.stack(rows), {name: i.view_as(named[name]) for name, i in zip(named, places, strict=True)}
 
 
 def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() -> None:
@@ -271,53 +257,43 @@ def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() ->
     network.grow(2, ["dog"], "zero", torch.Generator())
     h, index = hessian(network, x, y)
 
-    def block(row, other):
-        mine, theirs = (
-            torch.cat([index["head.weight"][r], index["head.bias"][r : r + 1]]) for r in (row, other)
-        )
-        return h[mine[:, None], theirs]
-
-    z = torch.cat([network.features(x), torch.ones(9, 1, dtype=torch.float64)], 1).detach()
-    scale = float(h.abs().max())
+    rows = torch.cat([index["head.weight"], index["head.bias"][:, None]], 1)
+    z = append_ones(network.features(x)).detach()
     for row in (0, 3):
-        assert relative(block(row, row), z.T @ z / 9) <= 1e-12
+        assert relative(h[rows[row][:, None], rows[row]], z.T @ z / 9) <= 1e-12
+    new = rows[3][:, None]
     for other in range(3):
-        assert not block(3, other).any()
-    new = torch.cat([index["head.weight"][3], index["head.bias"][3:]])
-    psi = torch.cat([i.flatten() for name, i in index.items() if name.startswith("displacement.")])
-    assert float(h[new[:, None], psi].abs().max()) <= 1e-15 * scale
+        assert not h[new, rows[other]].any()
+    psi = joined(i for name, i in index.items() if name.startswith("displacement."))
+    assert float(h[new, psi].abs().max()) <= 1e-15 * float(h.abs().max())
 
 
 def test_half_of_the_old_tasks_share_is_replay() -> None:
     run = hand("class", buffer=6, **{"lambda": 0.3})
-    ctx = learned(run, [examples(9, 1), examples(6, 2), examples(5, 3)])
-    (batch,) = ctx.examples()
-    terms = run.method.loss_terms(ctx, batch)
+    ctx = learned(run, THREE)
+    terms = run.terms(ctx)
     assert terms.keys() == {"task", "replay"} and float(terms["replay"].detach()) > 0
     assert run.method._penalty_weight(ctx) == pytest.approx(2 / 3 * 0.3)
-    wanted = float(mean_loss(ctx.network, batch.x, batch.y).detach()) / 3
+    wanted = float(mean_loss(ctx.network, *THREE[2]).detach()) / 3
     assert float(terms["task"].detach()) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_replay_is_the_mean_loss_of_stored_images_times_its_share() -> None:
     run = hand("class", buffer=3, **{"lambda": 0.25})  # all three are drawn
-    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    ctx = learned(run, THREE[:2])
     ctx.inputs = lambda images: (images.permute(0, 3, 1, 2).double() - 128) / 20
     held = run.method.state["buffer"].tensors
-    (batch,) = ctx.examples()
     wanted = mean_loss(ctx.network, ctx.inputs(held["images"]), held["labels"])
-    found = run.method.loss_terms(ctx, batch)["replay"]
-    assert float(found) == pytest.approx(0.5 * 0.75 * float(wanted), rel=1e-9)
+    assert float(run.terms(ctx)["replay"]) == pytest.approx(0.5 * 0.75 * float(wanted), rel=1e-9)
 
 
 def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
     run = hand("class", buffer=6)
-    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    ctx = learned(run, THREE[:2])
     assert run.method._penalty_weight(ctx) == pytest.approx(0.25)
     run.method.erase({1})
-    (batch,) = ctx.examples()
     assert run.method._penalty_weight(ctx) == pytest.approx(0.5)
-    assert run.method.loss_terms(ctx, batch).keys() == {"task"}
+    assert run.terms(ctx).keys() == {"task"}
 
 
 def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
@@ -364,10 +340,9 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
     counts, seeds, capacity = torch.zeros(20), 400, 5
     network = small("class", hidden=(2,))
     x = torch.zeros(20, 2, 3, 3, dtype=torch.float64)
+    method = {"name": "dlcft", "slope": 0.1, "buffer": capacity}
     for seed in range(seeds):
-        run = Hand(
-            network, {"method": {"name": "dlcft", "slope": 0.1, "buffer": capacity}, "seed": seed}, "class"
-        )
+        run = Hand(network, {"method": method, "seed": seed}, "class")
         for first, n in ((0, 8), (8, 12)):
             ctx = run.begin(x[:n], torch.zeros(n, dtype=torch.int64))
             (batch,) = ctx.examples()
@@ -395,16 +370,13 @@ def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() 
 
 
 def test_decay_is_counted_once_over_all_tasks() -> None:
-    run, plain = hand(decay=0.2), hand()
-    tasks = [examples(9, 1), examples(6, 2)]
     found = []
-    for each in (run, plain):
-        ctx = learned(each, tasks)
+    for run in (hand(decay=0.2), hand()):
+        ctx = learned(run, THREE[:2])
         anchor = flat(ctx)
         away(ctx)
-        found.append(joined(penalty_alone(each, ctx).values()))
-    theta = flat(ctx)
-    wanted = 0.2 * (0.5 * theta + 0.5 * (theta - anchor))
+        found.append(joined(penalty_alone(run, ctx).values()))
+    wanted = 0.2 * (0.5 * flat(ctx) + 0.5 * (flat(ctx) - anchor))
     assert relative(found[0] - found[1], wanted) <= 1e-12
 
 
@@ -429,7 +401,7 @@ def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
 def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
     """q_2 = 1/2 (q_1 + c H_1 Δ) + 1/2 ∇L_2."""
     run = hand(gradient="objective", head_mode="linear", curvature="kfac")
-    first = learned(run, [examples(9, 1), examples(6, 2)])
+    first = learned(run, THREE[:2])
     q, h = run.method.state["curvature"], dense(run.method.state["curvature"], first.trainable)
 
     def kept_gradient():
@@ -459,33 +431,31 @@ def test_the_end_of_a_task_notes_the_gradient_that_is_left() -> None:
 
 
 def test_a_small_limit_stores_factors_more_coarsely() -> None:
-    coarse, wide = (
-        hand(max_factor_bytes=1024, network=small(hidden=(30, 6))),
-        hand(network=small(hidden=(30, 6))),
-    )
-    for run in (coarse, wide):
+    kept = []
+    for limit in ({"max_factor_bytes": 1024}, {}):
+        run = hand(network=small(hidden=(30, 6)), **limit)
         run.end(run.begin(*examples()))
-    stored = [sum(t.nbytes for t in run.method.state["curvature"].tensors.values()) for run in (coarse, wide)]
+        kept.append(run.method.state["curvature"])
+    stored = [sum(t.nbytes for t in section.tensors.values()) for section in kept]
     assert stored[0] < stored[1]
-    layers = coarse.method.state["curvature"].json["layers"]
-    assert any(tier != "full" for layer in layers.values() for tier in layer["tiers"].values()) or any(
-        layer["kind"] == "diagonal" for layer in layers.values()
-    )
+    layers = kept[0].json["layers"].values()
+    tiers = {tier for layer in layers for tier in layer["tiers"].values()}
+    assert tiers - {"full"} or any(layer["kind"] == "diagonal" for layer in layers)
 
 
 @pytest.mark.parametrize(
-    ("classes", "count", "probes"), [(10, 50, None), (11, 50, 8), (11, 400, 3), (30, 9000, 1)]
+    ("hyper", "classes", "count", "probes"),
+    [
+        pytest.param({}, 10, 50, None, id="all of ten"),
+        pytest.param({}, 11, 50, 8, id="signs of eleven"),
+        pytest.param({}, 11, 400, 3, id="fewer for many images"),
+        pytest.param({}, 30, 9000, 1, id="at least one"),
+        pytest.param({"probes": 3}, 3, 9, None, id="as many as outputs"),
+    ],
 )
-def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(classes, count, probes) -> None:
-    run = hand(network=small(classes=[str(i) for i in range(classes)]))
-    ctx = run.begin(*examples())
-    ctx.num_images = count
-    assert run.method._probes(ctx) == probes
-
-
-def test_more_probes_than_outputs_are_all_outputs() -> None:
-    run = hand(probes=3)
-    assert run.method._probes(run.begin(*examples())) is None
+def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(hyper, classes, count, probes) -> None:
+    run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
+    assert run.method._probes(run.begin(*examples(), num_images=count)) == probes
 
 
 # Forecasts.
@@ -507,9 +477,8 @@ class Straight(Backbone):
 def straight():
     """One linear layer under frozen reading rows: its Kronecker block is exact, apart from its cross terms."""
     torch.manual_seed(0)
-    network = LinearisedNetwork(
-        Network(Straight(), "data", HeadSpec(CLASSES)).double(), slope=0.1, fixed_head=True, frozen=True
-    ).eval()
+    own = Network(Straight(), "data", HeadSpec(CLASSES)).double()
+    network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
     network.set_reference("shared", torch.randn(3, 18, dtype=torch.float64))
     return network
 
@@ -519,18 +488,15 @@ def straight():
 def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(prefix, curvature) -> None:
     """A layer alone, with the gradient that was left; after two tasks, of their mean loss."""
     run = hand(network=straight(), head_mode="linear", curvature=curvature, gradient="objective")
-    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
-
-    for seed, (x, y) in enumerate(tasks[:2]):
+    for seed, (x, y) in enumerate(THREE[:2]):
         ctx = run.begin(x, y)
         stir(ctx, seed, prefix)
         run.end(ctx)
-    ctx = run.begin(*tasks[2])
+    ctx = run.begin(*THREE[2])
     assert run.method.forecast(ctx) == 0
 
     def mean():
-        with torch.no_grad():
-            return sum(float(mean_loss(run.network, x, y)) for x, y in tasks[:2]) / 2
+        return sum(float(mean_loss(run.network, x, y).detach()) for x, y in THREE[:2]) / 2
 
     before = mean()
     stir(ctx, 4, prefix)
@@ -578,7 +544,7 @@ def test_layers_that_move_together_couple_and_one_that_moves_alone_does_not() ->
 
 def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
     run = hand(curvature="kfac", gradient="none")
-    ctx = learned(run, [examples(9, 1), examples(6, 2)])
+    ctx = learned(run, THREE[:2])
     anchor = flat(ctx)
     away(ctx)
     d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
@@ -594,16 +560,15 @@ def test_before_the_second_task_there_is_no_forecast() -> None:
 
 def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
     run = hand(curvature="diagonal", keep_task_curvature="diagonal", head_mode="linear")
-    tasks = [examples(9, 1), examples(6, 2), examples(5, 3)]
     alone = []
-    for seed, (x, y) in enumerate(tasks[:2]):
+    for seed, (x, y) in enumerate(THREE[:2]):
         ctx = run.begin(x, y)
         away(ctx, seed, 0.1)
         fresh = hand(curvature="diagonal", network=run.network, head_mode="linear")
         fresh.end(fresh.begin(x, y))
         alone.append((x, y, dense(fresh.method.state["curvature"], ctx.trainable), flat(ctx)))
         run.end(ctx)
-    ctx = run.begin(*tasks[2])
+    ctx = run.begin(*THREE[2])
     start, c = flat(ctx), run.method.state["curvature"].json["diagonal_coupling"]
     assert run.method.forecast_by_task(ctx) == {1: 0.0, 2: 0.0}
     slopes = []
@@ -620,9 +585,8 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
 
 def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
     run, (x, y) = hand(alpha=4.0), examples()
-    assert torch.equal(
-        run.method.example_losses(run.network, x, y, None), squared_errors(run.network(x), y, 4.0)
-    )
+    found = run.method.example_losses(run.network, x, y, None)
+    assert torch.equal(found, squared_errors(run.network(x), y, 4.0))
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
@@ -688,11 +652,8 @@ def test_a_pretrained_base_is_frozen_before_the_first_step_and_the_same_in_every
 def test_a_random_base_is_made_by_the_first_task_and_then_frozen(tmp_path) -> None:
     bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [6]})
     first = bench.learn_task(1, method="dlcft")
-    assert first.warns("random weights")
-    assert (
-        first.result["network"]["frozen"]
-        and not first.tensors("displacement.1")["displacement.fc1.weight"].any()
-    )
+    assert first.warns("random weights") and first.result["network"]["frozen"]
+    assert not first.tensors("displacement.1")["displacement.fc1.weight"].any()
     start = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), 5).state_dict()
     assert not torch.equal(first.tensors("backbone.1")["backbone.fc1.weight"], start["backbone.fc1.weight"])
     second = bench.learn_task(2, first, method="dlcft")
@@ -707,9 +668,13 @@ def test_norms_adapt_by_default_where_the_first_task_has_all_that_later_ones_nee
     assert (hyper["norms"], hyper["curvature"]) == (norms, "diagonal")
 
 
-def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(tmp_path) -> None:
+@pytest.fixture
+def with_norms(tmp_path):
+    return Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
+
+
+def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(with_norms, monkeypatch) -> None:
     """One batch holds all images, so the first norm's statistics are those of what reaches it."""
-    bench = Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
     seen = {}
 
     def look(ctx):
@@ -724,9 +689,8 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(tmp_
         modules = dict(network.named_modules())
         return [next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dlcft, "_adapt_norms", look)
-        bench.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
+    monkeypatch.setattr(dlcft, "_adapt_norms", look)
+    with_norms.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
     for found, wanted in seen.values():
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
 
@@ -739,14 +703,12 @@ def test_fewer_than_ten_steps_are_warned_of(tmp_path, epochs, warned) -> None:
     assert learned.warns(f"{2 * epochs} optimizer steps") is warned
 
 
-def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(tmp_path) -> None:
-    bench = Pretrained(tmp_path, "data", {"name": "resnet20", "width": 8}, size=8, n=8, recipe={"epochs": 1})
-    fold, adapt = (
-        bench.learn_task(1, method={"name": "dlcft", "norms": norms}) for norms in ("fold", "adapt")
-    )
+def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(with_norms) -> None:
+    methods = [{"name": "dlcft", "norms": norms} for norms in ("fold", "adapt")]
+    fold, adapt = (with_norms.learn_task(1, method=method) for method in methods)
     assert fold.digests["backbone.1"] != adapt.digests["backbone.1"]
     assert fold.result["network"]["base"] != adapt.result["network"]["base"]
-    second = bench.learn_task(2, adapt, method={"name": "dlcft", "norms": "adapt"})
+    second = with_norms.learn_task(2, adapt, method=methods[1])
     assert second.digests["backbone.1"] == adapt.digests["backbone.1"]
 
 
@@ -769,9 +731,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_pat
     assert bench.resumed(2, first, 2, 4, method=wanted).digests == second.digests
 
 
-def test_a_run_that_was_killed_while_it_measured_curvature_ends_with_the_same_bits(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(tmp_path, monkeypatch) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
     add, calls, consolidate, ending = CurvatureEstimator.add, [], Loop.consolidate, []
@@ -816,17 +776,13 @@ def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -
 
 
 def test_a_budget_without_a_validation_part_is_warned_of(tmp_path) -> None:
-    bench = bench_of(tmp_path)
     method = {"name": "dlcft", "max_predicted_loss_rise": 1.0}
-    first = bench.learn_task(1, method=method)
-    assert first.warns("validation 0")
+    assert bench_of(tmp_path).learn_task(1, method=method).warns("validation 0")
 
 
 def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path) -> None:
-    bench = bench_of(tmp_path, "class")
-    first, second = bench.learn_tasks(2, method="dlcft", train_ce="masked")
-    warned = [run.warns("train_ce") for run in (first, second)]
-    assert warned == [False, True]
+    learned = bench_of(tmp_path, "class").learn_tasks(2, method="dlcft", train_ce="masked")
+    assert [run.warns("train_ce") for run in learned] == [False, True]
 
 
 def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path, monkeypatch) -> None:
@@ -838,8 +794,7 @@ def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(tmp_path
 
 
 def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
-    bench = bench_of(tmp_path)
-    first, second = bench.learn_tasks(2, method="dlcft")
+    first, second = bench_of(tmp_path).learn_tasks(2, method="dlcft")
     told = second.metric("predicted_loss_rise")
     assert not first.metric("predicted_loss_rise")
     assert len(told) > 2 and told[-1] == second.result["forecast"]["predicted"]
@@ -866,7 +821,7 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = torch.cat([run.network.expansion(examples()[0])[0], torch.ones(9, 1, dtype=torch.float64)], 1)
+    z = append_ones(run.network.expansion(examples()[0])[0])
     assert isinstance(block, Gram) and relative(block.a.dense(), (z.T @ z / 9).detach()) <= 1e-12
 
 
