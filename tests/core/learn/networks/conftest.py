@@ -1,10 +1,5 @@
 """Small networks of every family, and images for them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
@@ -22,7 +17,7 @@ SMALL = [
 
 
 @pytest.fixture(params=SMALL, ids=lambda architecture: architecture["name"], scope="session")
-def architecture(request: pytest.FixtureRequest) -> dict[str, Any]:
+def architecture(request) -> dict[str, object]:
     return dict(request.param)
 
 
@@ -32,8 +27,8 @@ def image() -> ImageSpec:
 
 
 @pytest.fixture
-def make(image: ImageSpec) -> Callable[..., Network]:
-    def build(architecture: dict[str, Any], scenario: str = "class", seed: int = 0, **heads: Any) -> Network:
+def make(image: ImageSpec):
+    def build(architecture, scenario: str = "class", seed: int = 0, **heads: object) -> Network:
         return build_network(architecture, image, scenario, HeadSpec.of(heads), seed)
 
     return build

@@ -1,9 +1,6 @@
 """Building: first weights are a function of the seed alone, and schemas say what can be built."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pydantic
 import pytest
@@ -17,33 +14,28 @@ from core.learn.networks import (
     expected,
     expected_base,
     expected_tensors,
-    parse,
 )
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.init import fill, torch_default
 
 
-def seeded(architecture: dict[str, Any], seed: int, size: int = 16) -> dict[str, torch.Tensor]:
-    return build_backbone(architecture, ImageSpec(size, 3), torch.Generator().manual_seed(seed)).state_dict()
+def seeded(architecture, seed: int) -> dict[str, torch.Tensor]:
+    return build_backbone(architecture, ImageSpec(16, 3), torch.Generator().manual_seed(seed)).state_dict()
 
 
-def test_weights_are_a_function_of_the_seed(architecture: dict[str, Any]) -> None:
+def test_weights_are_a_function_of_the_seed_alone_and_the_global_generator_stays(architecture) -> None:
+    before = torch.get_rng_state()
     one, two, other = (seeded(architecture, seed) for seed in (3, 3, 4))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_building_leaves_the_global_generator_alone(architecture: dict[str, Any]) -> None:
-    before = torch.get_rng_state()
-    seeded(architecture, 0)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_every_tensor_is_filled(architecture: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_tensor_is_filled(architecture, monkeypatch) -> None:
     # Uninitialised memory is made visible: whatever keeps the poison was not filled.
     plain = Backbone.to_empty
 
-    def poisoned(self: Backbone, **arguments: Any) -> Backbone:
+    def poisoned(self, **arguments) -> Backbone:
         module = plain(self, **arguments)
         for tensor in module.state_dict().values():
             tensor.fill_(-(2**20))
@@ -59,7 +51,7 @@ def test_a_module_without_a_rule_is_an_error() -> None:
         fill(torch.nn.Sequential(torch.nn.Embedding(2, 2)), torch_default, torch.Generator())
 
 
-def test_the_expected_tensors_are_those_of_the_backbone(architecture: dict[str, Any]) -> None:
+def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
     names = {torch.float32: "F32", torch.int64: "I64"}
     built = {name: (names[t.dtype], tuple(t.shape)) for name, t in seeded(architecture, 0).items()}
     assert expected_tensors(architecture, ImageSpec(16, 3)) == built
@@ -73,37 +65,30 @@ def test_the_expected_base_is_printed_for_a_process_without_torch(capsys) -> Non
     assert printed["tensors"]["conv1.weight"] == {"dtype": "F32", "shape": [32, 1, 3, 3]}
 
 
-@pytest.mark.parametrize(
-    "request_text",
-    ["{", "[]", "{}", '{"architecture": {"name": "vgg"}, "image": {"size": 8, "channels": 3}}'],
-)
-def test_a_request_without_sense_is_answered_with_a_sentence_and_2(
-    request_text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+UNKNOWN = '{"architecture": {"name": "vgg"}, "image": {"size": 8, "channels": 3}}'
+
+
+@pytest.mark.parametrize("request_text", ["{", "[]", "{}", UNKNOWN])
+def test_a_request_without_sense_is_answered_with_a_sentence_and_2(request_text: str, capsys) -> None:
     assert expected.main(request_text) == 2
     printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("cannot say")
+    assert printed.out == "" and printed.err.startswith("cannot say")
 
 
-def test_an_unknown_architecture_is_refused_with_the_list() -> None:
-    with pytest.raises(ValueError, match="small-cnn"):
-        parse({"name": "vgg"})
-
-
-def test_an_unknown_field_is_refused() -> None:
-    with pytest.raises(pydantic.ValidationError, match="extra"):
-        parse({"name": "mlp", "hiden": [3]})
-
-
-def test_too_small_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="16 pixels"):
-        build_backbone({"name": "convnext_tiny"}, ImageSpec(8, 3), torch.Generator())
-
-
-def test_a_patch_larger_than_the_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="patch"):
-        build_backbone({"name": "vit", "patch": 32}, ImageSpec(16, 3), torch.Generator())
+@pytest.mark.parametrize(
+    ("architecture", "size", "error", "words"),
+    [
+        pytest.param({"name": "vgg"}, 16, ValueError, "small-cnn", id="an unknown name, with the list"),
+        pytest.param(
+            {"name": "mlp", "hiden": [3]}, 16, pydantic.ValidationError, "extra", id="unknown field"
+        ),
+        pytest.param({"name": "convnext_tiny"}, 8, ValueError, "16 pixels", id="too small an image"),
+        pytest.param({"name": "vit", "patch": 32}, 16, ValueError, "patch", id="a patch beyond the image"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(architecture, size, error, words) -> None:
+    with pytest.raises(error, match=words):
+        build_backbone(architecture, ImageSpec(size, 3), torch.Generator())
 
 
 def test_every_architecture_takes_images_of_its_smallest_size() -> None:

@@ -17,8 +17,10 @@ from core.learn.torchvision_import import torchvision_models
 WRONG = 1e-3  # relative: what every wrong rule is beyond
 
 
-def both_ways(network, x):
-    """Value + derivative, and the displacement's gradient of its product with a fixed vector, by either way."""
+def differences(network, x):
+    """Between dual numbers and forward mode: of the value, the derivative, and the displacement's gradient of the
+    derivative's product with a fixed vector."""
+    move(network, displacement(network, 4))
     found = []
     for way in (network.by_dual_numbers, network.jvp):
         value, tangent = way(x)
@@ -26,17 +28,13 @@ def both_ways(network, x):
         grads = torch.autograd.grad((tangent * weights).sum(), network.displacement.parameters())
         names = [name for name, _ in network.displacement.named_parameters()]
         found.append((value, tangent, dict(zip(names, grads, strict=True))))
-    return found
+    (value, tangent, grads), (its_value, its_tangent, its_grads) = found
+    return relative(value, its_value), relative(tangent, its_tangent), relative_of(grads, its_grads)
 
 
 @pytest.mark.parametrize("case", cases())
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
-    network, x = linearised(case), images(case)
-    move(network, displacement(network, 4))
-    (value, tangent, grads), (its_value, its_tangent, its_grads) = both_ways(network, x)
-    assert relative(value, its_value) <= 1e-13
-    assert relative(tangent, its_tangent) <= 1e-13
-    assert relative_of(grads, its_grads) <= 1e-13
+    assert all(difference <= 1e-13 for difference in differences(linearised(case), images(case)))
 
 
 def small_convnext(models, **options):
@@ -49,33 +47,25 @@ def small_convnext(models, **options):
 def test_they_agree_on_convnext(monkeypatch) -> None:
     models = torchvision_models()
     monkeypatch.setattr(models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options))
-    network = (
-        build_network({"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b")))
-        .double()
-        .eval()
-    )
+    network = build_network({"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b")))
+    network = network.double().eval()
     for name, parameter in network.named_parameters():
         if name.endswith("layer_scale"):
             nn.init.uniform_(parameter, 0.5, 1.5)
     linear = LinearisedNetwork(network, slope=0.01, fixed_head=False, frozen=True).eval()
-    move(linear, displacement(linear, 4))
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    (value, tangent, grads), (its_value, its_tangent, its_grads) = both_ways(linear, x)
+    assert all(difference <= 1e-13 for difference in differences(linear, x))
     assert not linear._by_jvp
-    assert max(relative(value, its_value), relative(tangent, its_tangent)) <= 1e-13
-    assert relative_of(grads, its_grads) <= 1e-13
 
 
 @pytest.mark.parametrize("case", ["resnet20", "slim-resnet18"])
 def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     backbone, x = plain(case).backbone, images(case)
     g = torch.Generator().manual_seed(5)
-    moved = {
-        n: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for n, p in backbone.named_parameters()
-    }
+    at = {name: p.detach() for name, p in backbone.named_parameters()}
+    moved = {name: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for name, p in at.items()}
     with as_dual(backbone, moved):
         out = backbone(Dual(x, None))
-    at = {name: p.detach() for name, p in backbone.named_parameters()}
     value, tangent = torch.func.jvp(lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,))
     assert relative(out.x, value) <= 1e-13 and relative(out.dx, tangent) <= 1e-13
 
@@ -165,8 +155,7 @@ def masked_by(chosen):
 
 def pooled_by_itself(x, *args, **kwargs):
     kwargs.pop("return_indices", None)
-    args = args[:5]
-    return Dual(functional.max_pool2d(x.x, *args, **kwargs), functional.max_pool2d(x.dx, *args, **kwargs))
+    return Dual(*(functional.max_pool2d(of, *args[:5], **kwargs) for of in (x.x, x.dx)))
 
 
 MUTANTS = {
@@ -204,9 +193,8 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
     network, x = linearised("resnet20"), images("resnet20")
     psi = displacement(network, 4)
     move(network, psi)
-    unfolded = (
-        LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=False, frozen=False).eval().backbone
-    )
+    unfrozen = LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=False, frozen=False).eval()
+    unfolded = unfrozen.backbone
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
     with as_dual(unfolded, moved):
         out = unfolded(Dual(x, None))
@@ -220,9 +208,7 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
 def resnet18(images):
     network = build_network({"name": "resnet18"}, ImageSpec(32, 3), "class", HeadSpec(tuple("abcdefghij")))
     linear = LinearisedNetwork(network, slope=0.01, fixed_head=False, frozen=True).eval()
-    plain_one = copy.deepcopy(linear.backbone)
-    for parameter in plain_one.parameters():
-        parameter.requires_grad_(True)
+    plain_one = copy.deepcopy(linear.backbone).requires_grad_(True)
     return linear, plain_one, torch.randn(images, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 

@@ -12,12 +12,12 @@ from core.learn.networks.backbone import Backbone
 from core.learn.networks.edits import fold_batch_norms, replace_relu
 
 
-class Wrong(Backbone):
-    """A norm that stands before its convolution."""
+class Stack(Backbone):
+    """Modules by name, in their order."""
 
-    def __init__(self, *modules: tuple[str, nn.Module]) -> None:
+    def __init__(self, **modules: nn.Module) -> None:
         super().__init__()
-        for name, module in modules:
+        for name, module in modules.items():
             self.add_module(name, module)
 
 
@@ -50,41 +50,32 @@ def test_folding_a_network_without_batch_norms_changes_nothing(case) -> None:
     assert after.keys() == before.keys() and all(torch.equal(after[k], before[k]) for k in before)
 
 
-def test_a_convolution_with_a_bias_of_its_own_is_folded_with_it() -> None:
+@pytest.mark.parametrize("affine", [True, False], ids=["scale and shift", "statistics alone"])
+def test_a_norm_is_folded_into_a_convolution_with_a_bias_of_its_own(affine) -> None:
     torch.manual_seed(0)
-    conv, norm = nn.Conv2d(2, 3, 3).double(), nn.BatchNorm2d(3).double().eval()
+    conv, norm = nn.Conv2d(2, 3, 3).double(), nn.BatchNorm2d(3, affine=affine).double().eval()
     norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
-    network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
+    network, x = Stack(conv=conv, norm=norm), torch.randn(2, 2, 5, 5, dtype=torch.float64)
     wanted = norm(conv(x))
     fold_batch_norms(network)
     assert relative(network.conv(x), wanted) <= 1e-12 and isinstance(network.norm, nn.Identity)
 
 
-def test_a_norm_without_scale_and_shift_is_folded_too() -> None:
-    torch.manual_seed(0)
-    conv, norm = nn.Conv2d(2, 3, 3).double(), nn.BatchNorm2d(3, affine=False).double().eval()
-    norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2)
-    network, x = Wrong(("conv", conv), ("norm", norm)), torch.randn(2, 2, 5, 5, dtype=torch.float64)
-    wanted = norm(conv(x))
-    fold_batch_norms(network)
-    assert relative(network.conv(x), wanted) <= 1e-12
+NORM, BARE = nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)
 
 
 @pytest.mark.parametrize(
     ("modules", "reason"),
     [
-        ((("norm", nn.BatchNorm2d(3)), ("conv", nn.Conv2d(3, 3, 1))), "no convolution stands before norm"),
-        ((("linear", nn.Linear(3, 3)), ("norm", nn.BatchNorm2d(3))), "does not follow a convolution"),
-        ((("conv", nn.Conv2d(3, 4, 1)), ("norm", nn.BatchNorm2d(3))), "does not follow a convolution"),
-        (
-            (("conv", nn.Conv2d(3, 3, 1)), ("norm", nn.BatchNorm2d(3, track_running_stats=False))),
-            "without running statistics",
-        ),
+        ({"norm": NORM, "conv": nn.Conv2d(3, 3, 1)}, "no convolution stands before norm"),
+        ({"linear": nn.Linear(3, 3), "norm": NORM}, "does not follow a convolution"),
+        ({"conv": nn.Conv2d(3, 4, 1), "norm": NORM}, "does not follow a convolution"),
+        ({"conv": nn.Conv2d(3, 3, 1), "norm": BARE}, "without running statistics"),
     ],
 )
 def test_a_norm_that_no_convolution_can_take_in_is_refused(modules, reason) -> None:
     with pytest.raises(ValueError, match=reason):
-        fold_batch_norms(Wrong(*modules))
+        fold_batch_norms(Stack(**modules))
 
 
 @pytest.mark.parametrize("case", ["mlp", "small-cnn", "resnet20", "resnet18-small-stem"])

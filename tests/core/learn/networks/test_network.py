@@ -1,10 +1,6 @@
 """Network: growth, depth groups and parts, for every family."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -13,12 +9,10 @@ from torch.nn import functional
 from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, expected_tensors
 from core.learn.networks import meta_backbone as on_meta
 
-Make = Callable[..., Network]
+MLP = {"name": "mlp", "hidden": [8]}
 
 
-def test_logits_are_the_head_applied_to_the_features(
-    architecture: dict[str, Any], make: Make, images: torch.Tensor, generator: torch.Generator
-) -> None:
+def test_logits_are_the_head_applied_to_the_features(architecture, make, images, generator) -> None:
     network = make(architecture).eval()
     network.grow(1, ["a", "b", "c"], "default", generator)
     state = network.state_dict()
@@ -27,47 +21,42 @@ def test_logits_are_the_head_applied_to_the_features(
     assert torch.equal(network(images), functional.linear(features, state["head.weight"], state["head.bias"]))
 
 
-def test_the_layout_in_memory_does_not_change_the_answer(
-    architecture: dict[str, Any], make: Make, images: torch.Tensor, generator: torch.Generator
-) -> None:
+def test_the_layout_in_memory_does_not_change_the_answer(architecture, make, images, generator) -> None:
     network = make(architecture).eval().double()
     network.grow(1, ["a", "b"], "default", generator)
     plain = network(images.double())
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)
     moved = network(images.double().contiguous(memory_format=torch.channels_last))
     torch.testing.assert_close(moved, plain, rtol=1e-9, atol=1e-12)
 
 
-def test_growing_keeps_old_rows_bit_identical(make: Make, generator: torch.Generator) -> None:
-    network = make({"name": "mlp", "hidden": [8]})
+def test_growing_keeps_old_rows_bit_identical(make, generator) -> None:
+    network = make(MLP)
     network.grow(1, ["b", "a"], "default", generator)
-    weight, bias = (network.state_dict()[name].clone() for name in ("head.weight", "head.bias"))
+    old = {name: parameter.detach().clone() for name, parameter in network.head.named_parameters()}
     network.grow(2, ["c"], "default", generator)
     assert network.classes == ["b", "a", "c"]
-    assert torch.equal(network.state_dict()["head.weight"][:2], weight)
-    assert torch.equal(network.state_dict()["head.bias"][:2], bias)
+    assert old and all(torch.equal(network.head.get_parameter(n)[:2], rows) for n, rows in old.items())
 
 
-def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make: Make) -> None:
-    generator = torch.Generator().manual_seed(0)
-    network = make({"name": "mlp", "hidden": [8]})
+def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make, generator) -> None:
+    network = make(MLP)
     network.grow(1, ["a", "b"], "default", generator)
-    before, state = generator.get_state(), network.state_dict()["head.weight"].clone()
+    before, rows = generator.get_state(), network.head.weight.detach().clone()
     network.grow(2, ["b"], "default", generator)
     assert network.classes == ["a", "b"]
-    assert torch.equal(network.state_dict()["head.weight"], state)
+    assert torch.equal(network.head.weight, rows)
     assert torch.equal(generator.get_state(), before)
 
 
-def test_zero_init_gives_zero_rows(make: Make, generator: torch.Generator) -> None:
-    network = make({"name": "mlp", "hidden": [8]})
+def test_zero_init_gives_zero_rows(make, generator) -> None:
+    network = make(MLP)
     network.grow(1, ["a"], "default", generator)
     network.grow(2, ["b"], "zero", generator)
-    assert not network.state_dict()["head.weight"][1].any()
-    assert network.state_dict()["head.weight"][0].any()
+    assert network.head.weight[0].any() and not network.head.weight[1].any()
 
 
-def test_default_init_is_uniform_within_one_over_root_width(make: Make, generator: torch.Generator) -> None:
+def test_default_init_is_uniform_within_one_over_root_width(make, generator) -> None:
     network = make({"name": "mlp", "hidden": [400]})
     network.grow(1, [str(i) for i in range(50)], "default", generator)
     weight = network.state_dict()["head.weight"]
@@ -75,30 +64,28 @@ def test_default_init_is_uniform_within_one_over_root_width(make: Make, generato
     assert weight.std() == pytest.approx(0.05 / 3**0.5, rel=0.05)
 
 
-def test_an_unknown_init_changes_nothing(make: Make, generator: torch.Generator) -> None:
-    network = make({"name": "mlp", "hidden": [8]}, "task")
+def test_an_unknown_init_changes_nothing(make, generator) -> None:
+    network = make(MLP, "task")
     with pytest.raises(ValueError, match="ones"):
         network.grow(1, ["a"], "ones", generator)
     assert network.head_classes == {}
 
 
-def test_a_class_named_twice_is_refused(make: Make, generator: torch.Generator) -> None:
+def test_a_class_named_twice_is_refused(make, generator) -> None:
     with pytest.raises(ValueError, match="twice"):
-        make({"name": "mlp", "hidden": [8]}).grow(1, ["a", "a"], "zero", generator)
+        make(MLP).grow(1, ["a", "a"], "zero", generator)
 
 
-def test_the_data_scenario_refuses_an_unknown_class(make: Make, generator: torch.Generator) -> None:
-    network = make({"name": "mlp", "hidden": [8]}, "data")
+def test_the_data_scenario_refuses_an_unknown_class(make, generator) -> None:
+    network = make(MLP, "data")
     network.grow(1, ["a", "b"], "zero", generator)
     network.grow(2, ["a"], "zero", generator)
     with pytest.raises(ValueError, match="'c'"):
         network.grow(3, ["a", "c"], "zero", generator)
 
 
-def test_each_task_has_a_head_of_its_own(
-    make: Make, images: torch.Tensor, generator: torch.Generator
-) -> None:
-    network = make({"name": "mlp", "hidden": [8]}, "task")
+def test_each_task_has_a_head_of_its_own(make, images, generator) -> None:
+    network = make(MLP, "task")
     network.grow(1, ["a", "b"], "default", generator)
     first = network(images, 1)
     network.grow(2, ["a", "b", "c"], "default", generator)
@@ -108,13 +95,13 @@ def test_each_task_has_a_head_of_its_own(
 
 
 @pytest.mark.parametrize("task", [None, 9])
-def test_a_task_without_a_head_is_refused(make: Make, images: torch.Tensor, task: int | None) -> None:
-    network = make({"name": "mlp", "hidden": [8]}, "task", heads=[{"task": 1, "classes": ["a"]}])
+def test_a_task_without_a_head_is_refused(make, images, task: int | None) -> None:
+    network = make(MLP, "task", heads=[{"task": 1, "classes": ["a"]}])
     with pytest.raises(ValueError, match="task"):
         network(images, task)
 
 
-def test_depth_groups_hold_every_name_once(architecture: dict[str, Any], make: Make) -> None:
+def test_depth_groups_hold_every_name_once(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
     groups = network.depth_groups()
     names = [name for group in groups for name in group]
@@ -123,7 +110,7 @@ def test_depth_groups_hold_every_name_once(architecture: dict[str, Any], make: M
     assert len(groups) <= 5
 
 
-def test_trainable_names_grow_with_depth_up_to_everything(architecture: dict[str, Any], make: Make) -> None:
+def test_trainable_names_grow_with_depth_up_to_everything(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
     sets = [network.trainable_names(depth) for depth in range(1, 6)]
     assert sets[0] == {"head.weight", "head.bias"}
@@ -133,7 +120,7 @@ def test_trainable_names_grow_with_depth_up_to_everything(architecture: dict[str
         network.trainable_names(6)
 
 
-def test_stages_beyond_the_fourth_join_the_deepest_group(make: Make) -> None:
+def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
     network = make({"name": "mlp", "hidden": [8] * 6}, classes=["a"])
     groups = network.depth_groups()
     assert len(groups) == 5
@@ -158,9 +145,9 @@ def test_the_depths_hold_the_published_numbers_of_parameters(name: str) -> None:
     image = ImageSpec(28, 1) if name == "small-cnn" else ImageSpec(224, 3)
     network = Network(on_meta({"name": name}, image), "class", HeadSpec(tuple("0123456789")))
     sizes = {key: parameter.numel() for key, parameter in network.named_parameters()}
-    for depth, expected in enumerate(COUNTS[name], start=1):
-        count = sum(sizes[key] for key in network.trainable_names(depth))
-        assert count == (expected if isinstance(expected, int) else pytest.approx(expected, abs=0.5e4))
+    counts = [sum(sizes[key] for key in network.trainable_names(depth)) for depth in range(1, 6)]
+    published = [n if isinstance(n, int) else pytest.approx(n, abs=0.5e4) for n in COUNTS[name]]
+    assert counts == published
     assert len(network.backbone.layer_prefixes) == BLOCKS[name]
 
 
@@ -168,41 +155,34 @@ def test_known_sizes_of_the_small_resnets() -> None:
     # He et al. 2015 count 0.27M for ResNet-20; the slim ResNet-18 with 100 classes has 1.1M.
     count = {}
     for name in ("resnet20", "slim-resnet18"):
-        shapes = expected_tensors({"name": name}, ImageSpec(32, 3))
-        count[name] = sum(
-            torch.Size(shape).numel()
-            for key, (_, shape) in shapes.items()
-            if "running" not in key and "num_batches" not in key
-        )
+        shapes = {
+            key: shape for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(32, 3)).items()
+        }
+        learned = [shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))]
+        count[name] = sum(torch.Size(shape).numel() for shape in learned)
     assert count["resnet20"] == pytest.approx(0.27e6, rel=0.02)
     assert count["slim-resnet18"] + 160 * 100 + 100 == pytest.approx(1.1e6, rel=0.02)
 
 
-def test_parts_hold_every_tensor_once_in_standard_layout(architecture: dict[str, Any], make: Make) -> None:
+def test_parts_hold_every_tensor_once_in_standard_layout(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)
     parts = network.parts()
     names = [name for part in parts.values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
-    assert list(parts) == [f"backbone.{i + 1}" for i in range(len(network.backbone.stage_prefixes))] + [
-        "head"
-    ]
+    stages = len(network.backbone.stage_prefixes)
+    assert list(parts) == [*(f"backbone.{i + 1}" for i in range(stages)), "head"]
     assert all(tensor.is_contiguous() for part in parts.values() for tensor in part.values())
 
 
-def test_parts_do_not_follow_the_network(make: Make) -> None:
-    network = make({"name": "mlp", "hidden": [8]}, classes=["a"])
-    parts = network.parts()
-    with torch.no_grad():
-        network.get_parameter("backbone.fc1.weight").add_(1)
-    assert not torch.equal(
-        parts["backbone.1"]["backbone.fc1.weight"], network.state_dict()["backbone.fc1.weight"]
-    )
+def test_parts_do_not_follow_the_network(make) -> None:
+    network = make(MLP, classes=["a"])
+    part, weight = network.parts()["backbone.1"], network.get_parameter("backbone.fc1.weight")
+    weight.data.add_(1)
+    assert not torch.equal(part["backbone.fc1.weight"], weight)
 
 
-def test_loaded_parts_give_back_the_same_bits(
-    architecture: dict[str, Any], make: Make, images: torch.Tensor, generator: torch.Generator
-) -> None:
+def test_loaded_parts_give_back_the_same_bits(architecture, make, images, generator) -> None:
     network = make(architecture, seed=1)
     network.grow(1, ["a", "b"], "default", generator)
     network(images)  # moves running statistics
@@ -212,10 +192,10 @@ def test_loaded_parts_give_back_the_same_bits(
     assert all(torch.equal(other.state_dict()[name], t) for name, t in network.state_dict().items())
 
 
-def test_loading_refuses_what_does_not_fit_and_names_it(make: Make) -> None:
+def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
     network = make({"name": "resnet20", "width": 8}, classes=["a"])
 
-    def changed(change: Callable[[dict[str, dict[str, torch.Tensor]]], object]) -> str:
+    def changed(change) -> str:
         parts = network.parts()
         change(parts)
         with pytest.raises(ValueError) as caught:
@@ -232,26 +212,22 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make: Make) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_parts_of_frozen_stages_are_unchanged_by_training(
-    make: Make, images: torch.Tensor, generator: torch.Generator, depth: int
-) -> None:
+def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generator, depth) -> None:
     network = make({"name": "slim-resnet18", "width": 8})
     network.grow(1, ["a", "b"], "default", generator)
     before = network.parts()
     names = network.trainable_names(depth)
-    network.eval()
-    moving = [parameter for name, parameter in network.named_parameters() if name in names]
-    optimizer = torch.optim.SGD(moving, lr=0.1)
-    functional.cross_entropy(network(images), torch.tensor([0, 1, 0])).backward()
+    optimizer = torch.optim.SGD([p for name, p in network.named_parameters() if name in names], lr=0.1)
+    functional.cross_entropy(network.eval()(images), torch.tensor([0, 1, 0])).backward()
     optimizer.step()
     after = network.parts()
     same = [
-        part for part in before if all(torch.equal(before[part][n], after[part][n]) for n in before[part])
+        part for part, held in before.items() if all(torch.equal(t, after[part][n]) for n, t in held.items())
     ]
     assert same == [f"backbone.{i}" for i in range(1, 6 - depth)]
 
 
-def test_an_uploaded_base_loads_by_name_and_its_classifier_is_ignored(make: Make) -> None:
+def test_an_uploaded_base_loads_by_name_and_its_classifier_is_ignored(make) -> None:
     network = make({"name": "resnet18"})
     state = make({"name": "resnet18"}, seed=5).backbone.state_dict()
     state = {name: tensor for name, tensor in state.items() if "num_batches_tracked" not in name}
@@ -259,7 +235,7 @@ def test_an_uploaded_base_loads_by_name_and_its_classifier_is_ignored(make: Make
     assert all(torch.equal(network.backbone.state_dict()[name], tensor) for name, tensor in state.items())
 
 
-def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make: Make) -> None:
+def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make) -> None:
     network = make({"name": "small-cnn"})
     state = network.backbone.state_dict()
     with pytest.raises(ValueError, match="surprise"):
@@ -280,19 +256,15 @@ def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make: Make) -> None:
     ],
     ids=lambda architecture: architecture["name"],
 )
-def test_per_sample_gradients_by_vmap_equal_a_loop(
-    architecture: dict[str, Any], make: Make, images: torch.Tensor, generator: torch.Generator
-) -> None:
+def test_per_sample_gradients_by_vmap_equal_a_loop(architecture, make, images, generator) -> None:
     network = make(architecture).double().eval()
     network.grow(1, ["a", "b"], "default", generator)
     parameters = {name: p.detach() for name, p in network.named_parameters()}
-    labels = torch.tensor([0, 1])
+    x, labels = images[:2].double(), torch.tensor([0, 1])
 
-    def loss(values: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        out = torch.func.functional_call(network, values, (x[None],))
-        return functional.cross_entropy(out, y[None])
+    def loss(values, x, y) -> torch.Tensor:
+        return functional.cross_entropy(torch.func.functional_call(network, values, (x[None],)), y[None])
 
-    x = images[:2].double()
     batched = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, labels)
     for i in range(2):
         single = torch.func.grad(loss)(parameters, x[i], labels[i])

@@ -1,10 +1,7 @@
 """Prompt tokens in a vision transformer: where they go in, how they start, and how they are stored."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -39,19 +36,16 @@ def x() -> Tensor:
 
 def watched(network: PromptedNetwork, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """What goes into every block and what comes out."""
-    into: list[Tensor] = []
-    out: list[Tensor] = []
-
-    def keep(_layer: Any, arguments: tuple[Tensor], result: Tensor) -> None:
-        into.append(arguments[0])
-        out.append(result)
-
-    hooks = [layer.register_forward_hook(keep) for layer in network.backbone.encoder.layers]
+    seen: list[tuple[Tensor, Tensor]] = []
+    layers = network.backbone.encoder.layers
+    hooks = [
+        layer.register_forward_hook(lambda _, into, out: seen.append((into[0], out))) for layer in layers
+    ]
     with torch.no_grad():
         network.features(x)
     for hook in hooks:
         hook.remove()
-    return into, out
+    return [into for into, _ in seen], [out for _, out in seen]
 
 
 def by_hand(network: PromptedNetwork, x: Tensor, prompts: Sequence[Tensor]) -> Tensor:
@@ -73,14 +67,10 @@ def by_hand(network: PromptedNetwork, x: Tensor, prompts: Sequence[Tensor]) -> T
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_features_equal_those_computed_token_by_token(x: Tensor, deep: bool) -> None:
+    """Every block sees the class token, prompts and patches."""
     network = prompted(deep=deep)
-    with torch.no_grad():
-        torch.testing.assert_close(network.features(x), by_hand(network, x, list(network.prompts["shared"])))
-
-
-@pytest.mark.parametrize("deep", [False, True])
-def test_every_block_sees_class_token_prompts_and_patches(x: Tensor, deep: bool) -> None:
-    into, out = watched(prompted(deep=deep), x)
+    torch.testing.assert_close(network.features(x), by_hand(network, x, list(network.prompts["shared"])))
+    into, out = watched(network, x)
     assert [t.shape[1] for t in (*into, *out)] == [1 + P + PATCHES] * 6
 
 
@@ -106,8 +96,7 @@ def test_shallow_prompts_are_carried_through_the_blocks(x: Tensor) -> None:
 def test_prompts_of_a_block_act_from_that_block_on(x: Tensor, changed: int) -> None:
     network = prompted()
     _, before = watched(network, x)
-    with torch.no_grad():
-        network.prompts["shared"][changed] += 1
+    network.prompts["shared"].data[changed] += 1
     _, after = watched(network, x)
     assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [b < changed for b in range(3)]
 
@@ -161,8 +150,7 @@ def test_a_prompt_set_per_task_is_chosen_by_the_task(x: Tensor) -> None:
     assert list(network.prompts) == ["1", "2"]
     assert torch.equal(network.features(x, 1), first)
     assert not torch.equal(network.features(x, 2), first)
-    with torch.no_grad():
-        torch.testing.assert_close(network.features(x, 2), by_hand(network, x, list(network.prompts["2"])))
+    torch.testing.assert_close(network.features(x, 2), by_hand(network, x, list(network.prompts["2"])))
 
 
 def test_features_for_a_task_without_prompts_are_the_backbones(x: Tensor) -> None:
@@ -177,12 +165,8 @@ def test_features_for_a_task_without_prompts_are_the_backbones(x: Tensor) -> Non
 def test_a_network_comes_back_from_description_and_parts(x: Tensor, per_task: bool) -> None:
     network = prompted(scenario="task", per_task=per_task, deep=per_task).float()
     network.grow(2, ["cat"], "default", torch.Generator().manual_seed(9))
-    assert network.describe() == {
-        "family": "vpt",
-        "prompts": P,
-        "deep": per_task,
-        "tasks": [1, 2] if per_task else None,
-    }
+    tasks = [1, 2] if per_task else None
+    assert network.describe() == {"family": "vpt", "prompts": P, "deep": per_task, "tasks": tasks}
     heads = HeadSpec(tasks=((1, tuple(CLASSES)), (2, ("cat",))))
     empty = build_network(ARCHITECTURE, IMAGE, "task", heads, seed=9)
     again = rebuild(empty, network.describe())
@@ -203,9 +187,9 @@ def test_loading_is_strict_about_prompts() -> None:
     parts = network.parts()
     with pytest.raises(ValueError, match="prompts is missing"):
         network.load_parts({name: part for name, part in parts.items() if name != "prompts"})
+    plain_one = build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES)))
     with pytest.raises(ValueError, match=r"prompts\.shared has shape"):
-        rebuild(build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES))),
-                {**network.describe(), "prompts": 4}).load_parts(parts)  # fmt: skip
+        rebuild(plain_one, {**network.describe(), "prompts": 4}).load_parts(parts)
 
 
 def test_what_cannot_be_rebuilt_is_refused() -> None:

@@ -1,10 +1,7 @@
 """timm's networks as backbones: their names, their depth, their first weights and their images."""
 
-from __future__ import annotations
-
 import copy
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,9 +27,8 @@ from core.protocol.manifest import Manifest
 from core.requests.network_size import size_of
 
 RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
-SMALL = pytest.mark.parametrize(
-    "name", [RESNET, VIT, "test_efficientnet.r160_in1k", "test_convnext.r160_in1k"]
-)
+NAMES = [RESNET, VIT, "test_efficientnet.r160_in1k", "test_convnext.r160_in1k"]
+SMALL = pytest.mark.parametrize("name", NAMES)
 OWN = ImageSpec(160, 3)
 IN_CI = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 MOST = 40_000_000
@@ -48,17 +44,13 @@ def made(name: str, image: ImageSpec = OWN, seed: int = 1) -> Any:
     return build_backbone(named(name), image, torch.Generator().manual_seed(seed)).eval()
 
 
-def reference(name: str, state: dict[str, torch.Tensor], **arguments: Any) -> Any:
-    net = timm_models().create_model(name, num_classes=0, **arguments).eval()
-    net.load_state_dict(state)
-    return net
-
-
 @SMALL
 def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
     backbone, x = made(name), torch.randn(2, 3, 160, 160)
+    reference = timm_models().create_model(name, num_classes=0).eval()
+    reference.load_state_dict(backbone.state_dict())
     with torch.no_grad():
-        ours, theirs = backbone(x), reference(name, backbone.state_dict())(x)
+        ours, theirs = backbone(x), reference(x)
     assert ours.shape == (2, backbone.width) and torch.equal(ours, theirs)
 
 
@@ -67,9 +59,8 @@ def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
     known = pretrained(name)
     size = known.smallest if known.step == 1 else known.smallest * 2
     backbone = made(name, ImageSpec(size, 3))
-    assert {n: t.shape for n, t in backbone.state_dict().items()} == {
-        n: t.shape for n, t in made(name).state_dict().items()
-    }
+    shapes = [{n: t.shape for n, t in of.state_dict().items()} for of in (backbone, made(name))]
+    assert shapes[0] == shapes[1]
     assert backbone(torch.randn(2, 3, size, size)).shape == (2, backbone.width)
 
 
@@ -89,7 +80,7 @@ def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> N
 
 def test_the_layers_are_those_of_the_transformer_in_order() -> None:
     layers = made(VIT).layer_prefixes
-    assert [f"blocks.{i}" in layer for i, layer in enumerate(layers[1:7])] == [True] * len(layers[1:7])
+    assert all(f"blocks.{i}" in layer for i, layer in enumerate(layers[1:7]))
     assert {"patch_embed", "pos_embed"} <= set(layers[0])
 
 
@@ -115,9 +106,8 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     image = ImageSpec(pretrained(name).size, 3)
     full = made(name, image)
     empty = empty_network(named(name), image, "class").backbone.eval()
-    with torch.no_grad():
-        for key, tensor in empty.state_dict().items():
-            tensor.copy_(full.state_dict()[key])
+    for key, tensor in empty.state_dict().items():
+        tensor.copy_(full.state_dict()[key])
     x = torch.randn(1, 3, image.size, image.size)
     assert torch.equal(empty(x), full(x))
 
@@ -136,9 +126,8 @@ def test_a_copy_has_tensors_of_its_own() -> None:
     backbone = made(VIT)
     other, x = copy.deepcopy(backbone), torch.randn(1, 3, 160, 160)
     before = backbone(x)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(0.1)
+    for parameter in other.parameters():
+        parameter.data.add_(0.1)
     assert torch.equal(backbone(x), before) and not torch.equal(other(x), before)
 
 
@@ -195,15 +184,11 @@ def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
 
 
 ARCHITECTURES = sorted({name.partition(".")[0]: name for name in pretrained_names()}.values())
+THREE = pytest.param(ARCHITECTURES[7::400], id="three", marks=pytest.mark.slow)
+MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.campaign)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(ARCHITECTURES[7::400], id="three", marks=pytest.mark.slow),
-        pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.campaign),
-    ],
-)
+@pytest.mark.parametrize("names", [THREE, MANY])
 def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(names: list[str]) -> None:
     for name in names:
         known = pretrained(name)
@@ -217,22 +202,19 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(n
 
 
 def test_a_networks_size_is_told_without_timm() -> None:
-    found = size_of({"name": "timm", "model": VIT}, {"size": 160, "channels": 3}, table()["weights"])
-    assert found is not None
+    found, half = (
+        size_of(named(VIT), {"size": size, "channels": 3}, table()["weights"]) for size in (160, 80)
+    )
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
-    half = size_of({"name": "timm", "model": VIT}, {"size": 80, "channels": 3}, table()["weights"])
-    assert half is not None and half.activations < found.activations / 3
+    assert half.activations < found.activations / 3
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign)
-        for name in RECOMMENDED
-        if pretrained(name).parameters < MOST
-    ],
-)
-def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name: str) -> None:
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.slow if name == IN_CI else pytest.mark.campaign)
+
+
+@pytest.mark.parametrize("name", [marked(n) for n in RECOMMENDED if pretrained(n).parameters < MOST])
+def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
     known = pretrained(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
     bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
@@ -244,14 +226,11 @@ def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path: Path, name:
     assert probabilities.shape == (2, 4) and np.allclose(probabilities.sum(1), 1)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(method, marks=() if method in ("der++", "analytic") else pytest.mark.campaign)
-        for method in ("ewc", "mas", "der++", "er", "lwf", "analytic")
-    ],
-)
-def test_methods_learn_timms_networks(tmp_path: Path, method: str) -> None:
+OTHERS = [pytest.param(method, marks=pytest.mark.campaign) for method in ("ewc", "mas", "er", "lwf")]
+
+
+@pytest.mark.parametrize("method", ["der++", "analytic", *OTHERS])
+def test_methods_learn_timms_networks(tmp_path, method: str) -> None:
     bench = Bench(tmp_path, architecture=named(VIT), size=32, channels=3, n=6, n_held_out=2)
     learned = bench.stream(2, epochs=1, method=method, depth=1 if method == "analytic" else 5)
     assert learned.result["classes"] == ["ant", "bee", "cat", "dog"]
