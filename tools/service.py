@@ -5,6 +5,7 @@ The demo, the end-to-end tests and the benchmarks all start the product this way
 """
 
 import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -18,6 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+
+from core.catalogue import load_catalogue
+from core.settings import Settings
+from worker.torch_check import torch_checked
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 60.0
@@ -81,11 +86,21 @@ def running(
 def lend_catalogue(data_dir: Path) -> None:
     """Let a new data directory use the catalogue of the learning code that `PERENNIAL_TEST_CATALOGUE` names.
 
-    To make it takes seconds, and a run of the tests starts a hundred services from the same sources.
+    To make it takes seconds, and a run of the tests starts a hundred services from the same sources. The first call
+    makes it, with the check of torch that lies beside it; calls of other processes wait for that.
     """
     lent, own = os.environ.get("PERENNIAL_TEST_CATALOGUE"), data_dir / "catalogue"
-    if lent and not own.exists():
-        own.symlink_to(lent)
+    if not lent or own.exists():
+        return
+    own.symlink_to(lent)
+    made = Path(lent) / "made"
+    with (Path(lent) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            settings = Settings(data_dir=data_dir)
+            with torch_checked(settings):
+                load_catalogue(settings)
+            made.touch()
 
 
 def free_port() -> int:
