@@ -1,6 +1,8 @@
 """RandAugment on batches: each operation against torchvision's on one image, and what the table decides."""
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -10,31 +12,36 @@ from core.learn.augment import Augmentation, epoch_table
 from core.learn.rand_augment import COLUMNS, OPERATIONS, rand_augment
 from core.learn.torchvision_import import torchvision_models
 
-torchvision_models()
-from torchvision.transforms import InterpolationMode  # noqa: E402 - importable after the line above
-from torchvision.transforms import functional as tv  # noqa: E402
-
 LEVELS = torch.tensor([0.0, 0.5, 0.9, 1.0])
 SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0])
 
 
+@cache
+def tv() -> Any:
+    """The functions of torchvision, whose import takes seconds that only a process of these tests pays."""
+    torchvision_models()
+    from torchvision.transforms import functional
+
+    return functional
+
+
 def moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
     size = image.shape[-1]
-    return tv.affine(
-        image.float(), angle, [x * size, y * size], 1.0, [0.0, 0.0], InterpolationMode.BILINEAR, [128.0]
+    return tv().affine(
+        image.float(), angle, [x * size, y * size], 1.0, [0.0, 0.0], tv().InterpolationMode.BILINEAR, [128.0]
     )
 
 
 ORACLES: dict[str, Callable[[Tensor, float, float], Tensor]] = {
-    "auto-contrast": lambda x, level, sign: tv.autocontrast(x),
-    "equalize": lambda x, level, sign: tv.equalize(x),
-    "invert": lambda x, level, sign: tv.invert(x),
-    "posterize": lambda x, level, sign: tv.posterize(x, 4 - int(level * 4)),
-    "solarize": lambda x, level, sign: tv.solarize(x, 256 - int(level * 256)) if level else x,
-    "color": lambda x, level, sign: tv.adjust_saturation(x, 1 + 0.9 * level * sign),
-    "contrast": lambda x, level, sign: tv.adjust_contrast(x, 1 + 0.9 * level * sign),
-    "brightness": lambda x, level, sign: tv.adjust_brightness(x, 1 + 0.9 * level * sign),
-    "sharpness": lambda x, level, sign: tv.adjust_sharpness(x, 1 + 0.9 * level * sign),
+    "auto-contrast": lambda x, level, sign: tv().autocontrast(x),
+    "equalize": lambda x, level, sign: tv().equalize(x),
+    "invert": lambda x, level, sign: tv().invert(x),
+    "posterize": lambda x, level, sign: tv().posterize(x, 4 - int(level * 4)),
+    "solarize": lambda x, level, sign: tv().solarize(x, 256 - int(level * 256)) if level else x,
+    "color": lambda x, level, sign: tv().adjust_saturation(x, 1 + 0.9 * level * sign),
+    "contrast": lambda x, level, sign: tv().adjust_contrast(x, 1 + 0.9 * level * sign),
+    "brightness": lambda x, level, sign: tv().adjust_brightness(x, 1 + 0.9 * level * sign),
+    "sharpness": lambda x, level, sign: tv().adjust_sharpness(x, 1 + 0.9 * level * sign),
 }
 MOVES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "rotate": lambda x, by: moved(x, -30 * by, 0, 0),

@@ -23,7 +23,10 @@ from core.work.weights import leave, stored_or_mine
 from tests.core.at_once import at_once
 from worker.loop import Worker
 
-DIGEST = hashlib.sha256(weights()).hexdigest()
+
+def digest() -> str:
+    """Of the weights, which are made when a test first needs them."""
+    return hashlib.sha256(weights()).hexdigest()
 
 
 class Died(BaseException):
@@ -74,11 +77,11 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     assert worker().work(lambda: False) == 1
     assert desk.state(job) is State.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
-    assert (version.number, version.manifest.base.sha256) == (0, DIGEST)
+    assert (version.number, version.manifest.base.sha256) == (0, digest())
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
     (row,) = desk.all(Weights)
-    assert (row.repository, row.sha256, row.bytes, row.job_id) == (REPOSITORY, DIGEST, len(weights()), None)
+    assert (row.repository, row.sha256, row.bytes, row.job_id) == (REPOSITORY, digest(), len(weights()), None)
 
 
 def test_a_batch_is_claimed_only_when_version_0_is_there(desk: Any, worker: Callable[..., Worker]) -> None:
@@ -193,7 +196,7 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     model, _ = begun(desk)
     worker().work(lambda: False)
     with desk.db.read() as session:
-        assert references.used(session, [DIGEST]) == {DIGEST}
+        assert references.used(session, [digest()]) == {digest()}
     model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
