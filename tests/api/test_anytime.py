@@ -84,6 +84,14 @@ class Running:
 
 
 @pytest.fixture
+def started(job: Running) -> Running:
+    """One that has registered a state."""
+    job.start()
+    job.better(15)
+    return job
+
+
+@pytest.fixture
 def job(client: TestClient, archive: Make, tmp_path: Path) -> Running:
     return Running(client, archive, tmp_path)
 
@@ -121,16 +129,14 @@ def test_the_card_says_that_it_is_an_unfinished_state_and_how_good(client: TestC
     assert config["anytime"] == {"job": job.id, "step": 34, "validation": {"correct": 15, "total": 20}}
 
 
-def test_it_is_made_once_and_answers_conditions_and_ranges(client: TestClient, job: Running) -> None:
-    job.start()
-    job.better(15)
-    whole = client.get(job.url)
+def test_it_is_made_once_and_answers_conditions_and_ranges(client: TestClient, started: Running) -> None:
+    whole = client.get(started.url)
     tag = whole.headers["etag"]
-    assert client.get(job.url, headers={"If-None-Match": tag}).status_code == 304
-    part = client.get(job.url, headers={"Range": "bytes=10-19", "If-Range": tag})
+    assert client.get(started.url, headers={"If-None-Match": tag}).status_code == 304
+    part = client.get(started.url, headers={"Range": "bytes=10-19", "If-Range": tag})
     assert (part.status_code, part.content) == (206, whole.content[10:20])
-    assert client.get(job.url, headers={"Range": "bytes=99999999-"}).status_code == 416
-    head = client.head(job.url)
+    assert client.get(started.url, headers={"Range": "bytes=99999999-"}).status_code == 416
+    head = client.head(started.url)
     assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", tag)
     assert head.headers["content-length"] == str(len(whole.content))
     state: Any = client.app.state  # type: ignore[attr-defined]
@@ -138,12 +144,10 @@ def test_it_is_made_once_and_answers_conditions_and_ranges(client: TestClient, j
     assert not list((state.settings.data_dir / "spool").iterdir())
 
 
-def test_a_better_state_is_another_file_and_the_first_is_gone(client: TestClient, job: Running) -> None:
-    job.start()
-    job.better(15)
-    first = client.get(job.url)
-    job.better(16)
-    second = client.get(job.url, headers={"If-None-Match": first.headers["etag"]})
+def test_a_better_state_is_another_file_and_the_first_is_gone(client: TestClient, started: Running) -> None:
+    first = client.get(started.url)
+    started.better(16)
+    second = client.get(started.url, headers={"If-None-Match": first.headers["etag"]})
     assert second.status_code == 200 and second.headers["etag"] != first.headers["etag"]
     store: Any = client.app.state.store  # type: ignore[attr-defined]
     assert len([i for i in store.list("anytime/") if i.key.endswith(".zip")]) == 1
@@ -168,28 +172,24 @@ def test_before_there_is_a_state_the_answer_is_to_ask_again(client: TestClient, 
     ],
 )
 def test_a_job_that_is_over_says_what_to_do_instead(
-    client: TestClient, job: Running, action: Action, values: dict[str, Any], said: str
+    client: TestClient, started: Running, action: Action, values: dict[str, Any], said: str
 ) -> None:
-    job.start()
-    job.better(15)
     if action is Action.REJECT:
-        with job.db.write() as session:
-            move(session, locked(session, job.id), action, 1.0)
+        with started.db.write() as session:
+            move(session, locked(session, started.id), action, 1.0)
     else:
-        job.end(action, **values)
-    answer = client.get(job.url)
+        started.end(action, **values)
+    answer = client.get(started.url)
     assert answer.status_code == 409 and said in answer.json()["detail"]
 
 
 def test_what_a_failed_job_had_reached_can_still_be_had_until_it_is_tried_again(
-    client: TestClient, job: Running
+    client: TestClient, started: Running
 ) -> None:
-    job.start()
-    job.better(15)
-    job.end(Action.FAIL)
-    assert client.get(job.url).status_code == 200
-    assert client.post(f"/v1/jobs/{job.id}/retry").status_code == 202
-    assert client.get(job.url).status_code == 409
+    started.end(Action.FAIL)
+    assert client.get(started.url).status_code == 200
+    assert client.post(f"/v1/jobs/{started.id}/retry").status_code == 202
+    assert client.get(started.url).status_code == 409
 
 
 def test_a_recipe_without_anytime_is_told_to_ask_for_it(client: TestClient, job: Running) -> None:
@@ -200,41 +200,33 @@ def test_a_recipe_without_anytime_is_told_to_ask_for_it(client: TestClient, job:
     assert answer.status_code == 409 and "`anytime` true" in answer.json()["detail"]
 
 
-def test_a_state_that_was_replaced_meanwhile_is_a_503(client: TestClient, job: Running) -> None:
-    job.start()
-    job.better(15)
+def test_a_state_that_was_replaced_meanwhile_is_a_503(client: TestClient, started: Running) -> None:
     store: Any = client.app.state.store  # type: ignore[attr-defined]
     for info in list(store.list("anytime/")):
         store.delete(info.key)
-    answer = client.get(job.url)
+    answer = client.get(started.url)
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
 
 
-def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(client: TestClient, job: Running) -> None:
-    job.start()
-    job.better(15)
+def test_a_damaged_part_is_a_typed_500_and_leaves_nothing(client: TestClient, started: Running) -> None:
     state: Any = client.app.state  # type: ignore[attr-defined]
     key = next(i.key for i in state.store.list("anytime/") if i.key.endswith("head.safetensors"))
     state.store.put_bytes(key, b"damaged")
-    answer = client.get(job.url)
+    answer = client.get(started.url)
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/store-corrupt")
     assert not list((state.settings.data_dir / "spool").iterdir())
 
 
-def test_another_owner_finds_no_such_job(client: TestClient, job: Running, key_of: KeyOf) -> None:
-    job.start()
-    job.better(15)
-    assert client.get(job.url, headers=key_of("stranger", "read")).status_code == 404
+def test_another_owner_finds_no_such_job(client: TestClient, started: Running, key_of: KeyOf) -> None:
+    assert client.get(started.url, headers=key_of("stranger", "read")).status_code == 404
 
 
 def test_a_deleted_model_takes_the_states_of_its_failed_jobs_with_it(
-    client: TestClient, job: Running
+    client: TestClient, started: Running
 ) -> None:
-    job.start()
-    job.better(15)
-    job.end(Action.FAIL)
+    started.end(Action.FAIL)
     assert client.delete("/v1/models/birds").status_code < 300
-    answer = client.get(job.url)
+    answer = client.get(started.url)
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
 
 

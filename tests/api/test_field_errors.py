@@ -43,11 +43,7 @@ def test_a_flat_name_is_traced_to_its_block(shared: TestClient) -> None:
         ({"recipe": {"lr": 0.1}}, "recipe.lr", "recipe.optimizer.lr"),
         ({"recipe": {"method": "er", "buffer_size": 500}}, "recipe.buffer_size", "recipe.method.buffer"),
         ({"recipe": {"name": "x"}}, "recipe.name", "recipe.method.name"),
-        (
-            {"recipe": {"method": {"name": "der++", "buffer_size": 5}}},
-            "recipe.method.buffer_size",
-            "recipe.method.buffer",
-        ),
+        ({"recipe": {"method": {"name": "er", "buffer_size": 5}}}, "recipe.method.buffer_size", "recipe.method.buffer"),
         ({"recipe": {"method": {"name": "der++", "lr": 0.1}}}, "recipe.method.lr", "recipe.optimizer.lr"),
         ({"recipe": {"optimizer": {"learning_rate": 0.1}}}, "recipe.optimizer.learning_rate", "recipe.optimizer.lr"),
         ({"recipe": {"head": {"inti": "zero"}}}, "recipe.head.inti", "recipe.head.init"),
@@ -79,13 +75,13 @@ def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(shared: Te
         (
             {"recipe": {"method": "der+"}},
             "recipe.method.name",
-            "unknown method; did you mean der++? one of a-gem, ",
+            "unknown method; did you mean der++? one of a-g",
         ),
         ({"recipe": {"preset": "olor"}}, "recipe.preset", "unknown preset; did you mean olor-"),
         (
             {"architecture": "resnet-18"},
             "architecture.name",
-            "unknown architecture; did you mean resnet18? one of ",
+            "unknown architecture; did you mean resnet18? one ",
         ),
         (
             {"recipe": {"optimizer": {"name": "adamm"}}},

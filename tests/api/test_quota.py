@@ -44,18 +44,3 @@ def test_a_chunked_upload_over_the_quota_is_refused_when_its_size_is_known(
     assert limited.post(TASKS, content=iter([body])).status_code == 202
     assert limited.post(TASKS, content=iter([body])).status_code == 429
     assert len(limited.get(TASKS).json()["items"]) == 1
-
-
-def test_an_upload_larger_than_the_whole_quota_is_413(limited: TestClient) -> None:
-    large = {"Content-Length": str(1 << 20)}
-    assert limited.post(TASKS, content=unread(), headers=large).status_code == 413
-    base = {**large, "Content-Type": "application/safetensors"}
-    path = '/v1/bases?architecture={"name":"mlp","hidden":[4]}&image_size=8'
-    sent = limited.post(path, content=unread(), headers=base)
-    assert sent.status_code == 413
-
-
-def test_a_mere_check_of_a_batch_needs_no_room(limited: TestClient, archive: Make) -> None:
-    body = archive(a=2, b=2)
-    assert limited.post(TASKS, content=body).status_code == 202
-    assert limited.post(f"{TASKS}?validate=only", content=body).status_code == 200

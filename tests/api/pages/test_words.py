@@ -24,10 +24,7 @@ from core.line import words
             'Or learn it as it is: POST /v1/jobs/job_1/retry with {"recipe": {"method": {"name": "ewc"}}}.',
             "Or learn it as it is with “Learn it again…”.",
         ),
-        (
-            "Put it there, and send POST /v1/jobs/job_1/retry.",
-            "Put it there, and press “Try again”.",
-        ),
+        ("Put it there, and send POST /v1/jobs/job_1/retry.", "Put it there, and press “Try again”."),
         ("Retry its job: POST /v1/jobs/job_1/retry", "Retry its job"),
         (
             "It looks like cat. Look at them: report.data.suspects of the task, and pictures on its page.",

@@ -19,6 +19,7 @@ LINEARISED = {
     "network": {"family": "linearised", "slope": 0.01, "fixed_head": False, "frozen": True, "references": []}
 }
 DLCFT = {"name": "dlcft", "slope": 0.01, "head_mode": "bilinear", "alpha": 15.0}
+LINEAR_HEAD = {"name": "dlcft", "head_mode": "linear"}
 SAID = {"training_data_days": 7, "image": {"size": 32}}
 """So that creation does not tell of these defaults."""
 VPT = {"name": "vpt", "prompts": 10, "deep": True, "per_task": False}
@@ -314,11 +315,7 @@ def test_joint_training_is_no_method_of_the_service(client: TestClient, model: s
     ("scenario", "recipe", "reason"),
     [
         ("class", {"preset": "olor-sgd", "method": "finetune"}, "OLOR is known to be weak"),
-        (
-            "class",
-            {"preset": "linear-probe", "method": "finetune"},
-            "depth 1 (the head alone) is known to be weak",
-        ),
+        ("class", {"preset": "linear-probe", "method": "finetune"}, "1 (the head alone) is known to be weak"),
         ("class", {"preset": "fast"}, "new-rows-zero"),
         ("data", {"preset": "fast"}, "the head goes on from what it learned before"),
         ("data", {"method": "mas"}, "mas is known to be weak in the data scenario"),
@@ -354,12 +351,7 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
         ("class", "small-cnn", {"method": "vpt"}, "recipe.method.name"),
         ("class", "vit", {"method": "vpt", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("class", "vit", {"method": "vpt", "depth": 5}, "recipe.depth"),
-        (
-            "class",
-            "small-cnn",
-            {"method": {"name": "dlcft", "head_mode": "linear"}},
-            "recipe.method.head_mode",
-        ),
+        ("class", "small-cnn", {"method": LINEAR_HEAD}, "recipe.method.head_mode"),
         ("task", "small-cnn", {"method": "dlcft", "optimizer": {"olor": {}}}, "recipe.optimizer.olor"),
         ("data", "small-cnn", {"method": "dlcft", "head": {"init": "default"}}, "recipe.head.init"),
     ],

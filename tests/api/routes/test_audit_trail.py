@@ -163,60 +163,43 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     spare = client.post("/v1/keys", json={"name": "spare", "owner": "o", "scope": "read"}).json()["id"]
     create_model(client, "unwanted")
     begun = client.post("/v1/uploads", headers={"Upload-Length": "9"}).headers["location"]
-    upload = {
-        "params": {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1},
-        "content": BASE,
-        "headers": {"Content-Type": "application/safetensors"},
-    }
+    network = {"architecture": '{"name": "mlp", "hidden": [4]}', "image_size": 8, "channels": 1}
+    upload = {"params": network, "content": BASE, "headers": {"Content-Type": "application/safetensors"}}
     base = client.post("/v1/bases", **upload).json()["id"]
     hook = f"/v1/webhooks/{client.post('/v1/webhooks', json=WEBHOOK).json()['id']}"
     delivery = client.post(f"{hook}/test").json()["id"]
     reason = {"json": {"reason": "because"}}
-    given: dict[str, tuple[str, dict[str, Any]]] = {
-        "POST /v1/webhooks": ("/v1/webhooks", {"json": WEBHOOK}),
-        "PATCH /v1/webhooks/{webhook}": (hook, {"json": {"enabled": False}}),
-        "DELETE /v1/webhooks/{webhook}": (hook, {}),
-        "POST /v1/webhooks/{webhook}/test": (f"{hook}/test", {}),
-        "POST /v1/webhooks/{webhook}/rotate": (f"{hook}/rotate", {}),
-        "POST /v1/webhooks/{webhook}/deliveries/{delivery}/redeliver": (
-            f"{hook}/deliveries/{delivery}/redeliver",
-            {},
-        ),
-        "POST /v1/bases": ("/v1/bases", upload),
-        "DELETE /v1/bases/{base}": (f"/v1/bases/{base}", {}),
-        "POST /v1/uploads": ("/v1/uploads", {"headers": {"Upload-Length": "9"}}),
-        "DELETE /v1/uploads/{upload}": (begun, {}),
-        "POST /v1/keys": ("/v1/keys", {"json": {"name": "k", "owner": "new", "scope": "read"}}),
-        "DELETE /v1/keys/{key}": (f"/v1/keys/{spare}", {}),
-        "POST /v1/models": ("/v1/models", {"json": {"name": "fresh", **MODEL}}),
-        "PATCH /v1/models/{model}": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
-        "DELETE /v1/models/{model}": ("/v1/models/unwanted", {}),
-        "DELETE /v1/models/{model}/memory": ("/v1/models/birds/memory", {}),
-        "POST /v1/models/{model}/tasks": ("/v1/models/birds/tasks", {"content": archive(a=2, b=2)}),
-        "DELETE /v1/models/{model}/tasks/{n}/data": ("/v1/models/birds/tasks/1/data", {}),
-        "PUT /v1/models/{model}/aliases/{alias}": (
-            "/v1/models/birds/aliases/mine",
-            {"json": {"version": 1, "reason": "because"}},
-        ),
-        "PATCH /v1/models/{model}/versions/{version}": (
-            "/v1/models/birds/versions/1",
-            {"json": {"note": "best on owls"}},
-        ),
-        "DELETE /v1/models/{model}/aliases/{alias}": ("/v1/models/birds/aliases/unwanted", {}),
-        "POST /v1/models/{model}/aliases/{alias}/rollback": (
-            "/v1/models/birds/aliases/production/rollback",
-            reason,
-        ),
-        "POST /v1/models/{model}/aliases/{alias}/follow": ("/v1/models/pinned/aliases/production/follow", {}),
-        "POST /v1/models/{model}/tasks/{n}/continue": ("/v1/models/stopped/tasks/1/continue", reason),
-        "POST /v1/models/{model}/tasks/{n}/discard": ("/v1/models/stopped/tasks/1/discard", reason),
-        "POST /v1/models/{model}/tasks/{n}/relearn": ("/v1/models/lacking/tasks/1/relearn", {}),
-        **{
-            f"POST /v1/jobs/{{job}}/{action}": (f"/v1/jobs/{job}/{action}", {})
-            for action, job in zip(("cancel", "pause", "resume", "retry"), jobs, strict=True)
-        },
+    given = {
+        "webhook.create": ("/v1/webhooks", {"json": WEBHOOK}),
+        "webhook.change": (hook, {"json": {"enabled": False}}),
+        "webhook.delete": (hook, {}),
+        "webhook.test": (f"{hook}/test", {}),
+        "webhook.rotate": (f"{hook}/rotate", {}),
+        "webhook.redeliver": (f"{hook}/deliveries/{delivery}/redeliver", {}),
+        "base.create": ("/v1/bases", upload),
+        "base.delete": (f"/v1/bases/{base}", {}),
+        "upload.create": ("/v1/uploads", {"headers": {"Upload-Length": "9"}}),
+        "upload.delete": (begun, {}),
+        "key.create": ("/v1/keys", {"json": {"name": "k", "owner": "new", "scope": "read"}}),
+        "key.revoke": (f"/v1/keys/{spare}", {}),
+        "model.create": ("/v1/models", {"json": {"name": "fresh", **MODEL}}),
+        "model.change": ("/v1/models/birds", {"json": {"recipe": {"epochs": 3}}}),
+        "model.delete": ("/v1/models/unwanted", {}),
+        "memory.delete": ("/v1/models/birds/memory", {}),
+        "task.submit": ("/v1/models/birds/tasks", {"content": archive(a=2, b=2)}),
+        "task.delete-data": ("/v1/models/birds/tasks/1/data", {}),
+        "alias.set": ("/v1/models/birds/aliases/mine", {"json": {"version": 1, "reason": "because"}}),
+        "version.change": ("/v1/models/birds/versions/1", {"json": {"note": "best on owls"}}),
+        "alias.delete": ("/v1/models/birds/aliases/unwanted", {}),
+        "alias.rollback": ("/v1/models/birds/aliases/production/rollback", reason),
+        "alias.follow": ("/v1/models/pinned/aliases/production/follow", {}),
+        "task.continue": ("/v1/models/stopped/tasks/1/continue", reason),
+        "task.discard": ("/v1/models/stopped/tasks/1/discard", reason),
+        "task.relearn": ("/v1/models/lacking/tasks/1/relearn", {}),
     }
-    return {route: (route.split()[0], path, more) for route, (path, more) in given.items()}
+    for action, job in zip(("cancel", "pause", "resume", "retry"), jobs, strict=True):
+        given[f"job.{action}"] = (f"/v1/jobs/{job}/{action}", {})
+    return {route: (route.split()[0], *given[action]) for route, action in ACTIONS.items()}
 
 
 def submit(client: TestClient, archive: Make, name: str) -> str:

@@ -75,15 +75,6 @@ def test_a_tar_is_taken(client: TestClient, archive: Make) -> None:
     assert answer.status_code == 202, answer.text
 
 
-def test_a_form_with_file_and_recipe_is_taken(client: TestClient, archive: Make) -> None:
-    content = archive(a=2, b=2)
-    files = {"file": ("batch.zip", content, "application/zip")}
-    answer = client.post(TASKS, files=files, data={"recipe": '{"epochs": 3}'})
-    assert answer.status_code == 202, answer.text
-    assert answer.json()["job"]["recipe"]["epochs"] == 3
-    assert answer.json()["task"]["sha256"] == hashlib.sha256(content).hexdigest()
-
-
 def test_a_form_larger_than_the_buffers_is_taken(client: TestClient, archive: Make) -> None:
     first = archive(a=2, b=2)
     content = io.BytesIO(first)
@@ -111,6 +102,7 @@ def test_a_form_is_read_however_it_is_cut(client: TestClient, archive: Make, pie
     answer = client.post(TASKS, content=pieces(), headers=headers)
     assert answer.status_code == 202, answer.text
     assert answer.json()["task"]["sha256"] == hashlib.sha256(data).hexdigest()
+    assert answer.json()["job"]["recipe"]["epochs"] == 2
 
 
 def test_validate_only_reports_and_submits_nothing(
@@ -182,18 +174,6 @@ def test_a_repeated_batch_is_taken_with_a_warning_that_names_the_first(
     again = client.post(TASKS, content=body)
     assert again.status_code == 202
     assert any("task 1 (first)" in w for w in again.json()["task"]["warnings"])
-
-
-@pytest.mark.parametrize(
-    ("recipe", "field"), [('{"epochs": 0}', "recipe.epochs"), ('{"method": "none"}', "recipe.method.name")]
-)
-def test_a_wrong_recipe_override_is_422(
-    client: TestClient, settings: Settings, archive: Make, recipe: str, field: str
-) -> None:
-    answer = client.post(TASKS, content=archive(a=2), headers={"Perennial-Recipe": recipe})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == field
-    assert spooled(settings) == stored(settings) == []
 
 
 def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
