@@ -11,52 +11,22 @@ from core.db.session import Database
 from tests.migrations import databases
 from tests.migrations.databases import json_of, read_rows
 
-HEADS = {
-    "cancelled": (1, True),
-    "child": (1, True),
-    "failed": (2, True),
-    "gone": (1, True),
-    "held": (1, True),
-    "held-and-on": (3, True),
-    "overruled": (3, True),
-    "retrying": (1, True),
-    "rolled": (2, False),
-    "rolled-and-on": (4, True),
-    "seasons": (2, True),
-    "waiting": (1, True),
-}
-"""Model → its line head, and whether production follows."""
-STANDINGS = {
-    "cancelled": ["learned", "cancelled"],
-    "child": ["learned"],
-    "failed": ["learned", "failed", "learned"],
-    "gone": ["learned"],
-    "held": ["learned", "held"],
-    "held-and-on": ["learned", "skipped", "learned"],
-    "overruled": ["learned", "learned", "learned"],
-    "retrying": ["learned", "held", None],
-    "rolled": ["learned", "learned", "rolled_back"],
-    "rolled-and-on": ["learned", "learned", "rolled_back", "learned"],
-    "seasons": ["learned", "learned"],
-    "waiting": ["learned", None],
-}
-TAUGHT = {
-    "cancelled": [[], [1]],
-    "child": [[], [1]],
-    "failed": [[], [1], [1, 3]],
-    "gone": [[], [1]],
-    "held": [[], [1], [1, 2]],
-    "held-and-on": [[], [1], [1, 2], [1, 3]],
-    "overruled": [[], [1], [1, 2], [1, 2, 3]],
-    "retrying": [[], [1], [1, 2]],
-    "rolled": [[], [1], [1, 2], [1, 2, 3]],
-    "rolled-and-on": [[], [1], [1, 2], [1, 2, 3], [1, 2, 4]],
-    "seasons": [[], [1], [1, 2]],
-    "waiting": [[], [1]],
-}
-"""Model → `manifest.tasks` of its versions."""
-
-
+LINES: dict[str, tuple[int, bool, list[str | None], list[list[int]]]] = {
+    "cancelled": (1, True, ["learned", "cancelled"], [[], [1]]),
+    "child": (1, True, ["learned"], [[], [1]]),
+    "failed": (2, True, ["learned", "failed", "learned"], [[], [1], [1, 3]]),
+    "gone": (1, True, ["learned"], [[], [1]]),
+    "held": (1, True, ["learned", "held"], [[], [1], [1, 2]]),
+    "held-and-on": (3, True, ["learned", "skipped", "learned"], [[], [1], [1, 2], [1, 3]]),
+    "overruled": (3, True, ["learned", "learned", "learned"], [[], [1], [1, 2], [1, 2, 3]]),
+    "retrying": (1, True, ["learned", "held", None], [[], [1], [1, 2]]),
+    "rolled": (2, False, ["learned", "learned", "rolled_back"], [[], [1], [1, 2], [1, 2, 3]]),
+    "rolled-and-on": (4, True, ["learned", "learned", "rolled_back", "learned"],
+                      [[], [1], [1, 2], [1, 2, 3], [1, 2, 4]]),
+    "seasons": (2, True, ["learned", "learned"], [[], [1], [1, 2]]),
+    "waiting": (1, True, ["learned", None], [[], [1]]),
+}  # fmt: skip
+"""Model → its line head, whether production follows, the standings of its tasks, `manifest.tasks` of its versions."""
 EVERYTHING = (
     "SELECT id, head, production_follows FROM models ORDER BY id",
     "SELECT id, standing, standing_at, stops FROM tasks ORDER BY id",  # `train_until` counts from now
@@ -84,11 +54,13 @@ def upgraded(
 
 def test_each_model_has_the_line_head_that_production_named(upgraded: Database) -> None:
     found = read_rows(upgraded, "SELECT name, head, production_follows FROM models")
-    assert {name: (head, bool(follows)) for name, head, follows in found} == HEADS
+    assert {name: (head, bool(follows)) for name, head, follows in found} == {
+        name: row[:2] for name, row in LINES.items()
+    }
 
 
 def test_each_task_stands_where_it_would_stand_now(upgraded: Database) -> None:
-    assert _by_model(upgraded, "tasks", "standing") == STANDINGS
+    assert _by_model(upgraded, "tasks", "standing") == {name: row[2] for name, row in LINES.items()}
 
 
 def test_only_a_version_held_as_the_newest_stops_its_line(upgraded: Database) -> None:
@@ -108,7 +80,8 @@ def test_a_task_stands_so_since_its_job_ended(upgraded: Database) -> None:
 
 def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upgraded: Database) -> None:
     manifests = _by_model(upgraded, "versions", "manifest")
-    assert {m: [json_of(one)["tasks"] for one in found] for m, found in manifests.items()} == TAUGHT
+    taught = {m: [json_of(one)["tasks"] for one in found] for m, found in manifests.items()}
+    assert taught == {name: row[3] for name, row in LINES.items()}
     learned = [json_of(one) for found in manifests.values() for one in found[1:]]
     assert all(one["parts"] and one["recipe"]["batch_size"] == 8 for one in learned)
 

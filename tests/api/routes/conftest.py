@@ -69,67 +69,30 @@ def publisher(client: TestClient, folder: Path) -> Publish:
             session.add(task)
             session.flush()
             parent = session.query(Version).filter_by(model_id=row.id, number=row.head).one()
-            document = Manifest.from_json(
-                {
-                    "format": 1,
-                    "model": row.id,
-                    "version": number,
-                    "parent": number - 1,
-                    "task": learned,
-                    "tasks": [*parent.manifest.tasks, learned],
-                    "scenario": row.scenario,
-                    "architecture": row.architecture,
-                    "image": row.image,
-                    "normalise": None,
-                    "classes": ["cat", "dog"],
-                    "heads": [],
-                    "parts": stored,
-                    **(manifest or {}),
-                }
-            )
+            line = {"task": learned, "tasks": [*parent.manifest.tasks, learned]}
+            line |= {"format": 1, "model": row.id, "version": number, "parent": number - 1}
+            network = {"scenario": row.scenario, "architecture": row.architecture, "image": row.image}
+            known = {"normalise": None, "classes": ["cat", "dog"], "heads": [], "parts": stored}
+            document = Manifest.from_json({**line, **network, **known, **(manifest or {})})
             version = Version(
-                id=new_id("ver"),
-                model_id=row.id,
-                number=number,
-                parent=row.head,
-                task_number=learned,
-                job_id=None,
-                status="published" if passed else "held",
-                gate={"passed": passed, "checks": []},
-                manifest=without_figures(document),
-                bytes=sum(p["bytes"] for p in stored),
-                bytes_new=0,
-                created_at=now,
-            )
+                id=new_id("ver"), model_id=row.id, number=number, parent=row.head, task_number=learned,
+                status="published" if passed else "held", gate={"passed": passed, "checks": []},
+                manifest=without_figures(document), bytes=sum(p["bytes"] for p in stored), bytes_new=0, created_at=now,
+            )  # fmt: skip
             session.add(version)
             session.flush()
             for position, part in enumerate(stored):
                 session.add(Part(version_id=version.id, position=position, **part))
+            split = per_class or {}
             measured = [
-                MeasuredCell(
-                    version="new",
-                    task=task,
-                    correct=correct,
-                    total=total,
-                    per_class=(per_class or {}).get(task, {}),
-                )
-                for task, (correct, total) in (cells or {}).items()
+                MeasuredCell(version="new", task=of, correct=right, total=total, per_class=split.get(of, {}))
+                for of, (right, total) in (cells or {}).items()
             ]
             write_measured(session, row, version, measured, Figures(**document.given()), (), {})
             if passed:
                 alias = session.get_one(Alias, (row.id, "production"))
-                session.add(
-                    AliasMove(
-                        model_id=row.id,
-                        alias="production",
-                        version=number,
-                        previous=alias.version,
-                        cause="publish",
-                        actor=None,
-                        reason=None,
-                        at=now,
-                    )
-                )
+                move = {"alias": "production", "cause": "publish", "version": number, "at": now}
+                session.add(AliasMove(model_id=row.id, previous=alias.version, **move))
                 alias.version = row.head = number
         return number
 
@@ -149,23 +112,6 @@ def default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
 
 def _task(model: Model, number: int, now: float) -> Task:
     return Task(
-        id=new_id("tsk"),
-        model_id=model.id,
-        number=number,
-        name=f"week {number}",
-        sha256="0" * 64,
-        bytes=10,
-        archive_key=None,
-        media_type="zip",
-        classes={"cat": 3, "dog": 4},
-        n_train=6,
-        n_held_out=1,
-        report={},
-        train_sha256=None,
-        held_out_sha256=None,
-        train_deleted_at=None,
-        held_out_deleted_at=None,
-        data_deleted_at=None,
-        warnings=[],
-        created_at=now,
-    )
+        id=new_id("tsk"), model_id=model.id, number=number, name=f"week {number}", sha256="0" * 64, bytes=10,
+        media_type="zip", classes={"cat": 3, "dog": 4}, n_train=6, n_held_out=1, report={}, warnings=[], created_at=now,
+    )  # fmt: skip

@@ -315,7 +315,7 @@ def test_joint_training_is_no_method_of_the_service(client: TestClient, model: s
     ("scenario", "recipe", "reason"),
     [
         ("class", {"preset": "olor-sgd", "method": "finetune"}, "OLOR is known to be weak"),
-        ("class", {"preset": "linear-probe", "method": "finetune"}, "1 (the head alone) is known to be weak"),
+        ("class", {"preset": "linear-probe", "method": "finetune"}, "depth 1 (the head alone) is known to be weak"),
         ("class", {"preset": "fast"}, "new-rows-zero"),
         ("data", {"preset": "fast"}, "the head goes on from what it learned before"),
         ("data", {"method": "mas"}, "mas is known to be weak in the data scenario"),
@@ -324,7 +324,7 @@ def test_joint_training_is_no_method_of_the_service(client: TestClient, model: s
         ("task", {"preset": "linear-probe", "method": "finetune"}, None),
         ("task", {"preset": "fast"}, None),
     ],
-)
+)  # fmt: skip
 def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
     client: TestClient, submit: Any, scenario: str, recipe: dict[str, Any], reason: str | None
 ) -> None:

@@ -21,7 +21,7 @@ from perennial.pack.plain_yaml import read
         ("label,path\ncat,1.png\n", "must be path,label or path,label,split"),
         ("path,label\n", "lists no images"),
         ("path,label\n1.png\n", "Line 2 of .* has 1 cells instead of 2"),
-        ("path,label,split\n1.png,cat,later\n", "split “later”; it must be train, test, validation or empty"),
+        ("path,label,split\n1.png,cat,later\n", "has the split “later”; it must be train, test, validation or empty"),
         ('path,label\n"1.png,cat\n', "is not valid CSV"),
         ("path,label\n2.png,cat\n", "Line 2 of .*2.png.* cannot be read: No such file"),
         ("path,label\n1.png,cat\n./1.png,dog\n", "Line 3 of .* has named already|which Line 2"),
@@ -29,7 +29,7 @@ from perennial.pack.plain_yaml import read
         ("path,label\n/etc/hostname,cat\n", "out of the folder"),
         ("path,label,split\n1.png,cat,test\n", "has a test part, but no images to learn"),
     ],
-)
+)  # fmt: skip
 def test_a_list_is_refused_with_the_line_and_the_remedy(text: str, said: str, tmp_path: Path) -> None:
     write(tmp_path / "out.png", png("out"))
     write(tmp_path / "in/1.png", png("1"))
@@ -199,12 +199,12 @@ def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
         ("data.yaml", "train: train/images\nnames: []\n", "has no list “names”"),
         ("data.yaml", "train: ../../etc\nnames: [cat, dog]\n", "out of the folder"),
         ("data.yaml", "train: nowhere\nnames: [cat, dog]\n", "names “nowhere”, which is not in"),
-        ("data.yaml", "train: train/images\nnames: [cat]\n", "the class 1, but “data.yaml” names 1 classes"),
+        ("data.yaml", "train: train/images\nnames: [cat]\n", "has the class 1, but “data.yaml” names 1 classes"),
         ("train/labels/cat-0.txt", "0 0.5 0.5\n", "has 3 numbers; it must be class x y width height"),
         ("train/labels/cat-0.txt", "cat 0.5 0.5 1 1\n", "it must be numbers"),
         ("train/labels/cat-0.txt", "-1 0.5 0.5 1 1\n", "has the class -1"),
     ],
-)
+)  # fmt: skip
 def test_yolo_that_does_not_fit_together_is_told(file: str, text: str, said: str, tmp_path: Path) -> None:
     yolo(tmp_path)
     (tmp_path / file).write_text(text)
