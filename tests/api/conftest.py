@@ -17,8 +17,10 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from core.catalogue import load_catalogue
 from core.code_version import code_version
+from core.db.jobs import locked, move
 from core.db.migrate import upgrade
 from core.db.session import Database
+from core.db.states import Action
 from core.db.tables import Owner
 from core.requests import keys
 from core.requests.actor import Actor
@@ -108,6 +110,15 @@ def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
     answer = client.post("/v1/models", json={"name": name, **fields})
     assert answer.status_code == 201, answer.text
     return name
+
+
+def drive(db: Database, job_id: str, *actions: Action) -> None:
+    """Move a job as a worker would."""
+    with db.write() as session:
+        row = locked(session, job_id)
+        assert row is not None
+        for action in actions:
+            move(session, row, action, db.now(session))
 
 
 def new_key(

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
 from core.db.tables import Event, Job, Version
@@ -14,7 +13,7 @@ from core.errors import Unavailable
 from core.ids import new_id
 from core.protocol.manifest import Manifest
 from core.settings import Settings
-from tests.api.conftest import Make, create_model
+from tests.api.conftest import Make, create_model, drive
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
@@ -22,25 +21,10 @@ MANIFEST = Manifest.from_json(
 
 
 @pytest.fixture
-def db(client: TestClient) -> Database:
-    found: Database = client.app.state.database  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
 def job(client: TestClient, archive: Make) -> str:
     create_model(client, recipe={"method": "er"})
     made: str = client.post("/v1/models/birds/tasks", content=archive(a=2, b=2)).json()["job"]["id"]
     return made
-
-
-def drive(db: Database, job_id: str, *actions: Action) -> None:
-    """Move a job as a worker would."""
-    with db.write() as session:
-        row = locked(session, job_id)
-        assert row is not None
-        for action in actions:
-            move(session, row, action, db.now(session))
 
 
 def events(text: str) -> list[dict[str, Any]]:

@@ -9,10 +9,9 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from core.db.jobs import locked, move
 from core.db.session import Database
 from core.db.states import Action
-from tests.api.conftest import Make
+from tests.api.conftest import Make, create_model, drive
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
 LINEARISED = {
@@ -27,9 +26,7 @@ VPT = {"name": "vpt", "prompts": 10, "deep": True, "per_task": False}
 
 @pytest.fixture
 def vit(client: TestClient) -> str:
-    answer = client.post("/v1/models", json={"name": "vit", "scenario": "class", "architecture": "vit"})
-    assert answer.status_code == 201, answer.text
-    return "vit"
+    return create_model(client, "vit", architecture="vit")
 
 
 @pytest.fixture
@@ -54,18 +51,30 @@ def change(client: TestClient, model: str, recipe: dict[str, Any]) -> Response:
     return client.patch(f"/v1/models/{model}", json={"recipe": recipe})
 
 
+@pytest.fixture
+def everywhere(client: TestClient, submit: Any) -> Callable[..., list[Response]]:
+    """Sends a recipe wherever a model takes one: as its own, with a batch to check, and with one to learn."""
+
+    def ask(model: str, recipe: dict[str, Any]) -> list[Response]:
+        return [change(client, model, recipe), submit(model, recipe, "?validate=only"), submit(model, recipe)]
+
+    return ask
+
+
+def warnings_of(answer: Response) -> list[str]:
+    found = answer.json()
+    return list(found.get("task", found)["warnings"])
+
+
 def learned_by(method: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"recipe": {"method": method}, "method": {"name": method["name"]}, **more}
 
 
-def test_a_method_needs_an_architecture_that_it_accepts(client: TestClient, model: str, submit: Any) -> None:
+def test_a_method_needs_an_architecture_that_it_accepts(
+    client: TestClient, model: str, everywhere: Any
+) -> None:
     body = {"name": "x", "scenario": "class", "architecture": "small-cnn", "recipe": {"method": "vpt"}}
-    for answer in (
-        client.post("/v1/models", json=body),
-        change(client, model, {"method": "vpt"}),
-        submit(model, {"method": "vpt"}),
-        submit(model, {"method": "vpt"}, "?validate=only"),
-    ):
+    for answer in (client.post("/v1/models", json=body), *everywhere(model, {"method": "vpt"})):
         refused(answer, "recipe.method.name", "vpt", "not on small-cnn", "vit_b_16")
     made = client.post("/v1/models", json={**body, "architecture": "vit"})
     assert made.status_code == 201
@@ -89,13 +98,11 @@ def test_any_family_can_start_from_version_0(client: TestClient, vit: str, submi
     assert submit(vit).status_code == 202
 
 
-def test_the_family_of_production_is_kept(client: TestClient, vit: str, publish: Any, submit: Any) -> None:
+def test_the_family_of_production_is_kept(
+    client: TestClient, vit: str, publish: Any, everywhere: Any, submit: Any
+) -> None:
     publish(vit, manifest=learned_by({"name": "er"}))
-    for answer in (
-        change(client, vit, {"method": "vpt"}),
-        submit(vit, {"method": "vpt"}),
-        submit(vit, {"method": "vpt"}, "?validate=only"),
-    ):
+    for answer in everywhere(vit, {"method": "vpt"}):
         words = ("vpt", "version 1, a plain network", "finetune", "start a new model")
         refused(answer, "recipe.method.name", *words)
     assert client.get(f"/v1/models/{vit}").json()["recipe"]["method"]["name"] == "der++"
@@ -116,15 +123,11 @@ def test_a_prompted_model_keeps_its_family_and_the_shape_of_its_prompts(
 
 
 def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured_with(
-    client: TestClient, model: str, publish: Any, submit: Any
+    client: TestClient, model: str, publish: Any, everywhere: Any, submit: Any
 ) -> None:
     assert change(client, model, {"method": "dlcft"}).status_code == 200
     publish(model, manifest=learned_by(DLCFT, **LINEARISED))
-    for answer in (
-        change(client, model, {"method": "er"}),
-        submit(model, {"method": "er"}),
-        submit(model, {"method": "er"}, "?validate=only"),
-    ):
+    for answer in everywhere(model, {"method": "er"}):
         refused(answer, "recipe.method.name", "version 1, a linearised network", "Use one of dlcft")
     for name, value in (("slope", 0.2), ("alpha", 5.0)):
         other = change(client, model, {"method": {name: value}})
@@ -134,14 +137,10 @@ def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured
 
 
 def test_a_plain_model_is_not_linearised_in_mid_life(
-    client: TestClient, model: str, publish: Any, submit: Any
+    client: TestClient, model: str, publish: Any, everywhere: Any
 ) -> None:
     publish(model, manifest=learned_by({"name": "er"}))
-    for answer in (
-        change(client, model, {"method": "dlcft"}),
-        submit(model, {"method": "dlcft"}),
-        submit(model, {"method": "dlcft"}, "?validate=only"),
-    ):
+    for answer in everywhere(model, {"method": "dlcft"}):
         refused(answer, "recipe.method.name", "dlcft", "version 1, a plain network", "start a new model")
 
 
@@ -188,29 +187,19 @@ def test_what_jobs_in_the_line_will_leave_counts_before_production(
 
 
 def test_a_job_that_is_being_cancelled_leaves_nothing_to_start_from(
-    client: TestClient, vit: str, submit: Any
+    client: TestClient, db: Database, vit: str, submit: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    db: Database = client.app.state.database  # type: ignore[attr-defined]
-    with db.write() as session:
-        row = locked(session, job)
-        assert row is not None
-        for action in (Action.VALIDATE, Action.CANCEL):
-            move(session, row, action, db.now(session))
+    drive(db, job, Action.VALIDATE, Action.CANCEL)
     assert client.get(f"/v1/jobs/{job}").json()["state"] == "cancelling"
     assert submit(vit, {"method": "er"}).status_code == 202
 
 
 def test_a_retry_is_checked_against_what_it_would_start_from_now(
-    client: TestClient, vit: str, submit: Any, publish: Any
+    client: TestClient, db: Database, vit: str, submit: Any, publish: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    db: Database = client.app.state.database  # type: ignore[attr-defined]
-    with db.write() as session:
-        row = locked(session, job)
-        assert row is not None
-        for action in (Action.VALIDATE, Action.FAIL):
-            move(session, row, action, db.now(session))
+    drive(db, job, Action.VALIDATE, Action.FAIL)
     publish(vit, manifest=learned_by({"name": "er"}))
     refused(client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network")
     again = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"method": "er"}})
@@ -238,16 +227,18 @@ BUFFER = {"buffer": {"images": np.zeros(1, np.uint8)}}
     ],
 )
 def test_a_change_of_method_warns_of_memory_that_is_lost(
-    client: TestClient, model: str, publish: Any, submit: Any, before: str, parts: Any, after: str, said: str
+    client: TestClient,
+    model: str,
+    publish: Any,
+    everywhere: Any,
+    before: str,
+    parts: Any,
+    after: str,
+    said: str,
 ) -> None:
     publish(model, {"head": {"w": np.zeros(1, np.float32)}, **parts}, manifest=learned_by({"name": before}))
-    recipe = {"method": after}
-    answers = [
-        change(client, model, recipe).json()["warnings"],
-        submit(model, recipe, "?validate=only").json()["warnings"],
-        submit(model, recipe).json()["task"]["warnings"],
-    ]
-    for warnings in answers:
+    for answer in everywhere(model, {"method": after}):
+        warnings = warnings_of(answer)
         found = [w for w in warnings if w.startswith(f"The method changes from {before} to {after}: ")]
         assert len(found) == (said is not None)
         assert all(said in w and "Earlier tasks are unprotected" in w for w in found)
@@ -326,20 +317,13 @@ def test_joint_training_is_no_method_of_the_service(client: TestClient, model: s
     ],
 )  # fmt: skip
 def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
-    client: TestClient, submit: Any, scenario: str, recipe: dict[str, Any], reason: str | None
+    client: TestClient, everywhere: Any, scenario: str, recipe: dict[str, Any], reason: str | None
 ) -> None:
     body: dict[str, Any] = {"scenario": scenario, "classes": ["cat", "dog"] if scenario == "data" else None}
     made = client.post("/v1/models", json={"name": "asked", "recipe": recipe, **body})
     client.post("/v1/models", json={"name": "later", "recipe": {"method": "er"}, **body})
-    answers = [
-        made.json()["warnings"],
-        client.get("/v1/models/asked").json()["warnings"],
-        submit("later", recipe, "?validate=only").json()["warnings"],
-        submit("later", recipe).json()["task"]["warnings"],
-        change(client, "later", recipe).json()["warnings"],
-    ]
-    for warnings in answers:
-        found = [w for w in warnings if "known to be weak" in w or "preset fast" in w]
+    for answer in (made, client.get("/v1/models/asked"), *everywhere("later", recipe)):
+        found = [w for w in warnings_of(answer) if "known to be weak" in w or "preset fast" in w]
         assert bool(found) == (reason is not None)
         assert reason is None or any(reason in w for w in found), found
 
@@ -357,14 +341,13 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
     ],
 )
 def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
-    client: TestClient, submit: Any, scenario: str, architecture: str, recipe: dict[str, Any], field: str
+    client: TestClient, everywhere: Any, scenario: str, architecture: str, recipe: dict[str, Any], field: str
 ) -> None:
     body: dict[str, Any] = {"name": "m", "scenario": scenario, "architecture": architecture}
     refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)
     client.post("/v1/models", json=body)
-    refused(change(client, "m", recipe), field)
-    refused(submit("m", recipe), field)
-    refused(submit("m", recipe, "?validate=only"), field)
+    for answer in everywhere("m", recipe):
+        refused(answer, field)
     assert client.get("/v1/models/m/tasks").json()["items"] == []
 
 

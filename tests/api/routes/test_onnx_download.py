@@ -15,12 +15,6 @@ URL = "/v1/models/birds/versions/1/download?format=onnx"
 
 
 @pytest.fixture
-def db(client: TestClient) -> Database:
-    found: Database = client.app.state.database  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
 def learned(model: str, publish: Callable[..., int]) -> str:
     """A model with a version that knows two classes."""
     publish(model)
