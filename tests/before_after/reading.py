@@ -11,11 +11,7 @@ LIST = "?limit=200"
 
 
 def read_all(
-    player: Player,
-    chapter: str,
-    *,
-    whole: set[tuple[str, int]] | None,
-    names: Collection[str] | None = None,
+    player: Player, chapter: str, *, whole: set[tuple[str, int]] | None, names: Collection[str] | None = None
 ) -> set[tuple[str, int]]:
     """Read everything into a chapter; returns (model, number) of the versions.
 

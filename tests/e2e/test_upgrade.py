@@ -261,9 +261,7 @@ def test_other_models_go_on_as_before(client: Rest, model: str, batch: int) -> N
     assert client.get(f"/v1/models/{model}")["aliases"]["production"] == end.version
 
 
-def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(
-    client: Rest,
-) -> None:
+def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(client: Rest) -> None:
     small.create(client, "grandchild", "finetune", base={"model": "overruled", "version": 3})
     assert client.get("/v1/models/grandchild/versions/0")["manifest"]["tasks"] == []
     client.models.delete("overruled")

@@ -17,11 +17,7 @@ from tools import service
 __all__ = ["catalogue_folder", "client", "empty_database", "key_of", "model", "publish"]
 
 
-CANARY = {
-    "PERENNIAL_STORE_SECRET_KEY": "canary",
-    "AWS_SECRET_ACCESS_KEY": "canary",
-    "PGPASSWORD": "canary",
-}
+CANARY = {"PERENNIAL_STORE_SECRET_KEY": "canary", "AWS_SECRET_ACCESS_KEY": "canary", "PGPASSWORD": "canary"}
 """Secrets of the service that its helpers are not to know."""
 
 

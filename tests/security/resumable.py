@@ -22,12 +22,7 @@ def cases() -> list[Case]:
 
 
 def _case(
-    name: str,
-    *answers: str,
-    path: str,
-    method: str = "POST",
-    body: Body = b"",
-    **headers: str,
+    name: str, *answers: str, path: str, method: str = "POST", body: Body = b"", **headers: str
 ) -> Case:
     make = body if callable(body) else lambda: body
     named = {key.replace("_", "-"): value for key, value in headers.items()}

@@ -64,9 +64,7 @@ def test_a_damaged_download_is_never_whole_and_the_next_one_is_made_anew(client,
 
 
 def test_what_was_made_of_a_damaged_part_before_is_not_given_out_when_the_part_is_mended(
-    client,
-    model,
-    publish,
+    client, model, publish
 ):
     """The export stayed as it was made: its name is the digest of the damaged bytes."""
     publish("birds")
