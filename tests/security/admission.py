@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,52 +17,53 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psutil
 
 from tests.rest import Rest
 from tests.security.memory import pids
+from tests.security.owners import client_of
 from tools import service
 
 MB = 1 << 20
 HUGE_RECIPE = {"x" * 900_000: None}
+LONG_LABELS = [f"{number:05}".ljust(90, "x") for number in range(10_000)]
 HUGE_NETWORK = {"name": "mlp", "hidden": [16384] * 16}
+TINY_BASE = (2).to_bytes(8, "little") + b"{}"
 
 
 @dataclass
 class Cost:
     """What an attack cost: answers by status, seconds, MiB, and the seconds of a neighbour's lists."""
 
-    answers: dict[int, int] = field(default_factory=dict)
+    answers: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
     api_mb: float = 0.0  # above what the API had before
     others_mb: float = 0.0  # of the processes that the API started meanwhile
     others: int = 0  # how many of these there were at once
     neighbour_s: list[float] = field(default_factory=list)
 
-    def count(self, status: int) -> None:
-        self.answers[status] = self.answers.get(status, 0) + 1
-
     def __str__(self) -> str:
         waits = self.neighbour_s or [0.0]
         return (
-            f"{self.answers}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes "
+            f"{dict(self.answers)}, {self.seconds:.1f} s, API +{self.api_mb:.0f} MiB, its processes "
             f"{self.others_mb:.0f} MiB, a neighbour's list {1000 * statistics.median(waits):.0f} ms, at most "
             f"{1000 * max(waits):.0f} ms"
         )
 
 
-def write_key(running: service.Service, owner: str) -> Rest:
-    """A client of another owner."""
-    admin = Rest(running.url, running.key)
-    made = admin.call("POST", "/v1/keys", json={"name": "k", "owner": owner, "scope": "write"}).json()
-    return Rest(running.url, str(made["secret"]), 300.0)
+def architecture(width: int) -> dict[str, str]:
+    """The query of a base of a network that nobody else asks for."""
+    return {"architecture": f'{{"name": "mlp", "hidden": [{width}]}}'}
+
+
+def _write_client(running: service.Service, owner: str) -> Rest:
+    return client_of(Rest(running.url, running.key), owner, 300.0)
 
 
 @contextmanager
 def measured(running: service.Service) -> Iterator[Cost]:
     """Look at the API's memory and at another owner's lists while the block runs."""
-    neighbour = write_key(running, "neighbour")
+    neighbour = _write_client(running, "neighbour")
     api = psutil.Process(pids(running.process.pid)["api"])
     before, there = api.memory_info().rss, {process.pid for process in api.children(recursive=True)}
     cost, end = Cost(), threading.Event()
@@ -70,10 +72,8 @@ def measured(running: service.Service) -> Iterator[Cost]:
         while not end.wait(0.02):
             cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
             more = [process for process in api.children(recursive=True) if process.pid not in there]
-            cost.others, cost.others_mb = (
-                max(cost.others, len(more)),
-                max(cost.others_mb, sum(map(_rss, more)) / MB),
-            )
+            cost.others = max(cost.others, len(more))
+            cost.others_mb = max(cost.others_mb, sum(map(_rss, more)) / MB)
 
     def ask() -> None:
         while not end.wait(0.05):
@@ -96,71 +96,56 @@ def measured(running: service.Service) -> Iterator[Cost]:
 
 def huge_recipes(running: service.Service, models: int = 60) -> Cost:
     """Recipes of one name of 900,000 characters whose value says nothing; then lists of all models."""
-    attacker = write_key(running, "recipes")
-    with measured(running) as cost:
-        for number in range(models):
-            body = {"name": f"m{number}", "scenario": "class", "recipe": HUGE_RECIPE}
-            cost.count(attacker.http.post("/v1/models", json=body).status_code)
-        _lists(attacker, cost)
-    return cost
+    return _models_and_lists(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
 
 
 def long_labels(running: service.Service, models: int = 40) -> Cost:
     """Models of ten thousand labels as long as labels may be; then lists of all models."""
-    attacker = write_key(running, "labels")
-    labels = [f"{number:05}".ljust(90, "x") for number in range(10_000)]
+    return _models_and_lists(running, "labels", models, scenario="data", classes=LONG_LABELS)
+
+
+def _models_and_lists(running: service.Service, owner: str, models: int, **fields: object) -> Cost:
+    attacker = _write_client(running, owner)
     with measured(running) as cost:
         for number in range(models):
-            body = {"name": f"m{number}", "scenario": "data", "classes": labels}
-            cost.count(attacker.http.post("/v1/models", json=body).status_code)
-        _lists(attacker, cost)
+            answer = attacker.http.post("/v1/models", json={"name": f"m{number}", **fields})
+            cost.answers[answer.status_code] += 1
+        with ThreadPoolExecutor(3) as pool:
+            for answer in pool.map(
+                lambda _: attacker.http.get("/v1/models", params={"limit": 200}), range(3)
+            ):
+                cost.answers[answer.status_code] += 1
     return cost
 
 
 def bases_without_body(running: service.Service, requests: int = 16) -> Cost:
     """Requests at once that each ask for another architecture, and send nothing."""
-    attacker = write_key(running, "bases")
-
-    def ask(number: int) -> int:
-        query = {"architecture": f'{{"name": "mlp", "hidden": [{100 + number}]}}'}
-        return int(attacker.http.post("/v1/bases", params=query).status_code)
-
-    return _at_once(running, ask, requests)
+    return _bases_at_once(running, "bases", requests, 100, b"")
 
 
 def tiny_bases(running: service.Service, requests: int = 16) -> Cost:
     """The same with a body of a few bytes."""
-    attacker = write_key(running, "tiny")
+    return _bases_at_once(running, "tiny", requests, 300, TINY_BASE)
+
+
+def _bases_at_once(running: service.Service, owner: str, requests: int, width: int, body: bytes) -> Cost:
+    attacker = _write_client(running, owner)
 
     def ask(number: int) -> int:
-        query = {"architecture": f'{{"name": "mlp", "hidden": [{300 + number}]}}'}
-        body = (2).to_bytes(8, "little") + b"{}"
+        query = architecture(width + number)
         return int(attacker.http.post("/v1/bases", params=query, content=body).status_code)
 
-    return _at_once(running, ask, requests)
+    with measured(running) as cost, ThreadPoolExecutor(requests) as pool:
+        for status in pool.map(ask, range(requests)):
+            cost.answers[status] += 1
+    return cost
 
 
 def huge_network(running: service.Service) -> tuple[int, dict[str, Any]]:
     """An architecture whose weights no machine holds; the answer."""
     body = {"name": "huge", "scenario": "class", "architecture": HUGE_NETWORK, "image": {"size": 1024}}
-    answer = write_key(running, "networks").http.post("/v1/models", json=body)
+    answer = _write_client(running, "networks").http.post("/v1/models", json=body)
     return answer.status_code, answer.json()
-
-
-def _lists(attacker: Rest, cost: Cost) -> None:
-    def read(_: int) -> httpx2.Response:
-        return attacker.http.get("/v1/models", params={"limit": 200})
-
-    with ThreadPoolExecutor(3) as pool:
-        for answer in pool.map(read, range(3)):
-            cost.count(answer.status_code)
-
-
-def _at_once(running: service.Service, ask: Any, requests: int) -> Cost:
-    with measured(running) as cost, ThreadPoolExecutor(requests) as pool:
-        for status in pool.map(ask, range(requests)):
-            cost.count(status)
-    return cost
 
 
 def _rss(process: psutil.Process) -> int:

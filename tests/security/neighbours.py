@@ -15,8 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tests.core.ingest.hostile_corpus import pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import pictures
 from tests.security.memory import Memory
+from tests.security.owners import client_of, key_of, teach
 from tools import service
 
 SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
@@ -50,7 +50,7 @@ class Answers:
 
     @property
     def refused(self) -> int:
-        return sum(status != 200 for status in self.statuses)
+        return sum(status not in (200, 202) for status in self.statuses)
 
     def after(self, share: float) -> float:
         """Seconds in which this share of all answers had come."""
@@ -63,9 +63,9 @@ class Answers:
 
 @dataclass
 class Site:
-    """A running service with two owners, each with a model and a read key."""
+    """A service with two owners, each with a model and a read key."""
 
-    running: service.Service
+    url: str
     attacker: str
     neighbour: str
     ended: threading.Event = field(default_factory=threading.Event)
@@ -78,8 +78,12 @@ class Site:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self.running.url.removeprefix("http://").split(":")
+        host, port = self.url.removeprefix("http://").split(":")
         return host, int(port)
+
+    def connected(self, stack: contextlib.ExitStack) -> socket.socket:
+        """A connection of the attacker, open for as long as the stack."""
+        return stack.enter_context(socket.create_connection(self.address))
 
     def head(self, length: int, query: str = "") -> bytes:
         """The head of one of the attacker's requests, in the form that `form` makes."""
@@ -89,29 +93,12 @@ class Site:
         ).encode()
 
 
-@contextmanager
-def site(folder: Path) -> Iterator[Site]:
-    """Start a service whose two owners have taught their models."""
-    with service.running(folder, SETTINGS) as running:
-        yield settle(running)
-
-
 def settle(running: service.Service) -> Site:
     """Let two owners teach their models."""
     admin = Rest(running.url, running.key)
-    keys = {}
-    for owner, model, batch in (
-        ("neighbour", "own", honest_zip(honest_pictures(10))),
-        ("attacker", "wide", many_classes()),
-    ):
-        client = Rest(running.url, key_of(admin, owner, "write"))
-        architecture = {"name": "mlp", "hidden": [4]}
-        client.models.create(model, architecture=architecture, recipe={"method": "finetune", "epochs": 1})
-        job = client.wait(client.submit(model, batch))
-        if job.state != "succeeded":
-            raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
-        keys[owner] = key_of(admin, owner, "read")
-    found = Site(running, keys["attacker"], keys["neighbour"])
+    teach(client_of(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")
+    teach(client_of(admin, "attacker"), many_classes(), "wide")
+    found = Site(running.url, key_of(admin, "attacker", "read"), key_of(admin, "neighbour", "read"))
     ask(found, times(1))  # the helpers start
     return found
 
@@ -130,18 +117,32 @@ def seconds(length: float) -> Enough:
     return lambda _: time.monotonic() >= end
 
 
-def ask(found: Site, enough: Enough) -> Answers:
-    """Have one small image predicted after the other, as the neighbour, until there are enough answers."""
+def asked(
+    url: str,
+    key: str,
+    one: Callable[[httpx2.Client], httpx2.Response],
+    enough: Enough,
+    pause_s: float = PAUSE_S,
+) -> Answers:
+    """Send one request after the other until there are enough answers."""
     answers = Answers()
-    key = {"Authorization": f"Bearer {found.neighbour}"}
-    with httpx2.Client(base_url=found.running.url, headers=key, timeout=PATIENCE_S) as client:
+    with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_S) as http:
         while not enough(answers):
             began = time.monotonic()
-            reply = client.post(PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
+            answers.statuses.append(one(http).status_code)
             answers.seconds.append(time.monotonic() - began)
-            answers.statuses.append(reply.status_code)
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
     return answers
+
+
+def predict(http: httpx2.Client) -> httpx2.Response:
+    """Have one small image predicted by the neighbour's model."""
+    return http.post(PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
+
+
+def ask(found: Site, enough: Enough) -> Answers:
+    """Have one small image predicted after the other, as the neighbour, until there are enough answers."""
+    return asked(found.url, found.neighbour, predict, enough)
 
 
 def attacked(found: Site, attack: "Attack", enough: Enough | None = None) -> Answers:
@@ -175,8 +176,7 @@ def _silent(found: Site) -> None:
     """Bodies of 64 MB that are announced and never come."""
     with contextlib.ExitStack() as stack:
         for _ in range(8):
-            connection = stack.enter_context(socket.create_connection(found.address))
-            connection.sendall(found.head(64 * MB))
+            found.connected(stack).sendall(found.head(64 * MB))
         found.begun.release()
         found.ended.wait(PATIENCE_S)
 
@@ -184,7 +184,7 @@ def _silent(found: Site) -> None:
 def _dripping(found: Site) -> None:
     """Bodies that come in drops."""
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(socket.create_connection(found.address)) for _ in range(40)]
+        opened = [found.connected(stack) for _ in range(40)]
         for connection in opened:
             connection.sendall(found.head(64 * MB))
         found.begun.release()
@@ -198,7 +198,7 @@ def _full(found: Site) -> None:
     """Bodies that come but for their last byte."""
     with contextlib.ExitStack() as stack:
         for _ in range(5):
-            connection = stack.enter_context(socket.create_connection(found.address))
+            connection = found.connected(stack)
             connection.settimeout(2)
             with contextlib.suppress(OSError):
                 connection.sendall(found.head(64 * MB) + bytes(64 * MB - 1))
@@ -212,7 +212,7 @@ def _unread(found: Site) -> None:
     with contextlib.ExitStack() as stack:
         opened = []
         for query in ["?top_k=1000"] * 4 + [f"?top_k={10_000 // 256}"] * 8:
-            connection = stack.enter_context(socket.create_connection(found.address))
+            connection = found.connected(stack)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.sendall(found.head(len(body), query) + body)
             opened.append(connection)
@@ -229,7 +229,7 @@ def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
         content = form(list(images)) if kind == "files" else images[0]
         said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
         headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
-        with httpx2.Client(base_url=found.running.url, headers=headers, timeout=PATIENCE_S) as client:
+        with httpx2.Client(base_url=found.url, headers=headers, timeout=PATIENCE_S) as client:
             found.begun.release()
             while not found.ended.is_set():
                 began = time.monotonic()
@@ -279,16 +279,9 @@ def many_classes() -> bytes:
     images = rng.integers(0, 256, (each * CLASSES, 8, 8, 3), dtype=np.uint8)
     labels = np.repeat(np.arange(CLASSES), each)
     out = io.BytesIO()
-    np.savez(
-        out, images=images, labels=labels, classes=np.array([f"{i:04}" + "é" * 96 for i in range(CLASSES)])
-    )
+    classes = np.array([f"{i:04}" + "é" * 96 for i in range(CLASSES)])
+    np.savez(out, images=images, labels=labels, classes=classes)
     return out.getvalue()
-
-
-def key_of(admin: Rest, owner: str, scope: str) -> str:
-    """The secret of a new key."""
-    given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
-    return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
 
 
 def main() -> None:
@@ -297,10 +290,11 @@ def main() -> None:
     parser.add_argument("attacks", nargs="*")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, site(Path(folder) / "data") as found:
+    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data", SETTINGS) as running:
+        found = settle(running)
         print(f"{'quiet':10} {ask(found, seconds(asked.seconds))}")
         for name in asked.attacks or attacks():
-            memory = Memory(found.running.process.pid)
+            memory = Memory(running.process.pid)
             memory.start()
             answers = attacked(found, attacks()[name], seconds(asked.seconds))
             peaks = {role: round(mb) for role, mb in memory.stop().items()}

@@ -13,26 +13,30 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
-from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import admission, neighbours
-from tests.security.neighbours import Answers, Site
+from tests.security.neighbours import PAUSE_S, Answers, Site
+from tests.security.owners import client_of, key_of, teach
 from tools import service
 
 ROOT = Path(__file__).resolve().parents[2]
-PAUSE_S = 0.05
 SUBMIT_PAUSE_S = 1.0
-PATIENCE_S = 60.0
-RECIPE = {"method": "finetune", "epochs": 1}
-NETWORK = {"name": "mlp", "hidden": [4]}
+BATCH = honest_zip(honest_pictures(10))
+ZIP = {"Content-Type": "application/zip"}
+DOWNLOAD = "/v1/models/{}/versions/1/download"
+LISTS = "/v1/models?limit=200"
 WAYS = ("read", "write", "both")
+Request = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,39 +56,20 @@ def ask(place: Place, seconds: float) -> dict[str, Answers]:
     """How the neighbour's requests of each kind are answered for so many seconds; kinds side by side."""
     asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {
         "read": (PAUSE_S, lambda http: http.get("/v1/models/own/tasks?limit=50")),
-        "predict": (PAUSE_S, _predict),
-        "download": (PAUSE_S, lambda http: http.get("/v1/models/own/versions/1/download")),
-        "submit": (SUBMIT_PAUSE_S, _submit),
+        "predict": (PAUSE_S, neighbours.predict),
+        "download": (PAUSE_S, lambda http: http.get(DOWNLOAD.format("own"))),
+        "submit": (
+            SUBMIT_PAUSE_S,
+            lambda http: http.post("/v1/models/inbox/tasks", content=BATCH, headers=ZIP),
+        ),
     }
-    found = {kind: Answers() for kind in asks}
-    end = time.monotonic() + seconds
-
-    def work(kind: str) -> None:
-        pause, one = asks[kind]
-        headers = {"Authorization": f"Bearer {place.neighbour}"}
-        with httpx2.Client(base_url=place.url, headers=headers, timeout=PATIENCE_S) as http:
-            while time.monotonic() < end:
-                began = time.monotonic()
-                status = one(http).status_code
-                found[kind].seconds.append(time.monotonic() - began)
-                found[kind].statuses.append(200 if status == 202 else status)
-                time.sleep(pause)
-
-    threads = [threading.Thread(target=work, args=[kind]) for kind in asks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
-
-
-def _predict(http: httpx2.Client) -> httpx2.Response:
-    return http.post(neighbours.PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
-
-
-def _submit(http: httpx2.Client) -> httpx2.Response:
-    headers = {"Content-Type": "application/zip"}
-    return http.post("/v1/models/inbox/tasks", content=honest_zip(honest_pictures(10)), headers=headers)
+    enough = neighbours.seconds(seconds)
+    with ThreadPoolExecutor(len(asks)) as pool:
+        begun = {
+            kind: pool.submit(neighbours.asked, place.url, place.neighbour, one, enough, pause_s)
+            for kind, (pause_s, one) in asks.items()
+        }
+        return {kind: answers.result() for kind, answers in begun.items()}
 
 
 # The attacker.
@@ -95,24 +80,19 @@ def attack(way: str, url: str, reader: str, writer: str) -> None:
     ended = threading.Event()
     jobs: list[Callable[[], None]] = []
     if way in ("read", "both"):
-        site = Site(_Url(url), reader, "", ended)  # type: ignore[arg-type]
+        site = Site(url, reader, "", ended)
         jobs += [_repeated(one.run, site) for one in neighbours.attacks().values() for _ in range(one.times)]
-        jobs += [_again(url, reader, _list)] * 3
-        jobs += [_again(url, reader, _export)] * 2
-        jobs += [lambda: _unread(url, reader)]
+        jobs += [_again(url, reader, lambda _: {"url": LISTS})] * 3
+        jobs += [_again(url, reader, lambda _: {"url": DOWNLOAD.format("wide")})] * 2
+        jobs += [lambda: _unread(site)]
     if way in ("write", "both"):
         jobs += [_again(url, writer, one) for one in (_recipe, _labels, _network, _batch)]
         jobs += [_again(url, writer, _base)] * 8
-        jobs += [lambda: _dripping_uploads(url, writer)]
+        jobs += [lambda: _dripping_uploads(Site(url, writer, ""))]
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     ended.wait()
-
-
-@dataclass(frozen=True)
-class _Url:
-    url: str
 
 
 def _repeated(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
@@ -125,73 +105,68 @@ def _repeated(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
     return work
 
 
-def _again(url: str, key: str, one: Callable[[httpx2.Client, int], object]) -> Callable[[], None]:
+def _again(url: str, key: str, request: Callable[[int], Request]) -> Callable[[], None]:
+    """One request after the other, made by its number: a POST where it has something to send."""
+
     def work() -> None:
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as http:
             number = 0
             while True:
+                made = request(number)
                 with contextlib.suppress(httpx2.TransportError):
-                    one(http, number)
+                    http.request("POST" if made.keys() & {"json", "content"} else "GET", **made)
                 number += 1
                 time.sleep(0.01)
 
     return work
 
 
-def _list(http: httpx2.Client, number: int) -> object:
-    return http.get("/v1/models?limit=200")
+def _model(name: str, scenario: str = "class", **fields: object) -> Request:
+    return {"url": "/v1/models", "json": {"name": name, "scenario": scenario, **fields}}
 
 
-def _export(http: httpx2.Client, number: int) -> object:
-    return http.get("/v1/models/wide/versions/1/download")
+def _recipe(number: int) -> Request:
+    return _model(f"r{number}", recipe=admission.HUGE_RECIPE)
 
 
-def _recipe(http: httpx2.Client, number: int) -> object:
-    body = {"name": f"r{number}", "scenario": "class", "recipe": admission.HUGE_RECIPE}
-    return http.post("/v1/models", json=body)
+def _labels(number: int) -> Request:
+    return _model(f"l{number}", "data", classes=admission.LONG_LABELS)
 
 
-def _labels(http: httpx2.Client, number: int) -> object:
-    labels = [f"{n:05}".ljust(90, "x") for n in range(10_000)]
-    return http.post("/v1/models", json={"name": f"l{number}", "scenario": "data", "classes": labels})
+def _network(number: int) -> Request:
+    return _model(f"n{number}", architecture=admission.HUGE_NETWORK)
 
 
-def _network(http: httpx2.Client, number: int) -> object:
-    body = {"name": f"n{number}", "scenario": "class", "architecture": admission.HUGE_NETWORK}
-    return http.post("/v1/models", json=body)
+def _batch(number: int) -> Request:
+    return {"url": "/v1/models/wide/tasks", "content": BATCH, "headers": ZIP}
 
 
-def _batch(http: httpx2.Client, number: int) -> object:
-    headers = {"Content-Type": "application/zip"}
-    return http.post("/v1/models/wide/tasks", content=honest_zip(honest_pictures(10)), headers=headers)
+def _base(number: int) -> Request:
+    return {
+        "url": "/v1/bases",
+        "params": admission.architecture(100 + number),
+        "content": admission.TINY_BASE,
+    }
 
 
-def _base(http: httpx2.Client, number: int) -> object:
-    query = {"architecture": f'{{"name": "mlp", "hidden": [{100 + number}]}}'}
-    return http.post("/v1/bases", params=query, content=(2).to_bytes(8, "little") + b"{}")
-
-
-def _unread(url: str, key: str) -> None:
-    """Downloads and event streams that nobody reads: 60 connections."""
-    address = _address(url)
+def _unread(site: Site) -> None:
+    """Downloads and lists that nobody reads: 60 connections."""
     with ExitStack() as stack:
         for number in range(60):
-            path = ("/v1/models/wide/versions/1/download", "/v1/models?limit=200")[number % 2]
-            client = stack.enter_context(neighbours.socket.create_connection(address))
-            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
-            client.sendall(head.encode())
+            path = (DOWNLOAD.format("wide"), LISTS)[number % 2]
+            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.attacker}\r\n\r\n"
+            site.connected(stack).sendall(head.encode())
         threading.Event().wait()
 
 
-def _dripping_uploads(url: str, key: str) -> None:
+def _dripping_uploads(site: Site) -> None:
     """Batches whose bodies come in drops: as many as one owner may have under way."""
-    address = _address(url)
     with ExitStack() as stack:
         head = (
-            f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+            f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.attacker}\r\n"
             "Content-Type: application/zip\r\nContent-Length: 100000000\r\n\r\n"
         ).encode()
-        clients = [stack.enter_context(neighbours.socket.create_connection(address)) for _ in range(16)]
+        clients = [site.connected(stack) for _ in range(16)]
         for client in clients:
             client.sendall(head)
         while True:
@@ -201,30 +176,18 @@ def _dripping_uploads(url: str, key: str) -> None:
                     client.sendall(b"-" * 400)
 
 
-def _address(url: str) -> tuple[str, int]:
-    host, port = url.removeprefix("http://").split(":")
-    return host, int(port)
-
-
 # The site.
 
 
 def settle(url: str, admin_key: str) -> Place:
     """Two owners with models that have learned a batch."""
     admin = Rest(url, admin_key)
-    keys = {}
-    for owner, models, batch in (
-        ("neighbour", ("own", "inbox"), honest_zip(honest_pictures(10))),
-        ("attacker", ("wide",), neighbours.many_classes()),
-    ):
-        keys[owner] = neighbours.key_of(admin, owner, "write")
-        client = Rest(url, keys[owner])
-        for model in models:
-            client.models.create(model, architecture=NETWORK, recipe=RECIPE)
-            job = client.wait(client.submit(model, batch))
-            if job.state != "succeeded":
-                raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
-    return Place(url, neighbours.key_of(admin, "attacker", "read"), keys["attacker"], keys["neighbour"])
+    neighbour, attacker = client_of(admin, "neighbour"), client_of(admin, "attacker")
+    teach(neighbour, BATCH, "own", "inbox")
+    teach(attacker, neighbours.many_classes(), "wide")
+    return Place(
+        url, *(key_of(admin, "attacker", scope) for scope in ("read", "write")), key_of(admin, "neighbour")
+    )
 
 
 @contextmanager

@@ -63,8 +63,8 @@ def test_a_neighbour_never_waits_for_an_image_of_the_attacker(found: Site, name:
     assert max(answers.seconds) < Settings().predict_image_s
 
 
-def test_answers_that_nobody_takes_stay_small(found: Site) -> None:
-    memory = Memory(found.running.process.pid)
+def test_answers_that_nobody_takes_stay_small(running: Service, found: Site) -> None:
+    memory = Memory(running.process.pid)
     memory.start()
     attacked(found, attacks()["unread"], times(3))
     # Without a bound each of four answers holds 256 × 400 labels of 200 characters.
@@ -85,7 +85,7 @@ def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
 def test_an_answer_of_too_many_labels_is_refused_with_what_to_send(found: Site) -> None:
     headers = {"Authorization": f"Bearer {found.attacker}"}
     files = [("image", ("a.png", png(1), "image/png"))] * 256
-    url = found.running.url + PREDICT.format("wide")
+    url = found.url + PREDICT.format("wide")
     answer = httpx2.post(f"{url}?top_k=1000", files=files, headers=headers, timeout=60)
     assert answer.status_code == 422
     assert "256 images with 400 labels each are 102400 labels" in answer.json()["detail"]
@@ -99,7 +99,7 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
         "Authorization": f"Bearer {found.neighbour}",
         "Content-Type": "multipart/form-data; boundary=xx",
     }
-    url = found.running.url + PREDICT.format("own")
+    url = found.url + PREDICT.format("own")
     sent = [png(number) for number in range(70)]
     together = httpx2.post(url, content=form(sent), headers=headers, timeout=60).json()["predictions"]
     for position in (0, 1, 5, 69):

@@ -4,7 +4,6 @@ names of two.
 Each attack worked once; `docs/reference/limits.md` and the files beside the code say what stands against it.
 """
 
-import io
 import os
 import pty
 import select
@@ -13,25 +12,21 @@ import stat
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from PIL import Image
 
+from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.rest import Rest
+from tests.security.owners import NETWORK, RECIPE, client_of, key_of
 from tools import service
 from tools.service import ROOT, Service
 
 pytestmark = pytest.mark.slow
 
-SMALL: dict[str, Any] = {
-    "recipe": {"method": "finetune", "epochs": 1},
-    "image": {"size": 8},
-    "architecture": {"name": "mlp", "hidden": [4]},
-}
+SMALL: dict[str, Any] = {"recipe": RECIPE, "image": {"size": 8}, "architecture": NETWORK}
 HIDDEN = {
     "U+202E": "\u202egnp.tac",
     "U+200B": "cat\u200b",
@@ -40,25 +35,15 @@ HIDDEN = {
 }
 
 
-def key_of(admin: Rest, owner: str, scope: str = "write") -> str:
-    given = {"name": "k", "owner": owner, "scope": scope}
-    return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
-
-
-def of(admin: Rest, owner: str) -> Rest:
-    """A client of an owner."""
-    return Rest(str(admin.http.base_url), key_of(admin, owner))
-
-
 def batch(*labels: str) -> bytes:
     """A zip of four small pictures of each class."""
-    buffer, png = io.BytesIO(), io.BytesIO()
-    Image.effect_noise((8, 8), 90).save(png, "PNG")
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for label in labels:
-            for number in range(4):
-                archive.writestr(f"{label}/{number}.png", png.getvalue())
-    return buffer.getvalue()
+    return honest_zip({f"{label}/{number}.png": png(number) for label in labels for number in range(4)})
+
+
+def existing(admin: Rest, name: str) -> None:
+    """Create a model that several cases share."""
+    if admin.http.get(f"/v1/models/{name}").status_code == 404:
+        admin.models.create(name, **SMALL)
 
 
 def refused(answer: httpx2.Response, *words: str) -> None:
@@ -68,17 +53,14 @@ def refused(answer: httpx2.Response, *words: str) -> None:
 
 
 def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest) -> None:
-    many, one = of(admin, "many"), of(admin, "one")
+    many, one = client_of(admin, "many"), client_of(admin, "one")
     for client, names in ((many, [f"queue-{n}" for n in range(3)]), (one, ["single"])):
         for name in names:
             client.models.create(name, **SMALL)
     theirs = [many.submit(f"queue-{n}", batch("a", "b")).id for n in range(3)]
     mine = one.wait(one.submit("single", batch("a", "b")))
-    before = [
-        job
-        for job in (many.wait(each) for each in theirs)
-        if mine.created_at < job.started_at < mine.started_at
-    ]
+    jobs = [many.wait(each) for each in theirs]
+    before = [job for job in jobs if mine.created_at < job.started_at < mine.started_at]
     assert len(before) <= 1, f"waited for {len(before)} jobs of another owner that began after it came"
 
 
@@ -94,16 +76,14 @@ def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest)
 def test_a_line_break_at_the_end_makes_no_name(
     admin: Rest, method: str, path: str, body: dict[str, Any]
 ) -> None:
-    if admin.http.get("/v1/models/named").status_code == 404:
-        admin.models.create("named", **SMALL)
+    existing(admin, "named")
     refused(admin.http.request(method, path, json=body))
 
 
 @pytest.mark.parametrize("called", HIDDEN)
 def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: str) -> None:
     text = HIDDEN[called]
-    if admin.http.get("/v1/models/seen").status_code == 404:
-        admin.models.create("seen", **SMALL)
+    existing(admin, "seen")
     body = batch("a", "b")
     sent = {"Content-Type": "application/zip"}
     tries = [
@@ -141,13 +121,10 @@ def test_a_log_never_holds_the_first_admin_key(running: Service) -> None:
 def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
     main, terminal = pty.openpty()
     (tmp_path / "data").mkdir()
-    environment = {
-        **os.environ,
-        "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
-        "PERENNIAL_PORT": str(service.free_port()),
-    }
+    own = {"PERENNIAL_DATA_DIR": str(tmp_path / "data"), "PERENNIAL_PORT": str(service.free_port())}
     service.lend_catalogue(tmp_path / "data")
     command = [sys.executable, "-m", "worker.launcher"]
+    environment = {**os.environ, **own}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal, stderr=terminal)
     os.close(terminal)
     said, end = "", time.monotonic() + 60
@@ -177,10 +154,10 @@ def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Rest) 
 
 
 def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Rest) -> None:
-    first, second = of(admin, "first"), of(admin, "second")
+    first, second = client_of(admin, "first"), client_of(admin, "second")
     ids = {
-        client.models.create("shared", **SMALL).id: owner
-        for client, owner in ((first, "first"), (second, "second"))
+        first.models.create("shared", **SMALL).id: "first",
+        second.models.create("shared", **SMALL).id: "second",
     }
     answer = admin.http.delete("/v1/models/shared")
     assert answer.status_code == 409 and answer.json()["type"] == "/problems/name-ambiguous", answer.text
@@ -197,6 +174,6 @@ def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin:
 def test_an_administrators_own_model_is_meant_by_its_name(admin: Rest) -> None:
     """Else any owner could take the administrator's names from him by using them."""
     own = admin.models.create("mine", **SMALL).id
-    of(admin, "copycat").models.create("mine", **SMALL)
-    of(admin, "mimic").models.create("mine", **SMALL)
+    client_of(admin, "copycat").models.create("mine", **SMALL)
+    client_of(admin, "mimic").models.create("mine", **SMALL)
     assert admin.get("/v1/models/mine")["id"] == own

@@ -1,0 +1,26 @@
+"""Owners at a service that is attacked: their keys, and models that have learned a batch."""
+
+from tests.rest import Rest
+
+NETWORK = {"name": "mlp", "hidden": [4]}
+RECIPE = {"method": "finetune", "epochs": 1}
+
+
+def key_of(admin: Rest, owner: str, scope: str = "write") -> str:
+    """The secret of a new key."""
+    given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
+    return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
+
+
+def client_of(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
+    """A client with a new write key."""
+    return Rest(str(admin.http.base_url), key_of(admin, owner), timeout)
+
+
+def teach(client: Rest, batch: bytes, *models: str) -> None:
+    """Create models and have each learn a batch."""
+    for model in models:
+        client.models.create(model, architecture=NETWORK, recipe=RECIPE)
+        job = client.wait(client.submit(model, batch))
+        if job.state != "succeeded":
+            raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
