@@ -9,12 +9,8 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 def documents() -> list[str]:
     """All documents for people, as paths from the root."""
-    found = [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("bench/**/*.md"),
-        ROOT / "client" / "README.md",
-    ]
+    found = [path for pattern in ("*.md", "docs/**/*.md", "bench/**/*.md") for path in ROOT.glob(pattern)]
+    found.append(ROOT / "client" / "README.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

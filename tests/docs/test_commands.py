@@ -26,9 +26,7 @@ HOUR = "the fixture `hour` runs the section"
 CI = ".ci/run runs it, from the README of a clean clone"
 PROGRAMS = "tests/client/test_readme.py runs them, one after the other"
 ADDED = "tests/e2e/test_additions.py adds it to a copy of the sources"
-CONTAINERS = (
-    "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers of its own"
-)
+CONTAINERS = "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers"
 README = (ROOT / "README.md").read_text()
 NOT_RUN = {
     ("README.md", "make demo"): CI,
@@ -89,20 +87,11 @@ def runnable(document: str) -> list[str]:
 
 
 RUN = [document for document in documents() if runnable(document)]
-IN_EACH_BUILD = {
-    API,
-    *(
-        f"docs/howto/{name}.md"
-        for name in (
-            "be-told-by-webhook",
-            "delete-a-tasks-data",
-            "learn-from-a-labelling-tool",
-            "retrain-on-a-schedule",
-            "send-a-batch",
-            "upload-large-batches",
-        )
-    ),
-}
+QUICK = (
+    *("be-told-by-webhook", "delete-a-tasks-data", "learn-from-a-labelling-tool", "retrain-on-a-schedule"),
+    *("send-a-batch", "upload-large-batches"),
+)
+IN_EACH_BUILD = {API, *(f"docs/howto/{name}.md" for name in QUICK)}
 """Documents whose commands take seconds; all others are run before a release. The tutorial is among these: its
 commands are those of the first hour."""
 

@@ -6,22 +6,11 @@ import pytest
 from documents import ROOT, documents
 
 FOLDERS = (
-    ".ci",
-    "api",
-    "bench",
-    "client",
-    "core",
-    "deploy",
-    "docs",
-    "migrations",
-    "tests",
-    "tools",
-    "worker",
+    *(".ci", "api", "bench", "client", "core", "deploy"),
+    *("docs", "migrations", "tests", "tools", "worker"),
 )
 MADE_BY_THE_READER = {
-    "core/ingest/readers/cpio.py",
-    "core/export/formats/weights.py",
-    "core/work/kinds/rehash.py",
+    f"core/{path}.py" for path in ("ingest/readers/cpio", "export/formats/weights", "work/kinds/rehash")
 }
 """Files of the examples that how-tos add."""
 
@@ -72,9 +61,8 @@ def test_every_program_that_is_named_exists(document: str) -> None:
 
 
 def test_the_index_names_every_document() -> None:
-    index = {
-        (ROOT / "docs" / path).resolve() for path in re.findall(r"\]\(([^)#\s]+)", text("docs/README.md"))
-    }
+    links = re.findall(r"\]\(([^)#\s]+)", text("docs/README.md"))
+    index = {(ROOT / "docs" / path).resolve() for path in links}
     pages = {(ROOT / name).resolve() for name in documents() if name.startswith("docs/")}
     left_out = {ROOT / "docs" / "README.md", *(ROOT / "docs" / "reference" / "methods").glob("*.md")}
     assert pages - index - left_out == set()

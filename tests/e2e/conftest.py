@@ -20,7 +20,7 @@ from tools import service
 
 @pytest.fixture(scope="session")
 def weights_server() -> Iterator[hub_server.Hub]:
-    """A server of pretrained weights that both services ask."""
+    """A server of pretrained weights that the embedded service asks."""
     with hub_server.running() as found:
         yield found
 
@@ -96,9 +96,7 @@ def client(admin: Rest, request: pytest.FixtureRequest) -> Rest:
 
 
 @pytest.fixture(scope="session")
-def large_site(
-    tmp_path_factory: pytest.TempPathFactory, weights_server: hub_server.Hub, s3: Any
-) -> Iterator[guarded_site.Site]:
+def large_site(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> Iterator[guarded_site.Site]:
     """The service in its large size, with passwords that no other text contains."""
-    with guarded_site.running(tmp_path_factory.mktemp("large"), s3, weights_server.environment()) as found:
+    with guarded_site.running(tmp_path_factory.mktemp("large"), s3) as found:
         yield found

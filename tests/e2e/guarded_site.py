@@ -1,7 +1,7 @@
 """The service in its large size, whose passwords are canaries: database and broker let nobody else in."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def canary(name: str) -> str:
 
 
 @contextmanager
-def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[Site]:
+def running(folder: Path, s3: Any) -> Iterator[Site]:
     """Start the service with one worker, and end it with all data.
 
     A worker and what it starts take seconds to import: the few tests that need the other one start it.
@@ -76,15 +76,11 @@ def running(folder: Path, s3: Any, environment: Mapping[str, str]) -> Iterator[S
         database = stack.enter_context(_database(passwords["Database"]))
         points = folder / "points"
         points.mkdir()
-        settings = {
-            **SETTINGS,
-            **environment,
-            "PERENNIAL_STORE_URL": s3.url(s3.bucket, PREFIX),
-            "PERENNIAL_KILL_POINTS": str(points),
-        }
-        large, client = stack.enter_context(
-            large_size.running(folder, database, url, s3, workers=large_size.WORKERS[:1], **settings)
-        )
+        store = s3.url(s3.bucket, PREFIX)
+        settings = {**SETTINGS, "PERENNIAL_STORE_URL": store, "PERENNIAL_KILL_POINTS": str(points)}
+        only = large_size.WORKERS[:1]
+        running = large_size.running(folder, database, url, s3, workers=only, **settings)
+        large, client = stack.enter_context(running)
         yield Site(large, client, broker, passwords, points)
 
 

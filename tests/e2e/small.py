@@ -51,6 +51,12 @@ def thin(batch: bytes, each: int = 4) -> bytes:
         return pack({name: archive.read(name) for name in archive.namelist()[::each]})
 
 
+def spoiled(count: int) -> bytes:
+    """Pack a batch of so many images of two classes, none of which can be decoded."""
+    broken = b"\x89PNG\r\n\x1a\n nothing"
+    return pack({f"{label}/{n}.png": broken for label in ("cat", "dog") for n in range(count)})
+
+
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Make a zip of files by their names."""
     out = io.BytesIO()

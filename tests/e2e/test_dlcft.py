@@ -203,24 +203,3 @@ def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base
     assert check["name"] == "max_predicted_loss_rise"
     assert check["value"] == second["manifest"]["forecast"]["predicted"] > 0
     assert client.get("/v1/models/gated")["aliases"]["production"] == 1
-
-
-def test_what_does_not_fit_is_refused_with_its_field(client, base: str, learned) -> None:
-    linear = {"method": {"name": "dlcft", "head_mode": "linear"}}
-    body = {"name": "never", "scenario": "class", "recipe": linear}
-    answer = client.http.post("/v1/models", json=body)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "recipe.method.head_mode"
-    for scenario in ("data", "class"):
-        learned(scenario)
-    for model, recipe, field in (
-        ("class", {"method": "er"}, "recipe.method.name"),
-        ("class", linear, "recipe.method.head_mode"),
-        ("data", {"method": {"slope": 0.3}}, "recipe.method.slope"),
-    ):
-        answer = client.http.patch(f"/v1/models/{model}", json={"recipe": recipe})
-        assert answer.status_code == 422, answer.text
-        assert answer.json()["errors"][0]["field"] == field
-    given = {**NETWORK, "base": {"model": "class", "version": 2}}
-    answer = client.http.post("/v1/models", json={"name": "never", "scenario": "class", **given})
-    assert answer.status_code == 422 and "is linearised" in answer.json()["detail"]

@@ -70,8 +70,7 @@ def test_a_log_is_short_beside_what_is_measured(client: Rest, job: str) -> None:
 
 def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
     small.create(client, "broken", METHOD)
-    torn = {f"{label}/{n}.png": b"\x89PNG\r\n\x1a\n nothing" for label in ("cat", "dog") for n in range(6)}
-    job = client.submit("broken", small.pack(torn)).id
+    job = client.submit("broken", small.spoiled(6)).id
     assert client.wait(job).state == "rejected"
     rejected, ended = log(client, job)[-2:]
     assert re.fullmatch(

@@ -14,9 +14,7 @@ import httpx2
 import large_size
 import psutil
 import pytest
-from hub_server import Hub
 from large_size import LargeSize
-from weights_files import MODEL, REPOSITORY, weights
 
 from tests.e2e import small
 from tests.e2e.guarded_site import Site
@@ -220,23 +218,6 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-# Weights from a hub.
-
-
-@pytest.mark.campaign  # tests/core/work/test_fetch.py shows it of two claims, on both databases
-@pytest.mark.usefixtures("two_workers")
-def test_two_workers_fetch_weights_once_for_two_models(hub: Hub, large: LargeSize, client: Rest) -> None:
-    hub.put(REPOSITORY, weights())
-    hub.stall_at = 500_000
-    recipe = {"method": "finetune", "depth": 1, "epochs": 1}
-    made = [client.models.create(name, recipe=recipe, **MODEL) for name in ("first", "second")]
-    large.until(lambda: hub.gets)
-    hub.go_on.set()
-    for model in made:
-        assert client.wait(model.job).state == "succeeded", large.logs()
-    assert hub.gets == [(REPOSITORY, 0)], large.logs()
 
 
 # Beside the embedded size.

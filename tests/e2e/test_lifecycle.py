@@ -2,7 +2,7 @@
 how to go on.
 
 One journey or more for each rule: a rollback and what it costs, a held version and the four ways to settle it, a pinned
-production, relearning, jobs that ran during a rollback, cancelled jobs, the data scenario.
+production, relearning, jobs that ran during a rollback, the data scenario.
 """
 
 import io
@@ -39,17 +39,16 @@ class Watched:
 
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
         """Submit a batch (week 1: the first two digits); the whole answer."""
-        return self.client.call(
-            "POST",
-            f"{self.path}/tasks",
-            content=WEEKS[week - 1] if archive is None else archive,
-            headers={"Perennial-Recipe": recipe} if recipe else {},
-            params={"name": f"week-{week}"},
-        ).json()
+        headers = {"Perennial-Recipe": recipe} if recipe else {}
+        sent = {"content": archive or WEEKS[week - 1], "params": {"name": f"week-{week}"}, "headers": headers}
+        return self.client.call("POST", f"{self.path}/tasks", **sent).json()
 
-    def learn(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
-        """Submit a batch and wait for its job's end."""
-        return self.end(self.send(week, recipe, archive)["job"])
+    def learn(self, *weeks: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
+        """Submit batches, one after the other, and wait for their jobs; the end of the last."""
+        return [self.end(self.send(week, recipe, archive)["job"]) for week in weeks][-1]
+
+    def roll_back(self, **body: Any) -> Json:
+        return self.post("aliases/production/rollback", body)
 
     def end(self, job: Json) -> Json:
         return self.client.wait(job["id"]).to_dict()
@@ -123,11 +122,10 @@ def day_in(moment: str, days: float) -> str:
     return moment[:10]
 
 
-def check_only(model: Watched, week: int) -> Json:
-    answer = model.client.call(
-        "POST", f"{model.path}/tasks", content=WEEKS[week - 1], params={"validate": "only"}
-    )
-    return answer.json()
+def check_only(model: Watched, week: int) -> list[str]:
+    """The warnings of a batch that is checked and not learned."""
+    sent = {"content": WEEKS[week - 1], "params": {"validate": "only"}}
+    return model.client.call("POST", f"{model.path}/tasks", **sent).json()["warnings"]
 
 
 # 1. A task that was rolled back is not lost
@@ -135,16 +133,14 @@ def check_only(model: Watched, week: int) -> Json:
 
 def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning(model) -> None:
     shop = model()
-    shop.learn(1)
-    shop.learn(2)
+    shop.learn(1, 2)
     day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
-    back = shop.post("aliases/production/rollback", {"reason": "worse on twos"})
+    back = shop.roll_back(reason="worse on twos")
     names(back["warnings"][0], "Version 1", "task 2", "week-2", "2 and 3", "/tasks/2/relearn", day)
 
-    (said,) = [text for text in check_only(shop, 3)["warnings"] if "task 2" in text]
-    names(
-        said, "will not contain", "week-2", "2 and 3", "rolled back", "/tasks/2/relearn", "/tasks/2/discard"
-    )
+    (said,) = [text for text in check_only(shop, 3) if "task 2" in text]
+    ways = ("/tasks/2/relearn", "/tasks/2/discard")
+    names(said, "will not contain", "week-2", "2 and 3", "rolled back", *ways)
     accepted = shop.send(3)
     assert said in accepted["task"]["warnings"] and said in accepted["job"]["warnings"]
 
@@ -163,11 +159,9 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
     names(shop.waiting("held")["detail"], "Learn task 2 again first", "/tasks/2/relearn", "judged again")
     again = shop.act(shop.waiting("rolled_back"), "relearn")
     assert again["waiting_for"] is None and shop.end(again)["outcome"] == "published"
-    assert shop.client.get(f"/v1/jobs/{fourth['id']}")["waiting_for"]["task"] == 3, (
-        "the line is still stopped"
-    )
-    retried = shop.act(shop.waiting("held"), "retry")
-    assert shop.end(retried)["outcome"] == "published"
+    waits = shop.client.get(f"/v1/jobs/{fourth['id']}")["waiting_for"]
+    assert waits["task"] == 3, "the line is still stopped"
+    assert shop.end(shop.act(shop.waiting("held"), "retry"))["outcome"] == "published"
     assert shop.end(fourth)["outcome"] == "published"
     assert [shop.tasks_of(n) for n in (3, 4, 5, 6)] == [[1, 3], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
     assert shop.aliases["production"] == 1
@@ -185,7 +179,7 @@ def stopped(model) -> tuple[Watched, Json, Json]:
     """A model whose second version is held: the model, its job, and a third batch's job that waits."""
     shop = model(gate=GATE)
     assert shop.learn(1)["outcome"] == "published"
-    held = shop.learn(2, WEAK)
+    held = shop.learn(2, recipe=WEAK)
     return shop, held, shop.send(3)["job"]
 
 
@@ -238,7 +232,7 @@ def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     assert day_in(task["training_data_until"], 7)
     assert shop.end(third)["outcome"] == "published"
     assert (shop.tasks_of("production"), shop.see()["attention"]) == ([1, 3], [])
-    said = [text for text in check_only(shop, 4)["warnings"] if "task 2" in text]
+    said = [text for text in check_only(shop, 4) if "task 2" in text]
     assert len(said) == (verb == "continue")
     if said:
         names(said[0], "was skipped", "2 and 3", "/tasks/2/relearn")
@@ -249,7 +243,7 @@ def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
 def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> None:
     shop = model(gate=GATE, on_held="continue")
     shop.learn(1)
-    held = shop.learn(2, WEAK)
+    held = shop.learn(2, recipe=WEAK)
     day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
     names(shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", day)
     assert shop.learn(3)["outcome"] == "published"
@@ -261,9 +255,8 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
 
 def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow(model) -> None:
     shop = model()
-    shop.learn(1)
-    shop.learn(2)
-    shop.post("aliases/production/rollback")
+    shop.learn(1, 2)
+    shop.roll_back()
     shop.post("tasks/2/discard", {"reason": "wrong photos"})
     third, fourth = shop.learn(3), shop.learn(4)
     assert (third["outcome"], fourth["outcome"]) == ("published", "published")
@@ -273,7 +266,7 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
     assert (seen["aliases"], seen["line_head"]) == ({"production": 1, "latest": 4}, 4)
     assert seen["production_follows"] is False
     names(seen["warnings"][-1], "version 1", "version 4", "not promoted", "aliases/production/follow")
-    names(check_only(shop, 5)["warnings"][-1], "Production stays on version 1", "aliases/production/follow")
+    names(check_only(shop, 5)[-1], "Production stays on version 1", "aliases/production/follow")
 
     moved = shop.post("aliases/production/follow")
     assert (moved["version"], moved["follows"], moved["warnings"]) == (4, True, [])
@@ -284,17 +277,15 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
 
 def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost(model) -> None:
     shop = model()
-    for week in (1, 2, 3):
-        shop.learn(week)
+    shop.learn(1, 2, 3)
     assert shop.answers() == {"0", "1", "2", "3", "4", "5"}
     refused = shop.refused("aliases/production/rollback", {"version": 0})
     names(refused["detail"], "Version 0", "cannot answer", "on version 1 or 2")
     assert refused["targets"] == [1, 2]
-    back = shop.post("aliases/production/rollback", {"version": 1, "reason": "as in June"})
+    back = shop.roll_back(version=1, reason="as in June")
     assert (back["version"], back["follows"], back["line_head"]) == (1, False, 1)
-    assert [(lost["task"], lost["lost_classes"]) for lost in back["lost_tasks"]] == [
-        (2, ["2", "3"]), (3, ["4", "5"]),
-    ]  # fmt: skip
+    lost = [(one["task"], one["lost_classes"]) for one in back["lost_tasks"]]
+    assert lost == [(2, ["2", "3"]), (3, ["4", "5"])]
     assert shop.answers() == {"0", "1"}
     names(" ".join(back["warnings"]), "task 2", "task 3", "/tasks/3/relearn", "aliases/production/follow")
     refused = shop.refused("aliases/production/rollback")
@@ -310,10 +301,9 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
 
 def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_matters(model) -> None:
     shop = model(training_data_days=3)
-    shop.learn(1)
-    shop.learn(2)
+    shop.learn(1, 2)
     day = day_in(shop.see("/tasks/2")["training_data_until"], 3)
-    (lost,) = shop.post("aliases/production/rollback")["lost_tasks"]
+    (lost,) = shop.roll_back()["lost_tasks"]
     assert lost["training_data_until"].startswith(day) and lost["can_relearn"]
     entry = shop.waiting("rolled_back")
     assert entry["training_data_until"].startswith(day)
@@ -327,9 +317,8 @@ def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_mat
 
 def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model) -> None:
     shop = model(training_data_days=0)
-    shop.learn(1)
-    shop.learn(2)
-    (lost,) = shop.post("aliases/production/rollback")["lost_tasks"]
+    shop.learn(1, 2)
+    (lost,) = shop.roll_back()["lost_tasks"]
     assert (lost["can_relearn"], lost["training_data_until"]) == (False, None)
     refused = shop.refused("tasks/2/relearn")
     day = day_in(refused["training_data_deleted_at"], 0)
@@ -337,15 +326,14 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     entry = shop.waiting("rolled_back")
     names(entry["detail"], day)
     assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == ["production", "discard"]
-    names(check_only(shop, 3)["warnings"][0], "cannot be learned again", day, "upload the batch again")
+    names(check_only(shop, 3)[0], "cannot be learned again", day, "upload the batch again")
     assert shop.learn(3)["outcome"] == "held"
 
 
 def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> None:
     shop = model(allow_lost_classes=True)
-    shop.learn(1)
-    shop.learn(2)
-    shop.post("aliases/production/rollback")
+    shop.learn(1, 2)
+    shop.roll_back()
     third = shop.learn(3)
     assert third["outcome"] == "published"
     (check,) = [c for c in shop.see("/versions/3")["gate"]["checks"] if c["name"] == "lost_tasks"]
@@ -356,42 +344,21 @@ def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> N
     assert "the gate holds" not in shop.waiting("rolled_back")["detail"]
 
 
-SPOILED = small.pack(
-    {f"{label}/{n}.png": b"\x89PNG\r\n\x1a\n nothing" for label in ("cat", "dog") for n in range(10)}
-)
-"""A batch of which no image can be decoded."""
+SPOILED = small.spoiled(10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "sent", "classes", "verb", "tasks"),
-    [
-        ("rejected", {"archive": SPOILED}, "cat and dog", "discard", [1, 3]),
-        pytest.param(
-            "failed",
-            {"recipe": '{"optimizer": {"lr": 1e30}}'},
-            "2 and 3",
-            "retry",
-            [1, 2, 3],
-            marks=pytest.mark.campaign,  # tests/core/line/test_decisions.py shows it without processes
-        ),
-    ],
-)
-def test_a_job_that_ends_badly_stops_the_line_where_the_model_says_so_until_it_is_settled(
-    model, kind: str, sent: Json, classes: str, verb: str, tasks: list[int]
-) -> None:
-    shop = model(**{f"on_{kind}": "stop"})
+def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_settled(model) -> None:
+    """tests/core/line/test_decisions.py shows the same of a failed job."""
+    shop = model(on_rejected="stop")
     shop.learn(1)
-    assert shop.learn(2, **sent)["state"] == kind
+    assert shop.learn(2, archive=SPOILED)["state"] == "rejected"
     waits = shop.send(3)["job"]
-    assert waits["waiting_for"]["kind"] == kind
-    names(waits["waiting_for"]["detail"], "task 2", kind, "attention")
-    entry = shop.waiting(kind)
-    names(entry["detail"], "week-2", classes, kind, "Later batches wait")
-    if verb == "retry":
-        assert shop.end(shop.act(entry, verb, recipe={}))["outcome"] == "published"
-    else:
-        assert shop.act(entry, verb)["standing"] == "discarded"
-    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", tasks)
+    assert waits["waiting_for"]["kind"] == "rejected"
+    names(waits["waiting_for"]["detail"], "task 2", "rejected", "attention")
+    entry = shop.waiting("rejected")
+    names(entry["detail"], "week-2", "cat and dog", "rejected", "Later batches wait")
+    assert shop.act(entry, "discard")["standing"] == "discarded"
+    assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 3])
 
 
 def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) -> None:
@@ -401,17 +368,16 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
     names(shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it")
 
 
-# 5. and 6. Jobs beside a rollback, and jobs that were cancelled
+# 5. Jobs beside a rollback
 
 
 def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: Holder) -> None:
     shop = model()
-    shop.learn(1)
-    shop.learn(2)
+    shop.learn(1, 2)
     holder.arm("job-train")
     third = shop.send(3)["job"]
     process = holder.wait()
-    shop.post("aliases/production/rollback")
+    shop.roll_back()
     process.resume()
     end = shop.end(third)
     assert (end["outcome"], shop.tasks_of(3), shop.aliases["production"]) == ("held", [1, 2, 3], 1)
@@ -424,22 +390,7 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
     assert (shop.see()["attention"], shop.standings()) == ([], ["learned"] * 3)
 
 
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it without processes
-def test_a_cancelled_job_is_retried_and_keeps_its_place(model, holder: Holder) -> None:
-    shop = model()
-    holder.arm("job-train")
-    jobs = [shop.send(week)["job"] for week in (1, 2, 3)]
-    process = holder.wait()
-    shop.client.jobs.cancel(jobs[1]["id"])
-    assert shop.standings()[1] == "cancelled"
-    again = shop.client.call("POST", f"/v1/jobs/{jobs[1]['id']}/retry").json()
-    assert (again["id"], again["state"]) == (jobs[1]["id"], "queued")
-    process.resume()
-    assert [shop.end(job)["outcome"] for job in jobs] == ["published"] * 3
-    assert shop.tasks_of("production") == [1, 2, 3]
-
-
-# 7. The data scenario: classes are covered, whichever task shows them
+# 6. The data scenario: classes are covered, whichever task shows them
 
 
 def photos(*digits: int, part: int) -> bytes:
@@ -457,27 +408,12 @@ def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_sho
     shop = model(scenario="data", classes=["0", "1", "2"])
     shop.learn(1, archive=photos(0, 1, 2, part=0))
     shop.learn(2, archive=photos(0, 1, part=1))
-    shop.post("aliases/production/rollback")
+    shop.roll_back()
     third = shop.learn(3, archive=photos(0, 1, 2, part=2))
     assert (third["outcome"], shop.tasks_of(3)) == ("published", [1, 3])
+    held = "the gate holds a version that lacks a class which no other task shows"
     for text in (shop.see("/versions/3")["warnings"][0], shop.waiting("rolled_back")["detail"]):
-        names(
-            text,
-            "task 2",
-            "rolled back",
-            "the gate holds a version that lacks a class which no other task shows",
-        )
-
-
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it without processes
-def test_in_the_data_scenario_a_class_that_only_the_lost_task_showed_is_missed(model) -> None:
-    shop = model(scenario="data", classes=["0", "1", "2"])
-    shop.learn(1, archive=photos(0, 1, part=0))
-    shop.learn(2, archive=photos(0, 1, 2, part=1))
-    shop.post("aliases/production/rollback")
-    third = shop.learn(3, archive=photos(0, 1, part=2))
-    assert third["outcome"] == "held"
-    names(shop.log(third)[-1], "Version 3 is held", "not taught task 2", "cannot name 2.")
+        names(text, "task 2", "rolled back", held)
 
 
 def test_openapi_names_every_field_of_the_answers_in_these_journeys(unnamed: set[str]) -> None:

@@ -111,14 +111,6 @@ def test_a_weak_combination_is_accepted_with_the_reason(learned: Learned) -> Non
     assert not any("weak" in text for text in warned["er"])
 
 
-def test_an_impossible_combination_is_refused_with_the_field(client: Rest) -> None:
-    body = {"name": "never", "scenario": "data", "recipe": {"method": "icarl"}}
-    answer = client.http.post("/v1/models", json=body)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "recipe.method.name"
-    assert "does not work in the data scenario" in answer.json()["detail"]
-
-
 def test_a_new_method_takes_over_the_buffer_of_the_old_one(client: Rest) -> None:
     small.create(client, "handover", {"name": "er", "buffer": 30})
     learn(client, "handover", 1)

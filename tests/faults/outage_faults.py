@@ -6,7 +6,7 @@ import importlib.util
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,13 +79,8 @@ def backends(folder: Path) -> Iterator[Backends]:
         os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
         own = stack.enter_context(servers(disks["postgres"]))
         open_store(own.s3.settings(own.s3.root)).prepare()
-        relays = {
-            "database": FaultProxy(own.postgres.port),
-            "broker": FaultProxy(own.redis.port),
-            "store": FaultProxy(own.s3.port),
-        }
-        for relay in relays.values():
-            stack.callback(relay.close)
+        ports = {"database": own.postgres.port, "broker": own.redis.port, "store": own.s3.port}
+        relays = {part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()}
         yield Backends(own.postgres, own.redis, own.s3, relays, disks)
 
 
@@ -142,60 +137,19 @@ def server_faults(of: Backends, at: Site) -> list[Fault]:
         clear(of.disks["postgres"])
         of.postgres.start()  # out of room for its log it gives up
 
+    postgres, redis, disks = of.postgres, of.redis, of.disks
     return [
-        Fault(
-            "postgres-crash",
-            "PostgreSQL stopped at once and started again",
-            8,
-            lambda: of.postgres.stop("immediate"),
-            of.postgres.start,
-            {"database": "down"},
-        ),
-        Fault(
-            "postgres-restart",
-            "PostgreSQL restarted in order",
-            0,
-            lambda: of.postgres.stop("fast"),
-            of.postgres.start,
-        ),
-        Fault(
-            "postgres-frozen",
-            "PostgreSQL's processes stopped in mid-query (SIGSTOP)",
-            12,
-            of.postgres.freeze,
-            of.postgres.thaw,
-            {"database": "down"},
-        ),
-        Fault(
-            "redis-flushed",
-            "Redis killed, all it held lost",
-            8,
-            of.redis.stop,
-            of.redis.start,
-            {"broker": "down"},
-        ),
-        Fault(
-            "redis-frozen", "Redis stopped (SIGSTOP)", 10, of.redis.freeze, of.redis.thaw, {"broker": "down"}
-        ),
-        Fault(
-            "disk-store", "S3's disk full", 12, lambda: fill(of.disks["s3"]), lambda: clear(of.disks["s3"])
-        ),
-        Fault("disk-database", "PostgreSQL's disk full", 12, lambda: fill(of.disks["postgres"]), refill),
-        Fault(
-            "clock-ahead",
-            "a worker's clock an hour ahead",
-            15,
-            lambda: set_clock(at, "+3600"),
-            lambda: set_clock(at),
-        ),
-        Fault(
-            "clock-behind",
-            "a worker's clock an hour behind",
-            15,
-            lambda: set_clock(at, "-3600"),
-            lambda: set_clock(at),
-        ),
-    ]
+        Fault("postgres-crash", "PostgreSQL stopped at once and started again", 8,
+              lambda: postgres.stop("immediate"), postgres.start, {"database": "down"}),
+        Fault("postgres-restart", "PostgreSQL restarted in order", 0, lambda: postgres.stop("fast"), postgres.start),
+        Fault("postgres-frozen", "PostgreSQL's processes stopped in mid-query (SIGSTOP)", 12,
+              postgres.freeze, postgres.thaw, {"database": "down"}),
+        Fault("redis-flushed", "Redis killed, all it held lost", 8, redis.stop, redis.start, {"broker": "down"}),
+        Fault("redis-frozen", "Redis stopped (SIGSTOP)", 10, redis.freeze, redis.thaw, {"broker": "down"}),
+        Fault("disk-store", "S3's disk full", 12, lambda: fill(disks["s3"]), lambda: clear(disks["s3"])),
+        Fault("disk-database", "PostgreSQL's disk full", 12, lambda: fill(disks["postgres"]), refill),
+        *clock_faults(at, "clock", ""),
+    ]  # fmt: skip
 
 
 def set_clock(of: Site, offset_s: str | None = None) -> None:
@@ -214,30 +168,18 @@ def set_clock(of: Site, offset_s: str | None = None) -> None:
 
 def small_faults(disk: Path) -> list[Fault]:
     """Of the small size, all of whose data lie on one disk."""
-    return [
-        Fault(
-            "disk-small",
-            "the small size's disk full",
-            12,
-            lambda: fill(disk),
-            lambda: clear(disk),
-            {"store": "full"},
-        )
-    ]
+    what = "the small size's disk full"
+    return [Fault("disk-small", what, 12, lambda: fill(disk), lambda: clear(disk), {"store": "full"})]
 
 
-def clock_faults(at: Site) -> list[Fault]:
-    """Where the store does not look at the clock, so that the worker goes on: leases are all that could suffer."""
-    return [
-        Fault(
-            f"leases-{way}",
-            f"a worker's clock an hour {way}, store in a folder",
-            15,
-            begin,
-            lambda: set_clock(at),
-        )
-        for way, begin in (
-            ("ahead", lambda: set_clock(at, "+3600")),
-            ("behind", lambda: set_clock(at, "-3600")),
-        )
-    ]
+def clock_faults(at: Site, name: str = "leases", where: str = ", store in a folder") -> list[Fault]:
+    """A worker's clock is moved.
+
+    Where the store does not look at the clock, the worker goes on: leases are all that could suffer.
+    """
+
+    def moved(way: str, offset_s: str) -> Fault:
+        what = f"a worker's clock an hour {way}{where}"
+        return Fault(f"{name}-{way}", what, 15, lambda: set_clock(at, offset_s), lambda: set_clock(at))
+
+    return [moved("ahead", "+3600"), moved("behind", "-3600")]

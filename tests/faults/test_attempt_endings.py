@@ -90,11 +90,8 @@ def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(
 @pytest.mark.parametrize(
     "ending",
     [
-        Outcome("died", None, -9),
-        Outcome("died"),
-        Outcome("stalled"),
-        StoreCorrupt("b"),
-        OSError(errno.EIO, "input/output error"),
+        *(Outcome("died", None, -9), Outcome("died"), Outcome("stalled")),
+        *(StoreCorrupt("b"), OSError(errno.EIO, "input/output error")),
     ],
 )
 def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> None:
@@ -105,12 +102,8 @@ def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> N
 @pytest.mark.parametrize(
     "ending",
     [
-        Unavailable("store"),
-        ZygoteDied("z"),
-        GONE,
-        OSError(errno.ENOSPC, "full"),
-        OSError(errno.EDQUOT, "quota"),
-        error("disk"),
+        *(Unavailable("store"), ZygoteDied("z"), GONE),
+        *(OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), error("disk")),
     ],
 )
 def test_an_outage_or_a_full_disk_is_no_strike(run: Any, ending: Any) -> None:

@@ -1,6 +1,7 @@
 """The client of the page that submits: tus-js-client in Chromium sends a file through a connection that is cut."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,11 @@ UPLOAD = """([key, chunk]) => new Promise((resolve, reject) => {
 
 
 def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk: int, cuts: int) -> None:
-    digest, proxy, draw = large_file(file, size), FaultProxy(running.port), random.Random(size)
-    origin = f"http://127.0.0.1:{proxy.port}"
-    page = browser.new_page()
-    page.set_default_timeout(900_000)
-    try:
-        page.route(
-            f"{origin}/page", lambda route: route.fulfill(body="<input type=file>", content_type="text/html")
-        )
+    digest, draw, form = large_file(file, size), random.Random(size), "<input type=file>"
+    with closing(FaultProxy(running.port)) as proxy, closing(browser.new_page()) as page:
+        origin = f"http://127.0.0.1:{proxy.port}"
+        page.set_default_timeout(900_000)
+        page.route(f"{origin}/page", lambda route: route.fulfill(body=form, content_type="text/html"))
         page.goto(f"{origin}/page")  # of the service's origin, as its own pages are
         page.add_script_tag(path=CLIENT)
         page.set_input_files("input", file)
@@ -46,9 +44,6 @@ def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk
         proxy.fault("cut", [draw.randrange(size // (2 * cuts), size // cuts) for _ in range(cuts)])
         url = page.evaluate(UPLOAD, [key_of(running), chunk])
         assert proxy.cuts >= cuts
-    finally:
-        page.close()
-        proxy.close()
     with client_of(running) as client:
         where = f"/v1/uploads/{url.rpartition('/')[2]}"
         (listed,) = client.get("/v1/uploads").json()["items"]

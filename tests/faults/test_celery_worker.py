@@ -14,15 +14,8 @@ from tests.faults.conftest import ENDLESS, Backend
 pytestmark = [pytest.mark.slow, pytest.mark.services("redis")]
 
 CELERY = (
-    "-m",
-    "celery",
-    "-A",
-    "worker.celery_app",
-    "worker",
-    "-P",
-    "solo",
-    "--without-gossip",
-    "--without-mingle",
+    *("-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
+    *("--without-gossip", "--without-mingle"),
 )
 
 

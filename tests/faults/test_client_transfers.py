@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +120,12 @@ def upload_through_cuts(
     """Submit a file of `size` bytes, cut `most` times after at most `longest` bytes of a connection, and return
     figures in words."""
     digest, draw = large_file(file, size), random.Random(size)
-    proxy, seen = FaultProxy(running.port), Requests()
-    try:
+    seen = Requests()
+    with closing(FaultProxy(running.port)) as proxy:
         proxy.fault("cut", [*(draw.randrange(1, longest) for _ in range(most)), NEVER])
         with client_at(proxy.port, running, seen.http, max_retries=most) as client:
             task = client.submit("birds", file).task
         cuts, sent = proxy.cuts, proxy.up
-    finally:
-        proxy.close()
     assert task is not None and task.sha256 == digest
     assert cuts == most
     again = len(seen.pieces) - len(set(seen.pieces))
@@ -148,16 +147,12 @@ def test_a_batch_comes_through_four_cuts(running: Site, tmp_path: Path) -> None:
 
 def model_of_weights(client: Perennial, folder: Path, width: int) -> str:
     """A model whose version 0 has 4 × width² bytes and some: an uploaded base."""
-    shapes = {
-        "fc1.weight": (width, 192),
-        "fc1.bias": (width,),
-        "fc2.weight": (width, width),
-        "fc2.bias": (width,),
-    }
-    draw = np.random.default_rng(0)
-    save_file(
-        {name: draw.random(shape, np.float32) for name, shape in shapes.items()}, folder / "base.safetensors"
-    )
+    shapes = {"fc1": (width, 192), "fc2": (width, width)}
+    draw, tensors = np.random.default_rng(0), {}
+    for layer, shape in shapes.items():
+        tensors[f"{layer}.weight"] = draw.random(shape, np.float32)
+        tensors[f"{layer}.bias"] = draw.random(width, np.float32)
+    save_file(tensors, folder / "base.safetensors")
     network: dict[str, Any] = {"name": "mlp", "hidden": [width, width]}
     base = client.bases.create(folder / "base.safetensors", network, image_size=8, channels=3)
     name, image = f"mlp-{width}", {"size": 8, "channels": 3}
@@ -170,14 +165,12 @@ def download_through_cuts(running: Site, folder: Path, width: int, most: int = F
     with client_at(running.port, running, timeout=600) as client:
         model = model_of_weights(client, folder, width)
         wanted = client.download(model, 0, folder / "direct.zip")
-    proxy, seen, draw = FaultProxy(running.port), Requests(), random.Random(width)
-    try:
+    seen, draw = Requests(), random.Random(width)
+    with closing(FaultProxy(running.port)) as proxy:
         proxy.fault("cut", [*(draw.randrange(1, wanted.bytes // most) for _ in range(most)), NEVER])
         with client_at(proxy.port, running, seen.http, max_retries=most) as client:
             found = client.download(model, 0, folder / "cut.zip")
         cuts, came = proxy.cuts, proxy.down
-    finally:
-        proxy.close()
     assert found.sha256 == wanted.sha256 and found.bytes == wanted.bytes
     assert cuts == most
     assert seen.ranges == sorted(seen.ranges) and len(set(seen.ranges)) > most // 2, "it goes on where it was"
@@ -196,10 +189,9 @@ def test_a_version_comes_through_four_cuts(running: Site, tmp_path: Path) -> Non
 @pytest.mark.usefixtures("short_pauses")
 def test_a_gigabyte_comes_through_twenty_cuts_up_and_down(running: Site, tmp_path: Path) -> None:
     size = 1024 * MB
-    print(
-        "up:", upload_through_cuts(running, tmp_path / "week.zip", size, CHUNK_BYTES, 2 * size // MANY, MANY)
-    )
-    (tmp_path / "week.zip").unlink()
+    file = tmp_path / "week.zip"
+    print("up:", upload_through_cuts(running, file, size, CHUNK_BYTES, 2 * size // MANY, MANY))
+    file.unlink()
     print("down:", download_through_cuts(running, tmp_path, 16_000, MANY))
 
 
@@ -261,8 +253,8 @@ def test_two_api_processes_take_turns_piece_by_piece(
 def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
     api: Site, tmp_path: Path, home: Path
 ) -> None:
-    digest, proxy = large_file(file := tmp_path / "week.zip", 2 * LEAST_BYTES), FaultProxy(api.port)
-    try:
+    digest = large_file(file := tmp_path / "week.zip", 2 * LEAST_BYTES)
+    with closing(FaultProxy(api.port)) as proxy:
         proxy.fault("cut", [LEAST_BYTES + MB, *[1] * 100])  # one piece, then nothing comes through
         killed = command(api, proxy.port, file)
         until(lambda: proxy.cuts > 1, api)
@@ -276,8 +268,6 @@ def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
         before = proxy.up
         again = command(api, proxy.port, file)
         out, _ = again.communicate(timeout=120)
-    finally:
-        proxy.close()
     assert again.returncode == 0 and json.loads(out)["task"]["sha256"] == digest
     assert proxy.up - before < file.stat().st_size - left.offset + MB, "no piece was sent twice"
     assert list(home.rglob("*.json")) == []
@@ -297,11 +287,7 @@ sys.exit(run(sys.argv[1:]))
 
 def command(site: Site, port: int, file: Path) -> "subprocess.Popen[bytes]":
     """Start `perennial submit` in a process of its own."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "client"),
-        "PERENNIAL_URL": f"http://127.0.0.1:{port}",
-        "PERENNIAL_API_KEY": key_of(site),
-    }
+    own = {"PERENNIAL_URL": f"http://127.0.0.1:{port}", "PERENNIAL_API_KEY": key_of(site)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "client"), **own}
     words = [sys.executable, "-c", SUBMIT, "submit", "birds", str(file), "--detach", "--json"]
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE)

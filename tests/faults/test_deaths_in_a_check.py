@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.faults.conftest import ENDLESS, Backend
+from tests.faults.conftest import Backend
 
 
 @pytest.mark.slow
@@ -41,17 +41,3 @@ def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
     shared.await_nothing_left(model)
     assert shared.job(job).archive_key is None
     assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
-
-
-@pytest.mark.campaign  # tests/core/work/test_job_kinds.py shows it without processes
-def test_a_check_runs_beside_a_learning_job_of_its_model(shared: Backend, batches: list[bytes]) -> None:
-    model = shared.create()
-    learning, process = shared.hold_job(model, batches[0], ENDLESS)
-    job = shared.check(model, batches[0])
-    with shared.worker():
-        assert shared.finished(job).state == "succeeded"
-    assert shared.job(job).attempt == 1
-    assert shared.job(learning).state not in ("queued", "succeeded")
-    process.resume()
-    shared.act(learning, "cancel")
-    assert shared.finished(learning).state == "cancelled"

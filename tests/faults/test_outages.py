@@ -1,36 +1,30 @@
 """The short form of the outage campaign: the large service over relays that fail, and what its onlookers object to."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import onlookers
-import outage_faults
 import outages
 import pytest
 import running_site
 from fault_proxy import FaultProxy
+from outage_faults import SETTINGS, Fault, relay_faults, relayed
 from sqlalchemy import make_url
 
 SECONDS = {"database-silent": 10.0, "store-silent": 6.5, "store-cut": 3.0}
+PROBLEM = {"content-type": "application/problem+json"}
 MODEL = {**outages.BIG, "recipe": {**outages.BIG["recipe"], "epochs": 20}}
 
 
 @pytest.fixture
 def relays(postgres_url: str, redis_server: Any, s3: Any) -> Iterator[dict[str, FaultProxy]]:
+    ports = {"database": make_url(postgres_url).port or 5432, "broker": redis_server.port, "store": s3.port}
     with ExitStack() as stack:
-        ports = {
-            "database": make_url(postgres_url).port or 5432,
-            "broker": redis_server.port,
-            "store": s3.port,
-        }
-        made = {part: FaultProxy(port) for part, port in ports.items()}
-        for relay in made.values():
-            stack.callback(relay.close)
-        yield made
+        yield {part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()}
 
 
 @pytest.mark.campaign
@@ -39,21 +33,17 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     tmp_path: Path, postgres_url: str, redis_server: Any, s3: Any, relays: dict[str, FaultProxy]
 ) -> None:
     database = make_url(postgres_url).set(port=relays["database"].port)
+    store = s3.url(s3.bucket, "outages")  # a prefix of its own: what is left over is looked for
     environment = {
-        **outage_faults.SETTINGS,
+        **SETTINGS,
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database.render_as_string(hide_password=False),
-        "PERENNIAL_BROKER_URL": outage_faults.relayed(redis_server.url, redis_server.port, relays["broker"]),
-        "PERENNIAL_STORE_URL": outage_faults.relayed(
-            s3.url(s3.bucket, "outages"), s3.port, relays["store"]
-        ),  # a prefix of its own: what is left over is looked for
+        "PERENNIAL_BROKER_URL": relayed(redis_server.url, redis_server.port, relays["broker"]),
+        "PERENNIAL_STORE_URL": relayed(store, s3.port, relays["store"]),
     }
-    flushed = outage_faults.Fault(
-        "redis-flushed", "Redis killed", 3, redis_server.stop, redis_server.start, {"broker": "down"}
-    )
-    faults = [
-        replace(f, seconds=SECONDS[f.name]) for f in outage_faults.relay_faults(relays) if f.name in SECONDS
-    ]
+    down = {"broker": "down"}
+    flushed = Fault("redis-flushed", "Redis killed", 3, redis_server.stop, redis_server.start, down)
+    faults = [replace(f, seconds=SECONDS[f.name]) for f in relay_faults(relays) if f.name in SECONDS]
     with running_site.site(tmp_path / "site", "large", environment) as site:
         campaign = outages.Outages(site, [*faults, flushed], lanes=1, model=MODEL)
         campaign.run()
@@ -70,11 +60,11 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     ("status", "headers", "fine"),
     [
         (200, {}, True),
-        (503, {"content-type": "application/problem+json", "retry-after": "2"}, True),
-        (507, {"content-type": "application/problem+json", "retry-after": "60"}, True),
-        (503, {"content-type": "application/problem+json"}, False),
+        (503, {**PROBLEM, "retry-after": "2"}, True),
+        (507, {**PROBLEM, "retry-after": "60"}, True),
+        (503, PROBLEM, False),
         (503, {"content-type": "text/html", "retry-after": "2"}, False),
-        (500, {"content-type": "application/problem+json", "retry-after": "2"}, False),
+        (500, {**PROBLEM, "retry-after": "2"}, False),
     ],
 )
 def test_onlookers_object_to_whatever_is_not_a_typed_answer(

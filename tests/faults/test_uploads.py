@@ -3,7 +3,9 @@
 import hashlib
 import random
 import socket
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -58,33 +60,33 @@ def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(api: Site) 
     assert list(spool.iterdir()) == []
 
 
+def uploaded(client: httpx2.Client, port: int, file: Path, **options: Any) -> str:
+    """Where tuspy has uploaded a file, with the key of a client."""
+    headers = {"Authorization": client.headers["Authorization"]}
+    tus = TusClient(f"http://127.0.0.1:{port}/v1/uploads", headers=headers)
+    uploader = tus.uploader(str(file), **options)
+    uploader.upload()
+    return "/v1/uploads/" + str(uploader.url).rpartition("/")[2]
+
+
 def through_cuts(running: Site, file: Path, size: int, chunk: int, cuts: list[int], least: int) -> None:
     """tuspy sends a file, cut `least` times or more, and a batch is made of it."""
-    digest, proxy = large_file(file, size), FaultProxy(running.port)
-    try:
+    digest = large_file(file, size)
+    with closing(FaultProxy(running.port)) as proxy, client_of(running) as client:
         proxy.fault("cut", cuts)
-        with client_of(running) as client:
-            headers = {"Authorization": client.headers["Authorization"]}
-            tus = TusClient(f"http://127.0.0.1:{proxy.port}/v1/uploads", headers=headers)
-            uploader = tus.uploader(
-                str(file), chunk_size=chunk, retries=50, retry_delay=0.2, metadata={"filename": file.name}
-            )
-            uploader.upload()
-            where = "/v1/uploads/" + uploader.url.rpartition("/")[2]
-            assert offset(client, where) == file.stat().st_size
-            assert proxy.cuts >= least
-            submitted(client, where, digest)
-    finally:
-        proxy.close()
+        more = {"chunk_size": chunk, "retries": 50, "retry_delay": 0.2, "metadata": {"filename": file.name}}
+        where = uploaded(client, proxy.port, file, **more)
+        assert offset(client, where) == file.stat().st_size
+        assert proxy.cuts >= least
+        submitted(client, where, digest)
     assert check_stored(running) == 0
 
 
 def test_a_foreign_client_gets_a_file_through_a_connection_that_is_cut_again_and_again(
     api: Site, tmp_path: Path
 ) -> None:
-    through_cuts(
-        api, tmp_path / "week.zip", 12 * MB, LEAST_BYTES, [3 * MB, 2 * MB, 3 * MB, 2 * MB, 20 * MB], least=3
-    )
+    cuts = [3 * MB, 2 * MB, 3 * MB, 2 * MB, 20 * MB]
+    through_cuts(api, tmp_path / "week.zip", 12 * MB, LEAST_BYTES, cuts, least=3)
 
 
 @pytest.mark.campaign
@@ -98,8 +100,5 @@ def test_a_foreign_client_gets_a_gigabyte_through_twenty_cuts(api: Site, tmp_pat
 def test_a_foreign_clients_checksums_are_verified(api: Site, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(data := large_archive(MB))
     with client_of(api) as client:
-        headers = {"Authorization": client.headers["Authorization"]}
-        tus = TusClient(f"{api.url}/v1/uploads", headers=headers)
-        uploader = tus.uploader(str(tmp_path / "a.zip"), upload_checksum=True)
-        uploader.upload()
-        submitted(client, "/v1/uploads/" + uploader.url.rpartition("/")[2], sha256(data))
+        where = uploaded(client, api.port, tmp_path / "a.zip", upload_checksum=True)
+        submitted(client, where, sha256(data))

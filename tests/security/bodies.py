@@ -179,15 +179,8 @@ def _forms() -> list[Case]:
 def _heads() -> list[Case]:
     data = honest_zip(pictures())
     encodings = (
-        "gzip",
-        "br",
-        "deflate",
-        "zstd",
-        "compress",
-        "gzip, gzip, gzip",
-        "identity, gzip",
-        "x" * 4000,
-    )
+        "gzip", "br", "deflate", "zstd", "compress", "gzip, gzip, gzip", "identity, gzip", "x" * 4000,
+    )  # fmt: skip
 
     def h(
         name: str,

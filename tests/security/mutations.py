@@ -22,17 +22,8 @@ from tests.core.ingest import hostile_corpus as corpus
 Edit = Callable[[random.Random, bytes], bytes]
 _EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 62, (1 << 64) - 1)
 _WORDS = (
-    b"",
-    b"\0",
-    b"../",
-    b"/",
-    b"\xff" * 4,
-    b"PK\x03\x04",
-    b"PK\x05\x06",
-    b"PK\x06\x07",
-    b"%s%n",
-    b"\x80\x04",
-)
+    b"", b"\0", b"../", b"/", b"\xff" * 4, b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07", b"%s%n", b"\x80\x04",
+)  # fmt: skip
 _TEXTS = (b'"', b"'", b",", b"\n", b"\r", b"[" * 70, b"{", b"}", b"NaN", b"1e999", b"-1", b"9" * 25, b"\xef\xbb\xbf",
           b"\\ud800", b"\xed\xa0\x80", b"=1+1", b"../x", b"U1073741824", b"|O", b"True", b"\0")  # fmt: skip
 

@@ -47,6 +47,7 @@ class Answers:
 
     statuses: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
 
     @property
     def refused(self) -> int:
@@ -113,8 +114,7 @@ def times(count: int) -> Enough:
 
 def seconds(length: float) -> Enough:
     """Be enough after so long."""
-    end = time.monotonic() + length
-    return lambda _: time.monotonic() >= end
+    return lambda answers: time.monotonic() >= answers.begun + length
 
 
 def asked(

@@ -71,11 +71,8 @@ def _hold(found: Contents, fd: int) -> None:
     assert sum(found.layout.counts()[1:]) >= 1
     for i, name in enumerate(members.names):
         parts = name.split("/")
-        assert (
-            (".." not in parts and "" not in parts and name.isprintable())
-            or " " in name
-            or not name.isascii()
-        )
+        fine = ".." not in parts and "" not in parts and name.isprintable()
+        assert fine or " " in name or not name.isascii()
         assert members.offsets[i] + members.packed[i] <= size, "an entry lies outside the file"
         if members.sizes[i] > 1 << 20:
             continue
@@ -153,11 +150,7 @@ def _file(data: bytes) -> Iterator[int]:
 
 
 _READERS: dict[str, Callable[[bytes], None]] = {
-    "zip": archive,
-    "tar": archive,
-    "gzip": archive,
-    "npz": archive,
-    "npy": archive,
+    **dict.fromkeys(("zip", "tar", "gzip", "npz", "npy"), archive),
     "csv": csv,
     "image": image,
     "safetensors": safetensors,

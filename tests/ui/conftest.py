@@ -12,7 +12,7 @@ from typing import Any
 import chromium
 import pytest
 import receiver as receivers
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Request, ViewportSize, expect
 from receiver import Receiver
 
 from perennial import JobEnded, Perennial
@@ -28,6 +28,7 @@ BATCHES = [(name, few(batch, test=10)) for name, batch in digits.archives()]
 """Names and archives of five batches of two digits each, with 20 test images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 
 @dataclass
@@ -36,6 +37,22 @@ class Watched:
 
     page: Page
     wrong: list[str] = field(default_factory=list)
+    refusals: bool = False
+
+    def pardons(self, said: str) -> bool:
+        return self.refusals and said.startswith("console: Failed to load resource: ")
+
+    def faults(self, **options: object) -> list[str]:
+        """What axe finds wrong with the page, in the words of its rules, with the first place of each."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE)
+        # Of what is right axe would describe every place too, which takes longer than to look.
+        options["resultTypes"] = ["violations"]
+        found = self.page.evaluate("options => axe.run(options)", options)
+        return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+
+
+OpenPage = Callable[..., Watched]
 
 
 class _OneBrowser:
@@ -111,27 +128,17 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
         bad.wait(240)
     home = f"/ui/models/{model.id}"
     paths = {
-        "models": "/ui",
-        "model": home,
-        "a cell": f"{home}?v=2&t=1",
+        "models": "/ui", "model": home, "a cell": f"{home}?v=2&t=1",
         "a model without a version": f"/ui/models/{client.models.retrieve('bare').id}",
-        "task": f"{home}/tasks/2",
-        "compare": f"{home}/compare?a=1&b=2",
-        "compare nothing": f"{home}/compare",
-        "compare without a common task": f"{home}/compare?a=0&b=2",
-        "job": f"/ui/jobs/{jobs[1].id}",
-        "rejected job": f"/ui/jobs/{bad.id}",
-        "no model of that name": "/ui?q=nothing",
-        "webhooks": "/ui/webhooks",
-        "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
-        "new model": "/ui/models/new",
-        "submit": f"{home}/submit",
+        "task": f"{home}/tasks/2", "compare": f"{home}/compare?a=1&b=2", "compare nothing": f"{home}/compare",
+        "compare without a common task": f"{home}/compare?a=0&b=2", "job": f"/ui/jobs/{jobs[1].id}",
+        "rejected job": f"/ui/jobs/{bad.id}", "no model of that name": "/ui?q=nothing",
+        "webhooks": "/ui/webhooks", "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
+        "new model": "/ui/models/new", "submit": f"{home}/submit",
         "submit with settings": f"{home}/submit?choice=method:dlcft",
-        "predict": f"{home}/versions/production/predict",
-        "keys": "/ui/admin/keys",
-        "audit": "/ui/admin/audit",
-        "usage": "/ui/admin/usage",
-    }
+        "predict": f"{home}/versions/production/predict", "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit", "usage": "/ui/admin/usage",
+    }  # fmt: skip
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, paths)
 
 
@@ -178,13 +185,19 @@ def session(site: Site) -> Any:
 
 
 @pytest.fixture
-def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[..., Watched]]:
-    """Opens a path for somebody who has logged in; other arguments are those of a browser's context."""
+def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
+    """Opens a path for somebody who has logged in; nothing may go wrong on it until the test is over.
+
+    Args:
+        refusals: whether some of its requests are to fail.
+        options: of a browser's context.
+    """
     taken: list[tuple[str, Watched]] = []
 
-    def opened(path: str, **options: Any) -> Watched:
+    def opened(path: str, refusals: bool = False, **options: Any) -> Watched:
         kind = repr(options)
         watched = _ONE.left[kind].pop() if _ONE.left.get(kind) else fresh(options)
+        watched.refusals = refusals
         taken.append((kind, watched))
         watched.page.goto(path)
         return watched
@@ -197,6 +210,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[.
         return watched
 
     yield opened
+    wrong = [said for _, watched in taken for said in watched.wrong if not watched.pardons(said)]
     for kind, watched in taken:
         watched.page.unroute_all()
         watched.page.emulate_media(color_scheme="null")  # the browser's own
@@ -205,6 +219,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[Callable[.
         watched.page.goto("about:blank")  # a page that is followed would ask the service again and again
         watched.wrong.clear()
         _ONE.left.setdefault(kind, []).append(watched)
+    assert wrong == []
 
 
 def choose(page: Page, *files: Any) -> None:
@@ -213,15 +228,21 @@ def choose(page: Page, *files: Any) -> None:
     page.locator("#file").set_input_files(files)
 
 
+def submit(page: Page, then: str = "**/ui/jobs/*") -> None:
+    """Submit what was chosen, and wait for the page that follows."""
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(then)
+
+
 def watch(watched: Watched, url: str) -> None:
     """Write down what goes wrong on a page."""
     page, wrong = watched.page, watched.wrong
     page.on("console", lambda said: wrong.append(f"console: {said.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
-    page.on(
-        "request",
-        lambda sent: (
-            wrong.append(f"request: {sent.url}") if not sent.url.startswith((url, "data:", "blob:")) else None
-        ),
-    )
+
+    def requested(sent: Request) -> None:
+        if not sent.url.startswith((url, "data:", "blob:")):
+            wrong.append(f"request: {sent.url}")
+
+    page.on("request", requested)

@@ -14,12 +14,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from perennial import JobEnded, Perennial
+from tests.ui.files import payload
 from tools import digits, service
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
 SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180, "compare": 1100}
 """Pages that documents show, and how high each picture is, in pixels."""
 MOST_BYTES = 150_000
+Batches = list[tuple[str, bytes]]
 COLOURS = 256
 
 
@@ -50,25 +52,16 @@ def taught(client: Perennial) -> dict[str, str]:
         held.wait(600)
     home = f"/ui/models/{model.id}"
     return {
-        "models": "/ui",
-        "new model": "/ui/models/new",
-        "model": home,
-        "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}",
-        "submit": f"{home}/submit",
-        "task": f"{home}/tasks/2",
-        "compare": f"{home}/compare?a=2&b=4",
-        "webhooks": "/ui/webhooks",
-        "job": f"/ui/jobs/{jobs[2].id}",
-        "held job": f"/ui/jobs/{held.id}",
-        "predict": f"{home}/versions/production/predict",
-        "keys": "/ui/admin/keys",
-        "audit": "/ui/admin/audit",
-        "usage": "/ui/admin/usage",
-        "not found": "/ui/models/nothing",
-    }
+        "models": "/ui", "new model": "/ui/models/new", "model": home,
+        "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}", "submit": f"{home}/submit",
+        "task": f"{home}/tasks/2", "compare": f"{home}/compare?a=2&b=4", "webhooks": "/ui/webhooks",
+        "job": f"/ui/jobs/{jobs[2].id}", "held job": f"/ui/jobs/{held.id}",
+        "predict": f"{home}/versions/production/predict", "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit", "usage": "/ui/admin/usage", "not found": "/ui/models/nothing",
+    }  # fmt: skip
 
 
-def streamed(client: Perennial, batches: list[tuple[str, bytes]]) -> dict[str, str]:
+def streamed(client: Perennial, batches: Batches) -> dict[str, str]:
     """Teach a model many batches by the defaults; the paths of its pages, by name."""
     model = client.models.create("photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0})
     jobs = [client.submit("photos", batch, name=name) for name, batch in batches]
@@ -78,23 +71,23 @@ def streamed(client: Perennial, batches: list[tuple[str, bytes]]) -> dict[str, s
     client.aliases.rollback("photos", reason="too slow on the old cameras")
     home = f"/ui/models/{model.id}"
     return {
-        "models": "/ui",
-        "model": home,
-        "a cell": f"{home}?v={last}&t={last // 2}",
-        "submit": f"{home}/submit",
-        "task": f"{home}/tasks/{last // 2}",
-        "compare": f"{home}/compare?a={last // 2}&b={last}",
-        "job": f"/ui/jobs/{jobs[-1].id}",
-        "predict": f"{home}/versions/production/predict",
-        "audit": "/ui/admin/audit",
+        "models": "/ui", "model": home, "a cell": f"{home}?v={last}&t={last // 2}",
+        "submit": f"{home}/submit", "task": f"{home}/tasks/{last // 2}",
+        "compare": f"{home}/compare?a={last // 2}&b={last}", "job": f"/ui/jobs/{jobs[-1].id}",
+        "predict": f"{home}/versions/production/predict", "audit": "/ui/admin/audit",
         "usage": "/ui/admin/usage",
-    }
+    }  # fmt: skip
 
 
 @contextmanager
-def logged_in(browser: "Browser", running: service.Service, **options: object) -> Iterator["BrowserContext"]:
+def logged_in(
+    browser: "Browser", running: service.Service, width: int, height: int, scale: int, scheme: Any
+) -> Iterator["BrowserContext"]:
     """A browser's context of somebody who has logged in."""
-    context = browser.new_context(base_url=running.url, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"device_scale_factor": scale, "color_scheme": scheme}
+    context = browser.new_context(
+        base_url=running.url, viewport={"width": width, "height": height}, **options
+    )
     page = context.new_page()
     page.goto("/ui")
     page.get_by_label("Key").fill(running.key)
@@ -105,14 +98,21 @@ def logged_in(browser: "Browser", running: service.Service, **options: object) -
     context.close()
 
 
-def fill(page: "Page", name: str, batches: list[tuple[str, bytes]]) -> None:
+def opened(context: "BrowserContext", name: str, path: str, batches: Batches) -> "Page":
+    """A page as its picture is taken."""
+    page = context.new_page()
+    page.goto(path)
+    fill(page, name, batches)
+    settle(page)
+    return page
+
+
+def fill(page: "Page", name: str, batches: Batches) -> None:
     """What somebody does on a page before its picture is taken; `batches`: names and archives."""
     if name == "submit":
-        chosen = [
-            {"name": f"{label}.zip", "mimeType": "application/zip", "buffer": batch}
-            for label, batch in batches[-2:]
-        ]
-        page.locator("#file").set_input_files(chosen)  # type: ignore[arg-type]
+        page.locator("#file").set_input_files(
+            [payload(f"{label}.zip", batch) for label, batch in batches[-2:]]
+        )
         page.get_by_text("Uploaded and looked at.").nth(1).wait_for()
         page.locator("#choice").select_option("method:der++")
         page.get_by_text("The same from a terminal").click()
@@ -120,12 +120,9 @@ def fill(page: "Page", name: str, batches: list[tuple[str, bytes]]) -> None:
     if name == "predict":
         _, batch = batches[1]
         with zipfile.ZipFile(io.BytesIO(batch)) as archive:
-            names = archive.namelist()
-            photos = [
-                {"name": n.replace("/", "-"), "mimeType": "image/png", "buffer": archive.read(n)}
-                for n in names[:60:20]
-            ]
-        page.locator("input[type=file]").set_input_files(photos)  # type: ignore[arg-type]
+            names = archive.namelist()[:60:20]
+            photos = [payload(name.replace("/", "-"), archive.read(name), "image/png") for name in names]
+        page.locator("input[type=file]").set_input_files(photos)
         page.get_by_role("button", name="Predict").click()
         page.locator(".answers").wait_for()
 
@@ -146,45 +143,27 @@ def settle(page: "Page") -> None:
 
 
 def take(
-    browser: "Browser",
-    running: service.Service,
-    paths: dict[str, str],
-    out: Path,
-    batches: list[tuple[str, bytes]],
+    browser: "Browser", running: service.Service, paths: dict[str, str], out: Path, batches: Batches
 ) -> None:
     """All pages, in all sizes, light and dark."""
+    out.mkdir(parents=True, exist_ok=True)
     for size, (width, height, scale) in SIZES.items():
         for scheme in ("light", "dark"):
-            options = {
-                "viewport": {"width": width, "height": height},
-                "device_scale_factor": scale,
-                "color_scheme": scheme,
-            }
-            with logged_in(browser, running, **options) as context:
+            with logged_in(browser, running, width, height, scale, scheme) as context:
                 for name, path in paths.items():
-                    page = context.new_page()
-                    page.goto(path)
-                    fill(page, name, batches)
-                    settle(page)
-                    page.screenshot(
-                        path=out / f"{name.replace(' ', '-')}-{size}-{scheme}.png", full_page=True
-                    )
+                    page = opened(context, name, path, batches)
+                    file = out / f"{name.replace(' ', '-')}-{size}-{scheme}.png"
+                    page.screenshot(path=file, full_page=True)
                     page.close()
 
 
 def for_documents(browser: "Browser", running: service.Service, paths: dict[str, str], folder: Path) -> None:
     """The pages that documents show, small enough for a repository."""
-    options = {"viewport": {"width": 1280, "height": 900}, "device_scale_factor": 1, "color_scheme": "light"}
     folder.mkdir(parents=True, exist_ok=True)
-    with logged_in(browser, running, **options) as context:
-        for name, height in SHOWN.items():
-            page = context.new_page()
-            page.set_viewport_size({"width": 1280, "height": height})
-            page.goto(paths[name])
-            fill(page, name, digits.archives())
-            settle(page)
+    for name, height in SHOWN.items():
+        with logged_in(browser, running, 1280, height, 1, "light") as context:
+            page = opened(context, name, paths[name], digits.archives())
             save(page.screenshot(), folder / f"{name}.png")
-            page.close()
 
 
 def save(picture: bytes, path: Path) -> None:
@@ -215,7 +194,6 @@ def main() -> None:
         paths = taught(client) if given.stream is None else streamed(client, batches)
         browser = playwright.chromium.launch(executable_path=chromium)
         if given.out is not None:
-            given.out.mkdir(parents=True, exist_ok=True)
             take(browser, running, paths, given.out, batches)
         if given.docs is not None:
             for_documents(browser, running, paths, given.docs)

@@ -2,17 +2,14 @@
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import BATCHES, Site, Watched
-from tests.ui.test_pages import faults
+from tests.ui.conftest import BATCHES, OpenPage, Site
 
 pytestmark = pytest.mark.slow
-
-OpenPage = Callable[..., Watched]
 LASTS = {
     "method": "finetune",
     "epochs": 10_000,
@@ -40,7 +37,7 @@ def test_the_best_state_of_a_job_is_downloaded_by_a_click_until_it_is_over(
     watched = open_page(f"/ui/jobs/{learning}")
     page = watched.page
     expect(page.locator("#best")).to_contain_text("of the validation images right", timeout=120_000)
-    assert faults(watched) == []
+    assert watched.faults() == []
     with page.expect_download() as begun:
         page.get_by_role("link", name="Download it").click()
     with zipfile.ZipFile(begun.value.path()) as archive:
@@ -49,4 +46,3 @@ def test_the_best_state_of_a_job_is_downloaded_by_a_click_until_it_is_over(
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
     expect(page.get_by_text("Best state so far")).to_have_count(0)
-    assert watched.wrong == []

@@ -1,18 +1,15 @@
 """A model is deleted on its page, by whoever types its name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from playwright.sync_api import expect
 
 from perennial import NotFound
-from tests.ui.conftest import Site, Watched
-from tests.ui.test_pages import faults
+from tests.ui.conftest import OpenPage, Site
 
 pytestmark = pytest.mark.slow
-
-OpenPage = Callable[..., Watched]
 
 
 @pytest.fixture
@@ -45,5 +42,5 @@ def test_a_model_whose_name_is_mistyped_stays(site: Site, open_page: OpenPage, u
     page.get_by_label("Type its name").fill("un-wanted")
     page.get_by_role("button", name="Delete the model").click()
     expect(page.locator("[name=name]:invalid")).to_be_focused()
-    assert faults(watched) == []
+    assert watched.faults() == []
     assert site.client.models.retrieve(unwanted).name == "un.wanted"

@@ -1,18 +1,14 @@
 """Every page as people meet it: light and dark, wide and narrow, by keyboard, without JavaScript, on no other host."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.ui.conftest import BATCHES, HOSTILE, Site, Watched
+from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, Watched
 
 pytestmark = pytest.mark.slow
 
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
-OpenPage = Callable[..., Watched]
 PAGES = (
     *("models", "model", "a cell", "a model without a version", "task", "job", "rejected job"),
     *("compare", "compare nothing", "compare without a common task"),
@@ -20,20 +16,8 @@ PAGES = (
     *("new model", "submit", "submit with settings", "predict"),
     *("keys", "audit", "usage"),
 )
-
-
 CONTRAST = ["color-contrast", "link-in-text-block"]
 """The rules that depend on colours."""
-
-
-def faults(watched: Watched, **options: object) -> list[str]:
-    """What axe finds wrong with a page, in the words of its rules, with the first place of each."""
-    if not watched.page.evaluate("'axe' in window"):
-        watched.page.evaluate(AXE)
-    # Of what is right axe would describe every place too, which takes longer than to look.
-    options["resultTypes"] = ["violations"]
-    found = watched.page.evaluate("options => axe.run(options)", options)
-    return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -43,14 +27,13 @@ def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
     watched = open_page(site.paths[name])
     page = watched.page
     page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
-    wrong = {"light": faults(watched)}
+    wrong = {"light": watched.faults()}
     page.emulate_media(color_scheme="dark")
-    wrong["dark"] = faults(watched, runOnly=CONTRAST)
+    wrong["dark"] = watched.faults(runOnly=CONTRAST)
     page.set_viewport_size({"width": 360, "height": 740})
     if (width := page.evaluate("document.documentElement.scrollWidth")) > 360:
         wrong["narrow"] = [f"it is {width} pixels wide on a screen of 360"]
     assert {kind: found for kind, found in wrong.items() if found} == {}
-    assert watched.wrong == []
 
 
 def test_the_login_is_well_made(site: Site, browser: Any) -> None:
@@ -61,12 +44,12 @@ def test_the_login_is_well_made(site: Site, browser: Any) -> None:
     watched.page.get_by_label("Key").fill("pk_wrong")
     watched.page.keyboard.press("Enter")
     expect(watched.page.get_by_role("alert")).to_contain_text("This is no Perennial key")
-    assert faults(watched) == []
+    assert watched.faults() == []
     context.close()
 
 
 def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage) -> None:
-    watched = open_page("about:blank")
+    page = open_page("about:blank").page
 
     def shorten(route: Route) -> None:
         """Answer a document of few routes: to draw all of them takes seconds."""
@@ -74,27 +57,23 @@ def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage)
         document["paths"] = {path: said for path, said in document["paths"].items() if "metrics" in path}
         route.fulfill(json=document)
 
-    watched.page.route("**/openapi.json", shorten)
-    watched.page.goto("/docs")
-    watched.page.get_by_text("/v1/models/{model}/metrics").wait_for()
-    assert watched.wrong == []
+    page.route("**/openapi.json", shorten)
+    page.goto("/docs")
+    page.get_by_text("/v1/models/{model}/metrics").wait_for()
 
 
 def test_what_somebody_named_is_text_and_nothing_else(site: Site, open_page: OpenPage) -> None:
-    watched = open_page(site.paths["model"])
-    page = watched.page
+    page = open_page(site.paths["model"]).page
     expect(page.locator("main")).to_contain_text(HOSTILE)
     page.get_by_text("How production moved", exact=True).click()
     expect(page.locator("main")).to_contain_text(f"worse {HOSTILE}")
     page.goto(site.paths["rejected job"])
     expect(page.locator("#log")).to_contain_text(HOSTILE)
     expect(page.locator("img[src=x]")).to_have_count(0)
-    assert watched.wrong == []
 
 
 def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(site: Site, open_page: OpenPage) -> None:
-    watched = open_page(site.paths["model"])
-    page = watched.page
+    page = open_page(site.paths["model"]).page
     expect(page.locator("#r tbody a[tabindex='0']")).to_have_count(1)
     page.locator("#r tbody a[tabindex='0']").focus()
     where = "document.activeElement.getAttribute('aria-label')"
@@ -105,7 +84,6 @@ def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(site: Site, o
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Version 1 on task 1").wait_for()
     assert "v=1&t=1" in page.url
-    assert watched.wrong == []
 
 
 def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: OpenPage) -> None:
@@ -127,7 +105,7 @@ def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: O
 
 
 def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(site: Site, open_page: OpenPage) -> None:
-    page = open_page("/ui/webhooks", java_script_enabled=False).page
+    page = open_page("/ui/webhooks", refusals=True, java_script_enabled=False).page
     page.get_by_label("Address").fill("https://169.254.169.254/")
     page.get_by_label("alias.moved").uncheck()
     page.get_by_role("button", name="Make the webhook").click()
@@ -147,8 +125,7 @@ def test_without_javascript_a_webhook_is_made_tried_out_and_deleted(site: Site, 
 
 
 def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_page: OpenPage) -> None:
-    watched = open_page("/ui/webhooks")
-    page = watched.page
+    page = open_page("/ui/webhooks").page
     page.get_by_role("link", name="/told").click()
     page.get_by_role("button", name="Send a test").wait_for()
     rows = page.locator("#deliveries tbody tr")
@@ -156,17 +133,15 @@ def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(site: Site, open_
     page.get_by_role("button", name="Send a test").click()
     expect(rows).to_have_count(before + 1)
     expect(page.locator("#deliveries .state.delivered")).to_have_count(before + 1, timeout=120_000)
-    assert watched.wrong == []
 
 
 def test_the_curves_are_drawn_and_what_filters_is_typed(site: Site, open_page: OpenPage) -> None:
-    watched = open_page(site.paths["model"])
-    expect(watched.page.locator("#curves canvas")).to_be_visible()
-    watched.page.goto("/ui")
-    watched.page.get_by_label("Name").fill("bar")
-    watched.page.get_by_role("link", name="digits", exact=True).wait_for(state="detached")
-    expect(watched.page.get_by_role("link", name="bare", exact=True)).to_be_visible()
-    assert watched.wrong == []
+    page = open_page(site.paths["model"]).page
+    expect(page.locator("#curves canvas")).to_be_visible()
+    page.goto("/ui")
+    page.get_by_label("Name").fill("bar")
+    page.get_by_role("link", name="digits", exact=True).wait_for(state="detached")
+    expect(page.get_by_role("link", name="bare", exact=True)).to_be_visible()
 
 
 def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page: OpenPage) -> None:
@@ -175,15 +150,13 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
     client.models.create("live", scenario="class", architecture="mlp", recipe={"epochs": 3})
     listed = open_page("/ui")
     job = client.submit("live", batch, name=name)
-    watched = open_page(f"/ui/jobs/{job.id}")
-    page = watched.page
+    page = open_page(f"/ui/jobs/{job.id}").page
     page.get_by_text("It made").wait_for(timeout=120_000)
     expect(page.locator("#loss canvas")).to_be_visible()
     assert page.locator("#log li").count() > 3
     expect(page.locator("#job")).to_have_attribute("data-terminal", "yes")
     row = listed.page.get_by_role("row").filter(has_text="live")
     row.get_by_text("version 1", exact=True).wait_for()
-    assert watched.wrong == listed.wrong == []
 
 
 def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, open_page: OpenPage) -> None:
@@ -202,12 +175,10 @@ def test_two_versions_are_chosen_and_compared_without_javascript(site: Site, ope
 def test_flipped_images_are_shown_with_both_answers(site: Site, open_page: OpenPage) -> None:
     told = site.client.versions.compare("digits", 1, 2).totals
     kind = max(("negative", "positive", "both_wrong"), key=lambda name: getattr(told, name))
-    watched = open_page(f"{site.paths['compare']}&flips={kind}")
-    page = watched.page
+    page = open_page(f"{site.paths['compare']}&flips={kind}").page
     shown = page.locator(".flipped img")
     expect(shown).to_have_count(min(48, getattr(told, kind)))
     if getattr(told, kind):
         shown.first.scroll_into_view_if_needed()
         width = "async image => { await image.decode(); return image.naturalWidth }"
         assert shown.first.evaluate(width) > 0
-    assert watched.wrong == []

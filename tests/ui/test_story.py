@@ -8,21 +8,20 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from perennial import Perennial
-from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, choose, watch
+from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, choose, submit, watch
+from tests.ui.files import payload
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 LEARNS_MS = 180_000
-FILES: list[FilePayload] = [
-    {"name": f"{name}.zip", "mimeType": "application/zip", "buffer": content} for name, content in BATCHES[:3]
-]
+FILES = [payload(f"{name}.zip", content) for name, content in BATCHES[:3]]
 
 
 def photo_of_a_two() -> FilePayload:
     with zipfile.ZipFile(io.BytesIO(BATCHES[1][1])) as archive:
         name = next(one for one in archive.namelist() if "/2/" in one)
-        return {"name": "two.png", "mimeType": "image/png", "buffer": archive.read(name)}
+        return payload("two.png", archive.read(name), "image/png")
 
 
 @pytest.mark.slow
@@ -77,8 +76,7 @@ def send_two(page: Page, home: str) -> None:
     page.get_by_role("link", name="Submit a batch").first.click()
     choose(page, *FILES[:2])
     expect(page.get_by_text("Uploaded and looked at.")).to_have_count(2)
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url(f"{home}#jobs-title")
+    submit(page, f"{home}#jobs-title")
 
 
 def send_what_forgets(page: Page) -> None:
@@ -88,8 +86,7 @@ def send_what_forgets(page: Page) -> None:
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Uploaded and looked at.").wait_for()
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/ui/jobs/*")
+    submit(page)
 
 
 def see_the_flips(page: Page) -> None:

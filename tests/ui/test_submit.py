@@ -1,30 +1,24 @@
 """The page that submits, as people meet it: by keyboard, through a cut, after a reload, without JavaScript."""
 
-import hashlib
 import io
+import secrets
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.ui.conftest import BATCHES, HOSTILE, Site, Watched, choose
-from tests.ui.test_pages import faults
+from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose, submit
+from tests.ui.files import payload
 
 pytestmark = pytest.mark.slow
-
-OpenPage = Callable[..., Watched]
-
-
-def payload(name: str, content: bytes) -> FilePayload:
-    return {"name": name, "mimeType": "application/zip", "buffer": content}
 
 
 @pytest.fixture
 def bare(site: Site) -> Iterator[str]:
     """The path of a model that is made for one test."""
-    name = f"m-{hashlib.sha256(str(id(object())).encode()).hexdigest()[:8]}"
+    name = f"m-{secrets.token_hex(4)}"
     made = site.client.models.create(name, scenario="class", architecture="mlp", recipe={"epochs": 1})
     yield f"/ui/models/{made.id}"
     site.client.models.delete(name)
@@ -42,19 +36,16 @@ def test_several_files_become_batches_in_their_order(site: Site, open_page: Open
     rows = page.locator("#files > li")
     expect(rows.nth(0)).to_contain_text("New: 0, 1.")
     expect(rows.nth(1)).to_contain_text("New: 2, 3.")
-    assert faults(watched) == []
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url(f"**{bare}#jobs-title")
+    assert watched.faults() == []
+    submit(page, f"**{bare}#jobs-title")
     tasks = list(site.client.tasks.list(bare.rpartition("/")[2]))
     assert [one.name for one in tasks] == [name for name, _ in BATCHES[:2]]
-    assert watched.wrong == []
 
 
 def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     site: Site, open_page: OpenPage, bare: str
 ) -> None:
-    watched = open_page(f"{bare}/submit")
-    page = watched.page
+    page = open_page(f"{bare}/submit").page
     choose(page, payload("week.zip", BATCHES[0][1]))
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
@@ -67,11 +58,18 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     command = 'week.zip --recipe \'{"method": "finetune", "epochs": 2}\''
     expect(page.locator("#plan pre").first).to_contain_text(command)
     looked_at(page)
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/ui/jobs/*")
+    submit(page)
     recipe = site.client.jobs.retrieve(page.url.rpartition("/")[2]).recipe
     assert recipe.method is not None and recipe.method.name == "finetune" and recipe.epochs == 2
-    assert watched.wrong == []
+
+
+def tab_to(page: Page, control: str) -> None:
+    """Press Tab until a control has the focus."""
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == control:
+            break
+    expect(page.locator(f"#{control}")).to_be_focused()
 
 
 def test_by_keyboard_alone_a_batch_is_named_and_submitted(
@@ -81,13 +79,8 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     page.on("filechooser", lambda _: None)  # from now on: else a chooser may open before it is listened to
     file = tmp_path / "by hand.zip"
     file.write_bytes(BATCHES[0][1])
-    focused = "document.activeElement.id || document.activeElement.textContent.trim()"
     expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate(focused) == "file":
-            break
-    expect(page.locator("#file")).to_be_focused()
+    tab_to(page, "file")
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(file)
@@ -95,10 +88,7 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     page.keyboard.press("Tab")
     page.keyboard.press("Control+A")
     page.keyboard.type("typed")
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate(focused) == "go":
-            break
+    tab_to(page, "go")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/jobs/*")
     [task] = site.client.tasks.list(bare.rpartition("/")[2])
@@ -108,18 +98,19 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
 def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
-    page = open_page(f"{bare}/submit").page
+    page = open_page(f"{bare}/submit", refusals=True).page
     batch = tmp_path / "cut.zip"
     batch.write_bytes(BATCHES[0][1])
     cuts: list[str] = []
 
     def cut(route: Route) -> None:
-        cuts.append(route.request.headers["upload-offset"])
-        route.abort("connectionreset") if len(cuts) < 3 else route.continue_()
+        if route.request.method == "PATCH":
+            cuts.append(route.request.headers["upload-offset"])
+            if len(cuts) < 3:
+                return route.abort("connectionreset")
+        return route.continue_()
 
-    page.route(
-        "**/v1/uploads/*", lambda route: cut(route) if route.request.method == "PATCH" else route.continue_()
-    )
+    page.route("**/v1/uploads/*", cut)
     choose(page, batch)
     looked_at(page)
     assert len(cuts) == 3
@@ -128,8 +119,7 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
     choose(page, batch)
     looked_at(page)
     assert len(cuts) == 3  # nothing was sent again
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/ui/jobs/*")
+    submit(page)
     for left in site.client.uploads.list():
         site.client.uploads.delete(left.id)
     assert sent.offset == sent.length
@@ -138,7 +128,7 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
 def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     open_page: OpenPage, bare: str
 ) -> None:
-    page = open_page(f"{bare}/submit").page
+    page = open_page(f"{bare}/submit", refusals=True).page
     page.get_by_text("Change its settings").click()
     page.locator("[name=epochs]").fill("3")
     choose(page, payload(f"{HOSTILE}.zip", b"no archive at all"))
@@ -154,14 +144,14 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
 
 def drop(page: Page, path: Path) -> None:
     """What a person does who drags a file or folder from the desktop onto the page."""
+    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
     box = page.locator("#drop").bounding_box()
     assert box is not None
     browser = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
-        browser.send(
-            "Input.dispatchDragEvent", {"type": kind, "x": box["x"] + 9, "y": box["y"] + 9, "data": data}
-        )
+        event = {"type": kind, "x": box["x"] + 9, "y": box["y"] + 9, "data": data}
+        browser.send("Input.dispatchDragEvent", event)
 
 
 def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
@@ -172,7 +162,6 @@ def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
     (folder / "owl" / "1.png").write_bytes(b"an image")
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
     drop(page, folder)
     row = page.locator("#files > li")
     name = site.client.models.retrieve(bare.rpartition("/")[2]).name
@@ -180,7 +169,7 @@ def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
     expect(row.locator("pre")).to_have_text(f"perennial submit {name} './week 31'")
     expect(row.get_by_label("Name")).to_be_hidden()
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
-    assert faults(watched) == watched.wrong == []
+    assert watched.faults() == []
     assert "week 31" not in [one.filename for one in site.client.uploads.list()]
 
 
@@ -188,7 +177,6 @@ def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Pat
     file = tmp_path / "week-31.zip"
     file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
-    expect(page.get_by_text("Drop files here.")).to_be_visible()
     drop(page, file)
     looked_at(page)
     page.get_by_role("button", name="Remove").click()
@@ -206,8 +194,7 @@ def test_without_javascript_a_plain_form_checks_and_submits(
     expect(page.locator("main")).to_contain_text("2 classes, 68 images")
     expect(page.get_by_label("Name of the batch")).to_have_value(f"plain {HOSTILE}")
     page.locator("#file").set_input_files(file)
-    page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/ui/jobs/*")
+    submit(page)
     [task] = site.client.tasks.list(bare.rpartition("/")[2])
     assert task.name == f"plain {HOSTILE}"
     page.goto(f"{bare}/tasks/1")
@@ -221,10 +208,8 @@ def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage
         photo = archive.read(archive.namelist()[0])
     page = open_page(site.paths["model"], java_script_enabled=False).page
     page.get_by_role("link", name="Predict photos").click()
-    photos: list[FilePayload] = [
-        {"name": f"{HOSTILE}.png", "mimeType": "image/png", "buffer": photo},
-        {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG"},
-    ]
+    named = {f"{HOSTILE}.png": photo, "broken.png": b"\x89PNG"}
+    photos = [payload(name, content, "image/png") for name, content in named.items()]
     page.locator("input[type=file]").set_input_files(photos)
     page.get_by_role("button", name="Predict").click()
     expect(page.locator(".answers li").first).to_contain_text(f"{HOSTILE}.png: 0")

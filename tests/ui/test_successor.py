@@ -1,16 +1,11 @@
 """A head that answers worse than its features could: the warning leads to the model that it advises."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.conftest import BATCHES, Site, Watched
-from tests.ui.test_pages import faults
+from tests.ui.conftest import BATCHES, OpenPage, Site
 
 pytestmark = pytest.mark.slow
-
-OpenPage = Callable[..., Watched]
 
 
 def test_a_warning_that_advises_a_new_model_leads_to_its_form_filled_in(
@@ -23,7 +18,7 @@ def test_a_warning_that_advises_a_new_model_leads_to_its_form_filled_in(
     assert jobs[2].wait(240).version == 3
     watched = open_page(f"/ui/jobs/{jobs[2].id}")
     page = watched.page
-    assert faults(watched) == []
+    assert watched.faults() == []
     page.get_by_role("link", name="Create that model…").click()
     expect(page.get_by_label("Name", exact=True)).to_have_value("biased-analytic")
     expect(page.get_by_label("a version of another model")).to_be_checked()
@@ -32,4 +27,3 @@ def test_a_warning_that_advises_a_new_model_leads_to_its_form_filled_in(
     made = client.models.retrieve("biased-analytic")
     assert made.recipe.method is not None and made.recipe.method.name == "analytic"
     assert not isinstance(made.base, str) and made.base.version == 3
-    assert watched.wrong == []
