@@ -2,7 +2,6 @@
 store's files."""
 
 import sqlite3
-import struct
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -151,33 +150,26 @@ def test_probabilities_are_those_of_predict(client: Rest, model: str) -> None:
             assert one[side]["probability"] == pytest.approx(said["probability"], abs=1e-3)
 
 
-def find_answers(running: service.Service) -> set[Path]:
-    """Find the blobs of the store that are answers, by their header."""
-    found = set()
-    for path in (running.data_dir / "store").rglob("blobs/*/*"):
-        if path.is_file() and path.stat().st_size < 10_000:
-            data = path.read_bytes()
-            (length,) = struct.unpack("<Q", data[:8])
-            header = data[8 : 8 + length] if length < 1000 else b""
-            if b'"rows"' in header and b'"probabilities"' in header:
-                found.add(path)
-    return found
+def find_answers(running: service.Service, model: str) -> set[Path]:
+    """Find the files of what the versions of a model (by its id) answered."""
+    with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:
+        found = db.execute("SELECT answers FROM results WHERE model_id = ? AND answers IS NOT NULL", (model,))
+        digests = [digest for (digest,) in found]
+    return {path for digest in digests for path in (running.data_dir / "store").rglob(f"blobs/*/{digest}")}
 
 
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     client: Rest, running: service.Service
 ) -> None:
-    before = find_answers(running)
-    create_and_learn(client, "weighed", (0, 1), epochs=1)
-    made = find_answers(running) - before
-    sizes = sorted(path.stat().st_size for path in made)
+    made = find_answers(running, create_and_learn(client, "weighed", (0, 1), epochs=1))
+    sizes = {path: path.stat().st_size for path in made}
     counts = [client.get(f"/v1/models/weighed/tasks/{n}/images?split=held_out")["total"] for n in (1, 2)]
     # Version 1 and 2 on task 1, version 2 on task 2: the parent could not name its classes.
-    assert len(sizes) == 3 and all(size <= 6 * max(counts) + 1000 for size in sizes)
-    assert sum(sizes) <= 6 * (2 * counts[0] + counts[1]) + 3 * 1000
+    assert len(sizes) == 3 and all(size <= 6 * max(counts) + 1000 for size in sizes.values())
+    assert sum(sizes.values()) <= 6 * (2 * counts[0] + counts[1]) + 3 * 1000
     client.tasks.delete_data("weighed", 1)
-    left = find_answers(running) - before
-    assert counts[1] < counts[0] and [path.stat().st_size for path in left] == [sizes[0]]
+    left = [path for path in made if path.exists()]
+    assert counts[1] < counts[0] and left == [min(sizes, key=sizes.__getitem__)]
     found = client.get("/v1/models/weighed/compare?a=1&b=2")
     assert found["tasks"] == [] and found["totals"]["n"] == 0
     reasons = {one["task"]: one["reason"] for one in found["left_out"]}
@@ -185,13 +177,13 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     with pytest.raises(NotFound):
         client.get("/v1/models/weighed/compare?a=1&b=2&task=1")
     client.models.delete("weighed")
-    assert find_answers(running) <= before
+    assert not any(path.exists() for path in made)
 
 
 def test_a_model_that_keeps_counts_keeps_no_answers(client: Rest, running: service.Service) -> None:
-    before = find_answers(running)
-    create_and_learn(client, "counts", (0,), epochs=1, held_out="counts")
-    assert find_answers(running) <= before
+    assert (
+        find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts")) == set()
+    )
     found = client.get("/v1/models/counts/compare?a=0&b=1")
     assert found["left_out"][0]["reason"] == "counts_only"
 

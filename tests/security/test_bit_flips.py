@@ -157,7 +157,7 @@ def test_the_scrub_alone_finds_them_all(
     _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
     exports = {Blobs.key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
-    flipped = set(draw.sample(sorted(kept), 25 * size))
+    flipped = {min(exports), *draw.sample(sorted(kept), 25 * size)}
     for key in sorted(flipped):
         flip(store_of(client), key, at=draw.randrange(len(kept[key])))
     mended(client)
