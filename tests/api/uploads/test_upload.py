@@ -176,6 +176,16 @@ def test_a_repeated_batch_is_taken_with_a_warning_that_names_the_first(
     assert any("task 1 (first)" in w for w in again.json()["task"]["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("recipe", "field"), [('{"epochs": 0}', "recipe.epochs"), ('{"method": "none"}', "recipe.method.name")]
+)
+def test_a_wrong_recipe_of_a_batch_is_refused_by_its_field(
+    client: TestClient, archive: Make, recipe: str, field: str
+) -> None:
+    answer = client.post(TASKS, content=archive(a=2), headers={"Perennial-Recipe": recipe})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
 def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     client: TestClient, settings: Settings, archive: Make
 ) -> None:
