@@ -12,7 +12,6 @@ BIN := $(VENV)/bin
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # One process of tests more than cores: tests wait for other processes and for clocks much of their time.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
-ALL_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 2))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled when they are first imported, and kept: pip would compile, one after the other, the many that
 # nobody imports; and container images often forbid to keep, so that each process would compile all again.
@@ -39,7 +38,7 @@ test-changed: $(VENV)/.dev
 
 # Both in one run, which is shorter: while long tests wait for servers and clocks, the fast ones use the processor.
 test-all: $(VENV)/.dev
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$(ALL_WORKERS) $(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE)
+	$(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow and not campaign" -n auto $(BY_FILE) $(TESTS)

@@ -244,10 +244,18 @@ class Measurement:
                 failed = _run_tests(copy, IN_CI, options, WHOLE_LIMIT_S)
                 for number in left:
                     self._faults[number].revert(copy, self._code)
+                failed = self._without_failing_before(copy, failed)
                 found_now = [number for number in left if self._confirm(copy, number, failed)]
                 if not found_now:
                     return
                 left = [number for number in left if number not in found_now]
+
+    def _without_failing_before(self, copy: Path, failed: list[str]) -> list[str]:
+        """Leave out tests that fail without any fault, for a reason of the machine or of the environment."""
+        if not failed:
+            return []
+        before = _run_tests(copy, IN_CI, failed, WHOLE_LIMIT_S)
+        return [test for test in failed if test not in before]
 
     def _confirm(self, copy: Path, number: int, failed: list[str]) -> bool:
         """Run tests that failed with one fault alone."""

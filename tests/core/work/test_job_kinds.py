@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from core import damage
 from core.db.kinds import Kind
 from core.db.states import Action, State
-from core.db.tables import Event, Job, Model, Owner, Task, Version
+from core.db.tables import Event, Job, Model, Task, Version
 from core.db.usage import per_model
 from core.errors import Rejected, StoreCorrupt, WrongState
 from core.line import line
@@ -100,9 +100,7 @@ def test_a_check_that_overtakes_nothing_uses_up_no_turn(desk: Any) -> None:
 
 def test_the_checks_of_one_owner_do_not_overtake_the_batches_of_another(desk: Any) -> None:
     one = desk.submit(desk.model())
-    with desk.db.write() as session:
-        desk.owner = "own_other"
-        session.add(Owner(id=desk.owner, name="other", created_at=0.0))
+    desk.new_owner("other")
     later()
     checks = [desk.check(desk.model()) for _ in range(3)]
     assert order(desk, 2) == [one, checks[0]]

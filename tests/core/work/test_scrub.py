@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work.consistency import named
 from core.work.scrub import LOOK_AGAIN_S, Scrubber
+from tests.core.at_once import at_once
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,9 +60,11 @@ def desk(desk: Any) -> Any:
     return desk
 
 
-def scrubber(desk: Any, worker: str = "w", **settings: Any) -> Scrubber:
+def scrubber(
+    desk: Any, worker: str = "w", pause: Callable[[float], bool] = lambda _seconds: False, **settings: Any
+) -> Scrubber:
     given = Settings(data_dir=desk.settings.data_dir, threads=1, **settings)
-    return Scrubber(desk.db, desk.store, given, worker, lambda _seconds: False)
+    return Scrubber(desk.db, desk.store, given, worker, pause)
 
 
 def marks(desk: Any) -> dict[str, str]:
@@ -71,8 +73,7 @@ def marks(desk: Any) -> dict[str, str]:
 
 
 def row(desk: Any) -> Scrub:
-    with desk.db.read() as session:
-        return session.get_one(Scrub, 1)
+    return desk.all(Scrub)[0]  # type: ignore[no-any-return]
 
 
 def part(desk: Any, name: str) -> str:
@@ -85,7 +86,6 @@ def forget(desk: Any, name: str) -> None:
         session.query(Part).filter_by(name=name).one().deleted_at = 1.0
 
 
-@pytest.mark.both_databases
 def add_bases(desk: Any, count: int) -> None:
     given = {"owner_id": desk.owner, "architecture": {}, "bytes": 1, "created_at": 0}
     with desk.db.write() as session:
@@ -108,8 +108,7 @@ def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
     first = sum(desk.store.reads.values())
     scrubber(desk).round()
     assert sum(desk.store.reads.values()) == first
-    with desk.db.write() as session:
-        session.get_one(Scrub, 1).began_at -= 25 * 3600
+    desk.change(Scrub, 1, began_at=row(desk).began_at - 25 * 3600)
     scrubber(desk).round()
     assert sum(desk.store.reads.values()) == 2 * first
 
@@ -224,17 +223,14 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
 
     monkeypatch.setattr("core.work.scrub.time.monotonic", lambda: now[0])
     desk.store.put_bytes(Blobs.key(desk.base), b"x" * 1_000_000)
-    given = Settings(data_dir=desk.settings.data_dir, threads=1, scrub_bytes_per_s=10_000)
-    Scrubber(desk.db, desk.store, given, "w", pause).round()
-    objects = row(desk).objects
+    scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).round()
     # The base is damaged now: it is read twice before it is marked.
-    wanted = (2 * 1_000_000 + (objects - 1) * 65_536) / 10_000
+    wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000
     assert sum(paused) == pytest.approx(wanted, rel=0.01) and max(paused) <= 2.0
 
 
 def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: Any) -> None:
-    given = Settings(data_dir=desk.settings.data_dir, threads=1, scrub_bytes_per_s=1)
-    Scrubber(desk.db, desk.store, given, "w", lambda _seconds: True).round()
+    scrubber(desk, pause=lambda _seconds: True, scrub_bytes_per_s=1).round()
     assert row(desk).worker is None and row(desk).ended_at is None
     scrubber(desk, "another").round()
     assert row(desk).ended_at is not None
@@ -242,13 +238,10 @@ def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: A
 
 def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
     def taken(_seconds: float) -> bool:
-        with desk.db.write() as session:
-            found = session.get_one(Scrub, 1)
-            found.worker, found.fence, found.lease_until = "thief", found.fence + 1, 9e9
+        desk.change(Scrub, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
         return False
 
-    given = Settings(data_dir=desk.settings.data_dir, threads=1, scrub_bytes_per_s=1, lease_s=0.01)
-    Scrubber(desk.db, desk.store, given, "w", taken).round()
+    scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).round()
     assert row(desk).worker == "thief" and row(desk).ended_at is None and row(desk).objects == 0
     scrubber(desk).round()
     assert row(desk).worker == "thief"
@@ -262,14 +255,8 @@ def test_workers_side_by_side_hash_nothing_twice(desk: Any) -> None:
         time.sleep(seconds)
         return False
 
-    given = Settings(data_dir=desk.settings.data_dir, threads=1, scrub_bytes_per_s=8 << 20)
-    workers = [
-        threading.Thread(target=Scrubber(desk.db, desk.store, given, f"w{n}", pause).round) for n in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    workers = [scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
+    at_once(Scrubber.round, workers)
     assert row(desk).ended_at is not None
     assert len(desk.store.reads) >= 60 and set(desk.store.reads.values()) == {1}
 
@@ -298,20 +285,15 @@ Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pau
 
 def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: Any) -> None:
     add_bases(desk, 40)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, desk.db.url, str(desk.settings.data_dir), str(desk.store.root)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", _KILLED, desk.db.url, str(desk.settings.data_dir), str(desk.store.root)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = [process.stdout.readline().strip() for _ in range(20)]
     os.kill(process.pid, signal.SIGKILL)
     first += process.stdout.read().split()
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
-        with desk.db.write() as session:
-            session.get_one(Scrub, 1).lease_until = lease_until
+        desk.change(Scrub, 1, lease_until=lease_until)
         scrubber(desk).round()
         assert (row(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
@@ -326,8 +308,7 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
     head, now = part(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
     scrubber(desk).round()
-    with desk.db.write() as session:
-        session.get_one(Scrub, 1).began_at = 0.0
+    desk.change(Scrub, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
 
@@ -340,6 +321,5 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
         return len(healed) > 50
 
     monkeypatch.setattr("core.work.scrub.time.monotonic", lambda: now[0])
-    given = Settings(data_dir=desk.settings.data_dir, threads=1, scrub_bytes_per_s=1500)
-    Scrubber(desk.db, desk.store, given, "w", pause).round()
+    scrubber(desk, pause=pause, scrub_bytes_per_s=1500).round()
     assert healed and healed[-1]

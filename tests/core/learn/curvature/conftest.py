@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parent / "kit"))
+
+import toys
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +19,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def network() -> nn.Sequential:
+    return toys.cnn()
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return toys.images()

@@ -52,23 +52,20 @@ def parameters_of(network, layer):
     return named[f"{layer}{joint}weight"], named.get(f"{layer}{joint}bias")
 
 
-def joined(weight, bias):
+def joined(weight, bias=None):
     d = weight.reshape(weight.shape[0], -1)
     return d if bias is None else torch.cat([d, bias[:, None]], 1)
 
 
 def slow_gradients(network, layer, x, cotangents=basis):
     """M [N, probes, o, w] of a layer."""
-    weight, bias = parameters_of(network, layer)
-    asked = [weight] if bias is None else [weight, bias]
+    asked = [parameter for parameter in parameters_of(network, layer) if parameter is not None]
     rows = []
     for one in x:
         outputs = network(one[None])
-        per_probe = []
-        for probe in cotangents(outputs.detach()):
-            found = torch.autograd.grad(outputs, asked, probe, retain_graph=True)
-            per_probe.append(joined(found[0], None if bias is None else found[1]))
-        rows.append(torch.stack(per_probe))
+        probes = cotangents(outputs.detach())
+        grads = [torch.autograd.grad(outputs, asked, probe, retain_graph=True) for probe in probes]
+        rows.append(torch.stack([joined(*of_probe) for of_probe in grads]))
     return torch.stack(rows)
 
 
@@ -83,6 +80,11 @@ def matrix_of(block, o):
     w = block.columns(o)
     units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
     return torch.stack([block.matvec(unit).flatten() for unit in units], 1)
+
+
+def dense(network, layer, block):
+    """H [o w, o w] of the block of a layer."""
+    return matrix_of(block, parameters_of(network, layer)[0].shape[0])
 
 
 def relative(a, b):
