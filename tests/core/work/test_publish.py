@@ -274,6 +274,13 @@ def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
     assert desk.all(Version, job_id=job_id)[0].gate["checks"][0]["limit"] == 0.5
 
 
+def test_undefined_figures_pass_the_gate(desk: Any) -> None:
+    model = desk.model(gate={"max_forgetting": 0.0})
+    learn(desk, model)
+    check = {"name": "max_forgetting", "limit": 0.0, "value": None, "passed": True}
+    assert desk.all(Version, model_id=model)[1].gate["checks"][0] == check
+
+
 @pytest.mark.parametrize(
     ("values", "train", "held_out"),
     [
