@@ -31,7 +31,7 @@ SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
 Make = Callable[..., bytes]
 KeyOf = Callable[..., dict[str, str]]
-"""What the fixtures `archive` and `key_of` are."""
+"""The types of the fixtures `archive` and `key_of`."""
 
 
 @pytest.fixture(scope="session")

@@ -48,12 +48,28 @@ def objects(client: Rest) -> dict[str, str]:
     hook = client.call("POST", "/v1/webhooks", json=url).json()["id"]
     delivery = client.call("POST", f"/v1/webhooks/{hook}/test").json()
     return {
-        "base": base["id"], "upload": upload["id"], "webhook": hook, "delivery": delivery["id"],
-        "version_id": client.get("/v1/models/secret-birds/versions/1")["id"], "model": model.id,
-        "job_id": job, "job": job, "id": job, "number": "1", "n": "1", "version": "1", "v": "1",
-        "part": "head", "split": "held_out", "i": "0", "alias": "production", "key_id": key["id"],
-        "key": key["id"], "name": "finetune", "format": "onnx",
-    }  # fmt: skip
+        "base": base["id"],
+        "upload": upload["id"],
+        "webhook": hook,
+        "delivery": delivery["id"],
+        "version_id": client.get("/v1/models/secret-birds/versions/1")["id"],
+        "model": model.id,
+        "job_id": job,
+        "job": job,
+        "id": job,
+        "number": "1",
+        "n": "1",
+        "version": "1",
+        "v": "1",
+        "part": "head",
+        "split": "held_out",
+        "i": "0",
+        "alias": "production",
+        "key_id": key["id"],
+        "key": key["id"],
+        "name": "finetune",
+        "format": "onnx",
+    }
 
 
 def make_key(client: Rest, name: str, owner: str, scope: str, **more: str) -> dict[str, str]:

@@ -61,7 +61,7 @@ def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(api: Site) 
 
 
 def uploaded(client: httpx2.Client, port: int, file: Path, **options: Any) -> str:
-    """Where tuspy has uploaded a file, with the key of a client."""
+    """Upload a file by tuspy with the key of a client; the address of the upload."""
     headers = {"Authorization": client.headers["Authorization"]}
     tus = TusClient(f"http://127.0.0.1:{port}/v1/uploads", headers=headers)
     uploader = tus.uploader(str(file), **options)

@@ -43,7 +43,7 @@ class Watched:
         return self.refusals and said.startswith("console: Failed to load resource: ")
 
     def faults(self, **options: object) -> list[str]:
-        """What axe finds wrong with the page, in the words of its rules, with the first place of each."""
+        """Run axe; the rules that the page breaks, in its words, with the first place of each."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE)
         # Of what is right axe would describe every place too, which takes longer than to look.
@@ -128,17 +128,27 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
         bad.wait(240)
     home = f"/ui/models/{model.id}"
     paths = {
-        "models": "/ui", "model": home, "a cell": f"{home}?v=2&t=1",
+        "models": "/ui",
+        "model": home,
+        "a cell": f"{home}?v=2&t=1",
         "a model without a version": f"/ui/models/{client.models.retrieve('bare').id}",
-        "task": f"{home}/tasks/2", "compare": f"{home}/compare?a=1&b=2", "compare nothing": f"{home}/compare",
-        "compare without a common task": f"{home}/compare?a=0&b=2", "job": f"/ui/jobs/{jobs[1].id}",
-        "rejected job": f"/ui/jobs/{bad.id}", "no model of that name": "/ui?q=nothing",
-        "webhooks": "/ui/webhooks", "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
-        "new model": "/ui/models/new", "submit": f"{home}/submit",
+        "task": f"{home}/tasks/2",
+        "compare": f"{home}/compare?a=1&b=2",
+        "compare nothing": f"{home}/compare",
+        "compare without a common task": f"{home}/compare?a=0&b=2",
+        "job": f"/ui/jobs/{jobs[1].id}",
+        "rejected job": f"/ui/jobs/{bad.id}",
+        "no model of that name": "/ui?q=nothing",
+        "webhooks": "/ui/webhooks",
+        "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
+        "new model": "/ui/models/new",
+        "submit": f"{home}/submit",
         "submit with settings": f"{home}/submit?choice=method:dlcft",
-        "predict": f"{home}/versions/production/predict", "keys": "/ui/admin/keys",
-        "audit": "/ui/admin/audit", "usage": "/ui/admin/usage",
-    }  # fmt: skip
+        "predict": f"{home}/versions/production/predict",
+        "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit",
+        "usage": "/ui/admin/usage",
+    }
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, paths)
 
 

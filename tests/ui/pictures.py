@@ -52,13 +52,22 @@ def taught(client: Perennial) -> dict[str, str]:
         held.wait(600)
     home = f"/ui/models/{model.id}"
     return {
-        "models": "/ui", "new model": "/ui/models/new", "model": home,
-        "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}", "submit": f"{home}/submit",
-        "task": f"{home}/tasks/2", "compare": f"{home}/compare?a=2&b=4", "webhooks": "/ui/webhooks",
-        "job": f"/ui/jobs/{jobs[2].id}", "held job": f"/ui/jobs/{held.id}",
-        "predict": f"{home}/versions/production/predict", "keys": "/ui/admin/keys",
-        "audit": "/ui/admin/audit", "usage": "/ui/admin/usage", "not found": "/ui/models/nothing",
-    }  # fmt: skip
+        "models": "/ui",
+        "new model": "/ui/models/new",
+        "model": home,
+        "nothing learned": f"/ui/models/{client.models.retrieve('birds').id}",
+        "submit": f"{home}/submit",
+        "task": f"{home}/tasks/2",
+        "compare": f"{home}/compare?a=2&b=4",
+        "webhooks": "/ui/webhooks",
+        "job": f"/ui/jobs/{jobs[2].id}",
+        "held job": f"/ui/jobs/{held.id}",
+        "predict": f"{home}/versions/production/predict",
+        "keys": "/ui/admin/keys",
+        "audit": "/ui/admin/audit",
+        "usage": "/ui/admin/usage",
+        "not found": "/ui/models/nothing",
+    }
 
 
 def streamed(client: Perennial, batches: Batches) -> dict[str, str]:

@@ -101,8 +101,15 @@ def test_who_sends_after_the_end_of_a_session_hears_that_nothing_was_done_and_is
 
 
 def test_the_login_leads_to_no_other_place(browser: TestClient) -> None:
-    far = ("https://evil.example/ui", "//evil.example/ui", "/\\evil.example", "/ui\\..", "/v1/models", "/uix",
-           "/ui\n/x")  # fmt: skip
+    far = (
+        "https://evil.example/ui",
+        "//evil.example/ui",
+        "/\\evil.example",
+        "/ui\\..",
+        "/v1/models",
+        "/uix",
+        "/ui\n/x",
+    )
     for elsewhere in far:
         answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": elsewhere})  # type: ignore[attr-defined]
         assert answer.headers["location"] == "/ui", elsewhere

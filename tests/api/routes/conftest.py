@@ -75,10 +75,18 @@ def publisher(client: TestClient, folder: Path) -> Publish:
             known = {"normalise": None, "classes": ["cat", "dog"], "heads": [], "parts": stored}
             document = Manifest.from_json({**line, **network, **known, **(manifest or {})})
             version = Version(
-                id=new_id("ver"), model_id=row.id, number=number, parent=row.head, task_number=learned,
-                status="published" if passed else "held", gate={"passed": passed, "checks": []},
-                manifest=without_figures(document), bytes=sum(p["bytes"] for p in stored), bytes_new=0, created_at=now,
-            )  # fmt: skip
+                id=new_id("ver"),
+                model_id=row.id,
+                number=number,
+                parent=row.head,
+                task_number=learned,
+                status="published" if passed else "held",
+                gate={"passed": passed, "checks": []},
+                manifest=without_figures(document),
+                bytes=sum(p["bytes"] for p in stored),
+                bytes_new=0,
+                created_at=now,
+            )
             session.add(version)
             session.flush()
             for position, part in enumerate(stored):
@@ -112,6 +120,17 @@ def default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
 
 def _task(model: Model, number: int, now: float) -> Task:
     return Task(
-        id=new_id("tsk"), model_id=model.id, number=number, name=f"week {number}", sha256="0" * 64, bytes=10,
-        media_type="zip", classes={"cat": 3, "dog": 4}, n_train=6, n_held_out=1, report={}, warnings=[], created_at=now,
-    )  # fmt: skip
+        id=new_id("tsk"),
+        model_id=model.id,
+        number=number,
+        name=f"week {number}",
+        sha256="0" * 64,
+        bytes=10,
+        media_type="zip",
+        classes={"cat": 3, "dog": 4},
+        n_train=6,
+        n_held_out=1,
+        report={},
+        warnings=[],
+        created_at=now,
+    )

@@ -1,6 +1,9 @@
 """Building: first weights are a function of the seed alone, and schemas say what can be built."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pydantic
 import pytest
@@ -17,6 +20,8 @@ from core.learn.networks import (
 )
 from core.learn.networks.backbone import Backbone
 from core.learn.networks.init import fill, torch_default
+
+ROOT = Path(__file__).parents[4]
 
 
 def seeded(architecture, seed: int) -> dict[str, torch.Tensor]:
@@ -44,6 +49,14 @@ def test_every_tensor_is_filled(architecture, monkeypatch) -> None:
     monkeypatch.setattr(Backbone, "to_empty", poisoned)
     for name, tensor in seeded(architecture, 0).items():
         assert not (tensor == -(2**20)).any(), name
+
+
+@pytest.mark.slow
+def test_a_network_is_built_without_importing_sympy() -> None:
+    """Its import takes half a second, which each process of a job would pay."""
+    build = 'build_network({"name": "small-cnn"}, ImageSpec(16, 3), "class")'
+    program = f"from core.learn.networks import *; {build}; import sys; sys.exit('sympy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 def test_a_module_without_a_rule_is_an_error() -> None:
