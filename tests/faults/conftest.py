@@ -5,6 +5,7 @@ session; a test that ends it leaves the next one to `Backend.standing_worker`, w
 hits at the right moment never depends on speed: points of `core.failpoints` kill or hold a process.
 """
 
+import errno
 import hashlib
 import itertools
 import json
@@ -187,6 +188,32 @@ class Backend:
 
         found: list[psutil.Process] = self.until(look)
         return answer, found[0]
+
+    def freeze(self, worker: psutil.Popen, point: str, begin: Callable[[], Any]) -> Any:
+        """Call `begin`, stop the worker when one of its threads is at the point, and return the answer.
+
+        A signal from the point itself could stop another thread in the middle of a write, which locks SQLite for
+        all. So the thread waits there, reading the point's file, a pipe; the test writes while the process stops.
+        """
+        pipe = self.points / point
+        os.mkfifo(pipe)
+        answer = begin()
+
+        def open_where_read() -> int | None:
+            try:
+                return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return None
+
+        descriptor = self.until(open_where_read)
+        with self.db.write():
+            worker.suspend()
+        os.write(descriptor, b"0")  # the signal that changes nothing
+        os.close(descriptor)
+        pipe.unlink()
+        return answer
 
     def release_stopping(self, process: psutil.Process) -> None:
         """Let a process that is held go on once its worker has asked it to stop: it does so at its first step."""

@@ -1,9 +1,7 @@
 """Real workers and job processes, killed, stopped and frozen: nothing is lost, repeated or left behind."""
 
-import signal
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy import update
 
@@ -112,9 +110,7 @@ def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     shared: Backend, batches: list[bytes], undisturbed: Digests
 ) -> None:
     model, frozen = shared.create(), shared.standing_worker()
-    shared.arm("publish-stored", signal.SIGSTOP)
-    job = shared.submit(model, batches[0])
-    shared.until(lambda: frozen.status() == psutil.STATUS_STOPPED)
+    job = shared.freeze(frozen, "publish-stored", lambda: shared.submit(model, batches[0]))
     shared.end_lease(job)
     with shared.worker():
         assert shared.finished(job).state == "succeeded"
