@@ -55,14 +55,22 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prepare_folder(catalogue_folder: Path, empty_database: Path) -> Callable[[Path], Path]:
-    """Makes a folder the data folder of an API that has served nothing yet."""
+def prepare_folder(
+    tmp_path_factory: pytest.TempPathFactory, catalogue_folder: Path, empty_database: Path
+) -> Callable[[Path], Path]:
+    """Makes a folder the data folder of an API that has the first admin key and has served nothing yet."""
+    first = tmp_path_factory.mktemp("first")
+    shutil.copy(empty_database, first / "perennial.db")
+    db = Database(f"sqlite:///{first}/perennial.db")
+    keys.ensure_admin_key(db, first)
+    db.close()
 
     def prepare(folder: Path) -> Path:
         (folder / "catalogue").mkdir()
         for path in catalogue_folder.iterdir():
             (folder / "catalogue" / path.name).symlink_to(path)
-        shutil.copy(empty_database, folder / "perennial.db")
+        for name in ("perennial.db", "admin-key"):
+            shutil.copy(first / name, folder)
         return folder
 
     return prepare

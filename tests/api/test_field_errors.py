@@ -144,6 +144,7 @@ def test_a_query_parameter_and_a_form_field_name_the_nearest_one_too(client: Tes
     assert "did you mean recipe? there are: file, recipe." in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_fifty_thousand_unknown_fields_are_answered_shortly(shared: TestClient) -> None:
     many = {f"f{i}": i for i in range(50_000)}
     for body, named in ((many, 20), ({"recipe": many}, 1)):  # such a recipe is too large to be read

@@ -152,5 +152,6 @@ def test_a_wrong_key_takes_nothing_from_an_owner(settings: Settings, clock: list
         assert client.get("/v1/models").status_code == 200
 
 
+@pytest.mark.slow
 def test_requests_are_not_limited_by_default(client: TestClient) -> None:
     assert {client.get("/v1/models").status_code for _ in range(100)} == {200}

@@ -91,6 +91,7 @@ def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, st
     return process.wait(60), shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(capsys: Said, weeks: list[Path]) -> None:
     assert create(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
     status = run(["submit", "strict", str(weeks[1])])
@@ -145,6 +146,7 @@ def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     assert run(["jobs", "watch", job]) == 13
 
 
+@pytest.mark.slow
 def test_exit_statuses_of_errors(capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str) -> None:
     assert run(["models", "show", "nobody"]) == 3
     assert run(["models", "show"]) == 2
@@ -218,6 +220,7 @@ def test_changes_are_told_a_line_each(capsys: Said, birds: str) -> None:
     assert len(changes) == 5 and {"at", "action", "object"} <= changes[0].keys()
 
 
+@pytest.mark.slow
 def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None:
     create(capsys, "moves")
     for week in weeks[:2]:
@@ -236,6 +239,7 @@ def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None
     assert asked(capsys, "models", "rm", "moves", "--yes")["name"] == "moves"
 
 
+@pytest.mark.slow
 def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[Path]) -> None:
     for name, verb, standing in (("gone-on", "continue", "skipped"), ("given-up", "discard", "discarded")):
         create(capsys, name, "--min-acc", "1")
@@ -243,6 +247,7 @@ def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[P
         assert asked(capsys, "tasks", verb, name, "1", "--reason", "blurred")["standing"] == standing
 
 
+@pytest.mark.slow
 def test_a_held_version_is_retried_by_the_command_that_was_told(capsys: Said, weeks: list[Path]) -> None:
     create(capsys, "again", "--min-acc", "1")
     job = asked(capsys, "submit", "again", str(weeks[1]), status=10)
@@ -269,6 +274,7 @@ def test_triton_reads_what_is_downloaded(capsys: Said, birds: str) -> None:
     assert "dims: [ 1, 8, 8 ]" in (root / "config.pbtxt").read_text()
 
 
+@pytest.mark.slow
 def test_files_and_folders_are_predicted(
     capsys: Said, birds: str, archives: list[bytes], tmp_path: Path
 ) -> None:
@@ -306,6 +312,7 @@ def test_a_folder_of_photos_is_told_of_sent_and_learned(
     assert run(["submit", "photos", "photos", "-o", "colour=red"]) == 2
 
 
+@pytest.mark.slow
 def test_a_base_is_uploaded(capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "base.safetensors").write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
     assert run(["bases", "upload", "base.safetensors", "--architecture", "small-cnn"]) == 1
@@ -339,6 +346,7 @@ for command in {}:
 """
 
 
+@pytest.mark.slow
 def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
     status, shown = on_a_terminal(["-c", ONE_AFTER_THE_OTHER.format(ON_A_TERMINAL)], NO_COLOR="1")
     assert status == 0, shown

@@ -151,6 +151,7 @@ def through_cuts(running: service.Service, cuts: list[int], max_retries: int) ->
         proxy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pauses")
 def test_a_version_comes_whole_through_a_proxy_that_cuts(
     running: service.Service, trained: str, tmp_path: Path

@@ -40,6 +40,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_what_came_before_a_cut_is_kept_and_the_upload_goes_on_there(api: Site) -> None:
     data, spool = large_archive(3 * MB), api.data(API) / "spool"
     with client_of(api) as client:

@@ -51,6 +51,7 @@ def publish_next(histories: list[History]) -> None:
         history._publish()
 
 
+@pytest.mark.slow
 def test_figures_in_rows_by_task_are_told_as_they_were(desk: Desk, histories: list[History]) -> None:
     db, before = desk.db, read_answers(desk.db, histories)
     migrate.downgrade(db, "0022")
@@ -67,6 +68,7 @@ def test_figures_in_rows_by_task_are_told_as_they_were(desk: Desk, histories: li
     read_answers(db, histories)
 
 
+@pytest.mark.slow
 def test_figures_in_whole_manifests_are_told_as_they_were(desk: Desk, histories: list[History]) -> None:
     db = desk.db
     migrate.downgrade(db, "0011")

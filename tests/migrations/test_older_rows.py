@@ -67,6 +67,7 @@ def list_revisions() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_older_rows_keep_what_they_have_up_and_down_again(older: Database) -> None:
     steps = list(pairwise(list_revisions()))
     seen = {BEFORE: read_tables(older)}

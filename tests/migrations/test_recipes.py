@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from core.db import migrate
@@ -71,6 +72,7 @@ def store(
     migrate.downgrade(db, revision)
 
 
+@pytest.mark.slow
 def test_nulls_that_say_nothing_go_and_huge_audit_rows_are_shortened(empty: Database) -> None:
     recipes = {"mdl_1": ("class", JUNK), "mdl_2": ("class", {"epochs": 2})}
     store(empty, "0008", recipes, {"job_1": ("mdl_1", JUNK)}, {"recipe": JUNK}, {"name": "é" * 5000})

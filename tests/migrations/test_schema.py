@@ -95,6 +95,7 @@ def _break_at(table: str, original: object) -> object:
     return create
 
 
+@pytest.mark.slow
 def test_starts_at_the_same_moment_migrate_once(empty: Database) -> None:
     code = (
         "import sys; from core.db import migrate; from core.db.session import Database;"

@@ -36,6 +36,7 @@ def test_every_command_that_the_package_names_is_one() -> None:
     assert not NAMED.keys() & COMMANDS.keys(), "a name of the service would hide one of the client"
 
 
+@pytest.mark.slow
 def test_perennial_lists_and_runs_what_an_installed_service_adds(tmp_path: Path) -> None:
     own, command = environment(tmp_path / "own"), [str(tmp_path / "own" / "bin" / "perennial")]
     shown = subprocess.run([*command, "--help"], env=own, capture_output=True, text=True, check=True)

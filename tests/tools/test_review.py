@@ -132,6 +132,7 @@ def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNe
     return built.eval()
 
 
+@pytest.mark.slow
 def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Path) -> None:
     before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
     old = download(tmp_path, "old.zip", before, RESNET, network=before.describe())

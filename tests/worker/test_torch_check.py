@@ -54,6 +54,7 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     assert f"\n    {COMMAND}\n" in refused.value.detail
 
 
+@pytest.mark.slow
 def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: Path) -> None:
     settings = {
         "PYTHONPATH": stand_in(

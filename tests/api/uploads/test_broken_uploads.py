@@ -57,6 +57,7 @@ def break_off(client: TestClient, caplog: pytest.LogCaptureFixture) -> Callable[
     return many
 
 
+@pytest.mark.slow
 def test_uploads_that_break_off_leave_no_objects(break_off: Callable[[int], None]) -> None:
     def after(count: int) -> int:
         break_off(count)

@@ -114,6 +114,7 @@ def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     assert gaps["finetune", "class"] == pytest.approx(last["joint", "class"] - last["finetune", "class"])
 
 
+@pytest.mark.slow
 def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs, tmp_path):
     methods = METHODS + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
     made, store = runs(methods), Store(tmp_path / "out")

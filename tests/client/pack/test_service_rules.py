@@ -65,6 +65,7 @@ paths = st.builds(lambda above, name: "/".join([*above, name]), st.lists(folders
 trees = st.sets(paths, min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=400)
 @given(tree=trees)
 @example(tree={"data/train/cat/1.png", "data/test/cat/1.png"})

@@ -126,6 +126,7 @@ def made(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     tmp_path: Path, made: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     assert all(abs(told[name] - ours[name]) <= 1e-5 for name in ours)
 
 
+@pytest.mark.slow
 def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
     tmp_path: Path, made: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
     assert "began from | resnet18.a1\\_in1k of timm/resnet18.a1\\_in1k; licence: apache-2.0 |" in card
 
 
+@pytest.mark.slow
 def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> None:
     (made / "model.onnx.data").write_bytes(b"weights")
     OnnxZip().write(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))

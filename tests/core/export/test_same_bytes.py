@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.learn.catalogue import catalogue
@@ -13,6 +15,7 @@ from tests.core.export import past_versions
 from tests.core.export.past_versions import Parts
 
 
+@pytest.mark.slow
 def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -> None:
     known = catalogue()
 

@@ -32,6 +32,7 @@ def test_an_attack_is_refused_with_an_error_that_names_the_entry(
     assert caught.value.detail.isprintable()
 
 
+@pytest.mark.slow
 def test_labels_that_unpack_a_thousandfold_are_refused_in_little_memory(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (500_000, 1, 1), dtype=np.uint8)
     labels = hostile_corpus.npy(np.zeros(500_000, "<U100"))
@@ -85,6 +86,7 @@ def test_a_million_empty_entries_are_refused_in_little_memory(tmp_path: Path) ->
     assert in_bounds(path, "zip", 24) == "archive-too-large"
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_refused_in_little_memory(tmp_path: Path) -> None:
     import gzip
 

@@ -251,6 +251,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(12), pytest.param(range(12, 40), marks=pytest.mark.campaign)], ids=str
 )

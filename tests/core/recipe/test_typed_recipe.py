@@ -125,6 +125,7 @@ def typed(recipe: dict[str, Any]) -> dict[str, Any]:
     return {**read.model_dump(mode="json"), "method": method}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(patch=PATCH, scenario=st.sampled_from(["data", "task", "class"]))
 def test_the_job_process_takes_every_complete_recipe_unchanged(patch: Any, scenario: str) -> None:

@@ -38,6 +38,7 @@ def _python(code: str, settings: Settings, *arguments: object) -> "subprocess.Co
     )
 
 
+@pytest.mark.slow
 def test_what_was_put_is_read_back(store: Store) -> None:
     store.put_bytes("a/b/c.bin", b"hello")
     assert b"".join(store.read("a/b/c.bin")) == b"hello"
@@ -240,6 +241,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_constant_while_a_large_file_goes_both_ways(
     store_settings: Settings, tmp_path: Path
 ) -> None:

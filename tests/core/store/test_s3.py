@@ -79,6 +79,7 @@ def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_po
     assert CHECK_PATIENCE.connect_s + CHECK_PATIENCE.read_s <= 3 and CHECK_PATIENCE.retries == 0
 
 
+@pytest.mark.slow
 def test_data_survive_an_outage_and_a_call_outlasts_a_short_one(store: S3Store, s3: Any) -> None:
     store.put_bytes("a/x", b"1")
     s3.stop()

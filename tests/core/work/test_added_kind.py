@@ -137,6 +137,7 @@ def test_an_ending_worker_gives_it_back_without_a_strike(
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 0)
 
 
+@pytest.mark.slow
 def test_it_is_run_again_after_its_worker_was_killed(desk: Any, added: ModuleType, worker: Make) -> None:
     job = job_of(desk)
     environment = {

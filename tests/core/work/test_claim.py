@@ -212,6 +212,7 @@ def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> Non
     assert desk.job(job_id).revision == 3
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_many_workers_never_share_a_model(desk: Any) -> None:
     """Threads claim and give back as fast as they can; the database would refuse two owners of a model."""

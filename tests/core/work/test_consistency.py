@@ -122,6 +122,7 @@ def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: 
     assert desk.all(Export) == [] and desk.store.stat(key) is None
 
 
+@pytest.mark.slow
 def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -> None:
     key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")

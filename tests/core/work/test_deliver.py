@@ -89,6 +89,7 @@ def test_after_five_attempts_later_events_of_the_model_overtake(post: Post, rece
     assert [one.verified(secret)["data"]["version"] for one in receiver.seen] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> None:
     models = [post.desk.model() for _ in range(3)]

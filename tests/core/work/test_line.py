@@ -40,6 +40,7 @@ def machine(desk: Any) -> Callable[[], Line]:
     return make
 
 
+@pytest.mark.slow
 def test_no_order_of_requests_and_endings_loses_a_task_unsaid_or_stops_a_line_for_ever(
     machine: Callable[[], Line],
 ) -> None:

@@ -89,6 +89,7 @@ def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_hol
             promoting.add(Event(job_id=job, type="log", data={}, at=0.0))
 
 
+@pytest.mark.slow
 def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     desk: Any, actor: Actor
 ) -> None:

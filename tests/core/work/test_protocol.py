@@ -292,6 +292,7 @@ def machine(desk: Any) -> Iterator[Callable[[], Protocol]]:
     yield make
 
 
+@pytest.mark.slow
 def test_any_interleaving_of_workers_and_people_keeps_the_protocol(machine: Callable[[], Protocol]) -> None:
     run_state_machine_as_test(machine, settings=SETTINGS)
 

@@ -283,6 +283,7 @@ Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pau
 """
 
 
+@pytest.mark.slow
 def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: Any) -> None:
     add_bases(desk, 40)
     command = [sys.executable, "-c", _KILLED, desk.db.url, str(desk.settings.data_dir), str(desk.store.root)]

@@ -86,6 +86,7 @@ def sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
             thread.join(60)
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> None:
     """Three models publish parts that they share, and delete them again; two sweeps run all the time."""

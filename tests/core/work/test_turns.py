@@ -99,6 +99,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
     assert claims.claim(desk.db, "w", 60) is None
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(desk: Any) -> None:
     """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""

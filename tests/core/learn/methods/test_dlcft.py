@@ -335,6 +335,7 @@ def test_another_seed_keeps_other_images(tmp_path) -> None:
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_every_image_has_the_same_chance_to_be_kept() -> None:
     """Chi-square over 400 seeds, of two tasks of 8 and 12 images: 19 degrees of freedom, 43.8 at 0.1 %."""
     counts, seeds, capacity = torch.zeros(20), 400, 5
@@ -703,6 +704,7 @@ def test_fewer_than_ten_steps_are_warned_of(tmp_path, epochs, warned) -> None:
     assert learned.warns(f"{2 * epochs} optimizer steps") is warned
 
 
+@pytest.mark.slow
 def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(with_norms) -> None:
     methods = [{"name": "dlcft", "norms": norms} for norms in ("fold", "adapt")]
     fold, adapt = (with_norms.learn_task(1, method=method) for method in methods)
@@ -712,6 +714,7 @@ def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(with_norms)
     assert second.digests["backbone.1"] == adapt.digests["backbone.1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "method"),
     [

@@ -150,6 +150,7 @@ def test_a_task_that_did_not_converge_leaves_a_gradient_that_must_be_kept(first_
     assert wrong < 1e-10 if exact else wrong > 1e-3
 
 
+@pytest.mark.slow
 def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than_equations() -> None:
     tasks = tasks_of(100, (6, 6, 6))
     memory, theta = None, torch.zeros(100, dtype=torch.float64)
@@ -264,6 +265,7 @@ def learned_together(network, tasks, asked):
     minimise(hand, ctx)
 
 
+@pytest.mark.slow
 def test_the_method_with_the_whole_curvature_loses_nothing_on_a_convolutional_network() -> None:
     tasks, network, joint = stream(3, 40), tiny(), tiny()
     learned_together(joint, tasks, recipe())

@@ -52,6 +52,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(b
     assert seen[2, CLASSIFIER] == head and (1, CLASSIFIER) not in seen
 
 
+@pytest.mark.slow
 def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench) -> None:
     found = [shards(learned) for learned in bench.learn_tasks(3, method="dne")]
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
@@ -71,6 +72,7 @@ def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench)
     assert learned.result["network"] == {"family": "dne", "experts": [1]}
 
 
+@pytest.mark.slow
 def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
     first = bench.learn_task(1, method="dne")
     second = bench.learn_task(2, first, method={"name": "dne", "heads": 2})
@@ -163,6 +165,7 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     assert (float(distance.detach().abs()) < 1e-7) is same
 
 
+@pytest.mark.slow
 def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_would(
     bench, monkeypatch
 ) -> None:
@@ -177,6 +180,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
             torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(bench, monkeypatch) -> None:
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     learned = [None, *bench.learn_tasks(3, method="dne", epochs=1)]
@@ -196,6 +200,7 @@ def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
 # Exemplars.
 
 
+@pytest.mark.slow
 def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(bench) -> None:
     method = {"name": "dne", "exemplars": 14}
     held = [learned.tensors("exemplars") for learned in bench.learn_tasks(3, method=method)]
@@ -246,6 +251,7 @@ def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
 # Versions.
 
 
+@pytest.mark.slow
 def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(bench) -> None:
     x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     versions = [deployed(learned) for learned in bench.learn_tasks(3, method="dne")]

@@ -104,6 +104,7 @@ def test_what_cannot_be_built_is_refused(architecture, size, error, words) -> No
         build_backbone(architecture, ImageSpec(size, 3), torch.Generator())
 
 
+@pytest.mark.slow
 def test_every_architecture_takes_images_of_its_smallest_size() -> None:
     for name, info in architectures().items():
         if info.family == "timm":

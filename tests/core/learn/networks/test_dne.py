@@ -86,6 +86,7 @@ def formula(t, k):
     return 2 * (attention + 2 * d**2 * 65 + 2 * d**2 + 2 * 65 * d + 48 * 64 * d + 321 * mix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, pytest.param(2, marks=pytest.mark.campaign), 4])
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the formula
@@ -312,6 +313,7 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     torch.testing.assert_close(everything(found), everything(wanted), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """By the length of the difference: single channels of the chain itself are 2e-2 from float32."""

@@ -143,6 +143,7 @@ def test_no_activation_works_in_place(name: str) -> None:
     assert not [n for n, m in made(name).named_modules() if getattr(m, "inplace", False)]
 
 
+@pytest.mark.slow
 def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
     again = empty_network(named(VIT), OWN, "class")
@@ -229,6 +230,7 @@ def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) 
 OTHERS = [pytest.param(method, marks=pytest.mark.campaign) for method in ("ewc", "mas", "er", "lwf")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["der++", "analytic", *OTHERS])
 def test_methods_learn_timms_networks(tmp_path, method: str) -> None:
     bench = Bench(tmp_path, architecture=named(VIT), size=32, channels=3, n=6, n_held_out=2)

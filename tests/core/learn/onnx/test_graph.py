@@ -70,6 +70,7 @@ def check_graph(path: Path, case: Case) -> Checked:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OFTEN)
 def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
     check_graph(exported(name)[1], OFTEN[name])
@@ -107,6 +108,7 @@ def check_bytes(case: Case, path: Path, folder: Path) -> None:
     assert source not in data, "a source of this machine is named"
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_written_again_has_the_same_bytes_and_names_no_source(exported, tmp_path) -> None:
     check_bytes(OFTEN["mlp"], exported("mlp")[1], tmp_path)
 
@@ -215,6 +217,7 @@ def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> N
         check(tmp_path / "model.onnx", answers, NORMALISE, (8, CHANNELS), {}, threads=1)
 
 
+@pytest.mark.slow
 def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) -> None:
     built = network({"name": "mlp", "hidden": [4]}, 8)
 
@@ -230,6 +233,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
         graph.write(answers, CHANNELS, 8, tmp_path)
 
 
+@pytest.mark.slow
 def test_weights_that_are_too_large_for_one_file_lie_in_a_second(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]

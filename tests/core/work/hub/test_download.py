@@ -114,6 +114,7 @@ def test_offline_mode_and_a_hub_that_is_away_are_told_apart(
     assert refused(tmp_path).startswith("HF_HUB_OFFLINE is set")
 
 
+@pytest.mark.slow
 def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended(
     hub: Hub, tmp_path: Path
 ) -> None:
