@@ -214,7 +214,7 @@ def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
 
 @pytest.mark.slow
 def test_der_remembers_digits_in_one_head(tmp_path) -> None:
-    bench = Bench(tmp_path, architecture={"name": "small-cnn"}, size=8)
+    bench = Bench(tmp_path, architecture={"name": "mlp", "hidden": [64]}, size=8)
     bench.show_digits()
     rows = bench.stream(3, method="der", epochs=20, batch_size=32).result["results"]
     new = [row for row in rows if row["version"] == "new"]
