@@ -47,6 +47,7 @@ def by_name(client: Rest) -> Json:
     return dict(made)
 
 
+@pytest.mark.campaign  # tests/core/requests/test_base_advice.py and tests/api/routes/test_bases.py have the answers
 def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: list[Json]) -> None:
     file, default = refused
     assert file["errors"][0] == {"field": "architecture.stem", "message": '"standard" fits the file'}
@@ -54,6 +55,7 @@ def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: li
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default["detail"]
 
 
+@pytest.mark.campaign  # tests/core/learn/networks/test_timm.py has what the weights expect
 def test_a_model_of_timm_prepares_images_as_its_weights_expect(client: Rest, by_name: Json) -> None:
     assert by_name["image"] == IMAGE and by_name["normalise"] == NORMALISE
     model = client.get("/v1/models/by-name")

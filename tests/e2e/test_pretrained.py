@@ -82,6 +82,7 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
     assert client.get(f"/v1/jobs/{task}")["waiting_for"] is None
 
 
+@pytest.mark.campaign  # tests/core/work/test_fetch.py kills a worker at each point of a fetch
 def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     hub: Hub, client: Rest, running: service.Service
 ) -> None:

@@ -52,7 +52,7 @@ def through_cuts(running: Site, browser: "Browser", file: Path, size: int, chunk
     check_nothing_left(running)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # tests/ui/test_submit.py cuts an upload of the page, tests/faults/test_uploads.py one of tuspy
 def test_a_browsers_client_gets_a_file_through_four_cuts(
     api: Site, browser: "Browser", tmp_path: Path
 ) -> None:

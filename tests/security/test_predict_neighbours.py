@@ -41,7 +41,7 @@ def test_every_attack_has_a_name() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in ("dripping", "mpo") else pytest.mark.campaign) for name in NAMES],
+    [pytest.param(name, marks=() if name == "mpo" else pytest.mark.campaign) for name in NAMES],
 )
 def test_a_neighbour_is_answered_through_an_attack(found: Site, name: str) -> None:
     answers = attacked(found, attacks()[name], times(6))

@@ -31,7 +31,7 @@ PIPE_BYTES = 4096
 
 
 def test_the_events_tell_the_phases_in_order_and_end_with_the_result(bench) -> None:
-    learned = bench.learn_task(1)
+    learned = bench.learn_task(1, data_report="warn")
     phases = [e["phase"] for e in learned.events if e["event"] == "phase"]
     assert phases == ["measure", "inspect", "train", "consolidate", "evaluate"]
     assert learned.events[-1] == {"event": "done", "path": str(learned.folder)}
@@ -365,7 +365,7 @@ def test_snapshots_count_epochs_as_progress_does_through_all_stages(bench) -> No
 
 def test_the_log_tells_what_is_measured_trained_and_kept(bench) -> None:
     first = bench.learn_task(1, method="finetune")
-    said = bench.learn_task(2, first, method="finetune").logged()
+    said = bench.learn_task(2, first, method="finetune", data_report="warn").logged()
     assert said[0] == "Measuring version 1, which the task starts from, on the held-out images of this task."
     assert said[1].startswith("Looking through the images before they are learned")
     said = [said[0], *[line for line in said[2:] if "near" not in line and "wrong label" not in line]]
