@@ -4,6 +4,7 @@ The learning code writes its names, JSON Schemas and defaults to a file, once pe
 everybody else reads that file. So the API knows what to accept and never loads torch.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -38,6 +39,12 @@ def load_catalogue(settings: Settings) -> Content:
 
 
 def _read(path: Path) -> Content:
+    return _parse(path.resolve(strict=True))
+
+
+@functools.lru_cache(maxsize=2)
+def _parse(path: Path) -> Content:
+    """Parse a file, once in a process: no file of a code version changes, and each job asks for it."""
     value: Content = json.loads(path.read_bytes())
     return value
 

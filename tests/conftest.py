@@ -54,7 +54,7 @@ T = TypeVar("T")
 pytest_plugins = [
     "tests.plugins.needed_services",
     "tests.plugins.databases",
-    "tests.plugins.kept_between_tests",
+    "tests.plugins.compiled_statements",
     "tests.plugins.file_order",
     "tests.plugins.durations",
 ]

@@ -1,0 +1,41 @@
+"""The catalogue of the learning code, as processes that never load that code read it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core import catalogue
+from core.code_version import code_version
+from core.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings of a data directory with a catalogue."""
+    found = Settings(data_dir=tmp_path)
+    path = found.folder("catalogue") / f"{code_version()}.json"
+    path.write_text(json.dumps({"methods": {}}))
+    return found
+
+
+def test_the_catalogue_is_parsed_once_in_a_process(settings: Settings) -> None:
+    assert catalogue.load_catalogue(settings) == {"methods": {}}
+    assert catalogue.load_catalogue(settings) is catalogue.load_catalogue(settings)
+
+
+def test_a_catalogue_that_was_deleted_is_written_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue.load_catalogue(settings)
+    (path,) = settings.folder("catalogue").iterdir()
+    path.unlink()
+    written: list[Path] = []
+
+    def write(target: Path) -> None:
+        written.append(target)
+        target.write_text("{}")
+
+    monkeypatch.setattr(catalogue, "_write", write)
+    catalogue.load_catalogue(settings)
+    assert written == [path]
