@@ -16,7 +16,8 @@ The marker `services`
     Where a needed service does not answer, marked tests are left out and a line at the end of the run
     says which, and how to start it. Under `CI=true` nothing is left out: there they fail.
 
-`tests/plugins/` holds the marker, the databases, the order of files and the tables of durations.
+`tests/plugins/` holds the marker, the databases, the compiled SQL that is kept between tests, the order of files and
+the tables of durations.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.

@@ -237,7 +237,6 @@ def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
         assert len(client.get(TASKS).json()["items"]) == 1
 
 
-@pytest.mark.slow
 def test_small_reads_are_served_while_an_upload_is_under_way(server: Server) -> None:
     with server.connect() as connection, server.client() as client:
         connection.sendall(server.head(TASKS, 256 << 20) + b"PK\x03\x04" + bytes(2 << 20))

@@ -34,8 +34,8 @@ def test_a_catalogue_that_was_deleted_is_written_again(
 
     def write(target: Path) -> None:
         written.append(target)
-        target.write_text("{}")
+        target.write_text(json.dumps({"methods": {}}))
 
     monkeypatch.setattr(catalogue, "_write", write)
-    catalogue.load_catalogue(settings)
+    assert catalogue.load_catalogue(settings) == {"methods": {}}
     assert written == [path]

@@ -20,7 +20,7 @@ from core.db.session import Database
 from core.db.tables import Table
 
 _EMPTY_ALL = ";".join(str(table.delete()) for table in reversed(Table.metadata.sorted_tables))
-"""One statement for PostgreSQL: a round trip for each table takes longer than the deletions."""
+"""All deletions in one round trip to PostgreSQL: a trip for each table takes longer than the deletions."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

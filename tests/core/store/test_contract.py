@@ -38,7 +38,6 @@ def _python(code: str, settings: Settings, *arguments: object) -> "subprocess.Co
     )
 
 
-@pytest.mark.slow
 def test_what_was_put_is_read_back(store: Store) -> None:
     store.put_bytes("a/b/c.bin", b"hello")
     assert b"".join(store.read("a/b/c.bin")) == b"hello"

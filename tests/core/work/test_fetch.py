@@ -57,7 +57,6 @@ def refusal(desk: Any, job: str) -> str:
     return str(row.error["detail"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", ["fetch-downloaded", "fetch-stored", "fetch-made"])
 def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     desk: Any, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, point: str
