@@ -32,7 +32,7 @@ test: $(VENV)/.dev
 
 # The tests that import what differs from BASE, the long ones among them.
 test-changed: $(VENV)/.dev
-	tests=$$($(BIN)/python -m tests.changed $(BASE)); \
+	tests=$$($(BIN)/python -m tests.changed $(BASE)) || exit; \
 	if [ -z "$$tests" ]; then echo "The change reaches no test."; \
 	else $(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE) $$tests; fi
 

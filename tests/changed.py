@@ -4,16 +4,21 @@
 
 The change is everything in the working tree that differs from the commit BASE (default: HEAD), including
 files that git does not track yet. A test file is reached when it is changed itself, or when it or a
-`conftest.py` above it imports a changed file, directly or through others. A changed file that is not Python
-stands for the Python files that name it, and for its folder's. A test that speaks to a service in a process of
-its own does not import the service: `make test-all` runs those.
+`conftest.py` above it imports a changed file, directly or through others. A test that names a module in a string,
+as for `python -m`, imports it too. A changed file that is not Python, or a migration, stands for the Python files
+that name it or its folder, and for its folder's. Tests of `READS_THE_TREE` are reached by every change.
+
+A test that speaks to a service in a process of its own does not import the service: `make test-all` runs those.
+Only changes of pages reach the tests that look at them so.
 """
 
 import argparse
 import ast
+import gc
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from tools import house
@@ -21,6 +26,17 @@ from tools import house
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (*house.FOLDERS, "client", "tests")
 REACHES_ALL = {"pyproject.toml", "constraints.txt", "tests/conftest.py"}
+READS_THE_TREE = {
+    "tests/docs/test_links.py",
+    "tests/test_architecture.py",
+    "tests/test_oracles.py",
+    "tests/test_patterns.py",
+    "tests/test_walks.py",
+}
+"""Test files that read the whole checkout without importing it; together they take seconds."""
+PAGES = ("api/pages/", "api/static/", "api/templates/")
+TESTS_OF_PAGES = "tests/ui/conftest.py"
+"""What reaches the tests that look at pages in a browser, for a change below `PAGES`."""
 
 
 def main() -> None:
@@ -29,7 +45,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("base", nargs="?", default="HEAD", help="a commit (default: HEAD)")
-    for path in find_reached_tests(ROOT, find_changed_files(ROOT, parser.parse_args().base)):
+    base = parser.parse_args().base
+    gc.disable()  # the syntax trees are many objects and no garbage
+    try:
+        changed = find_changed_files(ROOT, base)
+    except subprocess.CalledProcessError:
+        parser.exit(2, f"git does not know the commit {base!r}\n")
+    for path in find_reached_tests(ROOT, changed):
         print(path)
 
 
@@ -54,9 +76,11 @@ def find_reached_tests(checkout: Path, changed: Iterable[str]) -> list[str]:
     changed = set(changed)
     if changed & REACHES_ALL:
         return tests
+    modules |= {path: _stand_in(path) for path in changed - modules.keys() if path.endswith(".py")}
     importers = find_importers(modules)
-    reached: set[str] = set()
     waiting = {source for path in changed for source in _find_sources(path, modules)}
+    waiting |= READS_THE_TREE if changed else set()
+    reached: set[str] = set()
     while waiting:
         path = waiting.pop()
         reached.add(path)
@@ -75,6 +99,12 @@ def read_modules(checkout: Path) -> dict[str, house.Module]:
     return {module.path: replace(module, name=module.name.removeprefix("client.")) for module in modules}
 
 
+def _stand_in(path: str) -> house.Module:
+    """Return an empty module for a deleted one, which others may still import."""
+    name = path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return house.Module(name, path, [], ast.Module([], []))
+
+
 def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     """Map each path to the paths that import it, the `__init__.py` of its packages included."""
     # Helpers of tests are imported by their last name too: their folders are on `sys.path`.
@@ -87,13 +117,21 @@ def find_importers(modules: dict[str, house.Module]) -> dict[str, set[str]]:
     paths_of: dict[str, set[str]] = {}
     for module in named:
         paths_of.setdefault(module.name, set()).add(module.path)
+    path_of = {module.name: module.path for module in modules.values()}
+    edges = {(edge.source, edge.target) for edge in house.imports(named) if edge.source in path_of}
+    edges |= {
+        (module.name, name)
+        for path, module in modules.items()
+        if Path(path).name.startswith("test_") or path == "tests/conftest.py"
+        for name in _find_texts(module.tree) & path_of.keys()
+        if "." in name
+    }
     importers: dict[str, set[str]] = {}
-    for edge in house.imports(named):
-        parts = edge.target.split(".")
+    for source, target in edges:
+        parts = target.split(".")
         targets = {".".join(parts[: end + 1]) for end in range(len(parts))}
-        for target in targets:
-            for path in paths_of.get(target, ()):
-                importers.setdefault(path, set()).update(paths_of[edge.source] - {path})
+        for path in {path for name in targets for path in paths_of.get(name, ())} - {path_of[source]}:
+            importers.setdefault(path, set()).add(path_of[source])
     return importers
 
 
@@ -101,18 +139,30 @@ def _find_sources(path: str, modules: dict[str, house.Module]) -> Iterator[str]:
     """Yield the Python files that a changed file stands for: itself, or those that read it."""
     if path in modules:
         yield path
-    if path.endswith(".py"):
+    if path.startswith(PAGES):
+        yield TESTS_OF_PAGES
+    if path.endswith(".py") and not path.startswith("migrations/"):
         return
-    folder = f"{Path(path).parent.as_posix()}/"
+    folder = Path(path).parent
     for name, module in modules.items():
-        if Path(path).name in _find_texts(module.tree) or (folder != "./" and name.startswith(folder)):
+        is_beside = Path(name).parent == folder != Path()
+        is_named = Path(path).name in _find_texts(module.tree) or folder.name in _find_folders(module.tree)
+        if is_beside or is_named:
             yield name
 
 
+@cache
 def _find_texts(tree: ast.Module) -> set[str]:
-    """Return the last path components of all string constants."""
+    """Return the last path components of all string constants, without the attribute of `module:attribute`."""
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return {text.rpartition("/")[2] for text in constants if isinstance(text, str)}
+    return {text.rpartition("/")[2].partition(":")[0] for text in constants if isinstance(text, str)}
+
+
+@cache
+def _find_folders(tree: ast.Module) -> set[str]:
+    """Return the last components of the paths that are put together, as in `ROOT / "docs" / "reference"`."""
+    divisions = (n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div))
+    return {str(node.right.value) for node in divisions if isinstance(node.right, ast.Constant)} - {"tests"}
 
 
 if __name__ == "__main__":

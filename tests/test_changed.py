@@ -16,7 +16,11 @@ FILES = {
     "client/perennial/__init__.py": "from perennial.verbs import say\n",
     "client/perennial/verbs.py": "",
     "docs/guide.md": "",
+    "migrations/versions/0001_tables.py": "",
+    "core/migrate.py": 'FOLDER = ROOT / "migrations" / "versions"\n',
+    "core/render.py": 'FOLDER = ROOT / "api" / "templates"\n',
     "tests/helpers/builder.py": "import core.two\n",
+    "tests/helpers/test_one.py": "import core.migrate\n",
     "tests/core/conftest.py": "import builder\n",
     "tests/core/test_apart.py": "",
     "tests/test_one.py": "def test(): import core.one\n",
@@ -24,6 +28,13 @@ FILES = {
     "tests/test_data.py": "import core.data\n",
     "tests/test_client.py": "import perennial\n",
     "tests/test_guide.py": 'GUIDE = ROOT / "docs" / "guide.md"\n',
+    "tests/test_gone.py": "from core.gone import what\n",
+    "tests/test_program.py": 'COMMAND = ["-m", "core.program"]\n',
+    "core/program.py": "",
+    "tests/test_render.py": "import core.render\n",
+    "tests/ui/conftest.py": "",
+    "tests/ui/test_pages.py": "",
+    "tests/test_patterns.py": "",
 }
 
 
@@ -45,17 +56,25 @@ def checkout(tmp_path: Path) -> Path:
         ),
         pytest.param("tests/test_one.py", ["test_one.py"], id="a test itself"),
         pytest.param("client/perennial/verbs.py", ["test_client.py"], id="the client"),
-        pytest.param("api/templates/page.html", ["test_three.py"], id="a file that code names"),
+        pytest.param("other/page.html", ["test_three.py"], id="a file that code names"),
+        pytest.param("api/templates/base.html", ["test_render.py", "ui/test_pages.py"], id="a template"),
+        pytest.param("migrations/versions/0001_tables.py", ["helpers/test_one.py"], id="a migration"),
+        pytest.param("core/program.py", ["test_program.py"], id="a program that a test runs"),
         pytest.param("core/data/table.json", ["test_data.py"], id="data of a package"),
         pytest.param("docs/guide.md", ["test_guide.py"], id="a document that a test names"),
-        pytest.param("core/gone.py", [], id="a file that is gone"),
+        pytest.param("core/gone.py", ["test_gone.py"], id="a file that is gone"),
         pytest.param("NOTES.txt", [], id="a file that nothing reads"),
     ],
 )
 def test_a_changed_file_reaches_the_tests_that_import_it(
     checkout: Path, changed: str, tests: list[str]
 ) -> None:
-    assert find_reached_tests(checkout, [changed]) == [f"tests/{name}" for name in tests]
+    reached = find_reached_tests(checkout, [changed])
+    assert reached == sorted(f"tests/{name}" for name in {*tests, "test_patterns.py"})
+
+
+def test_no_change_reaches_no_test(checkout: Path) -> None:
+    assert find_reached_tests(checkout, []) == []
 
 
 def test_the_settings_of_all_tests_reach_every_test(checkout: Path) -> None:
