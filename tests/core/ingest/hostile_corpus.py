@@ -51,7 +51,11 @@ def honest_zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as archive:
         for name, data in files.items():
-            archive.writestr(name, data)
+            info = zipfile.ZipInfo(
+                name, (2000, 1, 1, 0, 0, 0)
+            )  # the current time would change every byte string
+            info.external_attr = 0o600 << 16
+            archive.writestr(info, data, method)
     return out.getvalue()
 
 
