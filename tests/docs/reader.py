@@ -22,10 +22,14 @@ SETTINGS = {
     "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
 COLLECTED = {
-    "photos": sources.folder, "lists": sources.csv_list, "shards": sources.shards,
-    "my-dataset": sources.parquet, "my-images": sources.imagefolder, "coco": sources.coco,
+    "photos": sources.folder,
+    "lists": sources.csv_list,
+    "shards": sources.shards,
+    "my-dataset": sources.parquet,
+    "my-images": sources.imagefolder,
+    "coco": sources.coco,
     "yolo": sources.yolo,
-}  # fmt: skip
+}
 """Folders that a reader has, as the tools of others write them."""
 
 

@@ -33,10 +33,15 @@ train_per_class = 12, test_per_class = 20 }]
 
 
 FACTS = {
-    "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5}, "trainable": 25, "parameters": 100,
-    "seconds": 2.0, "state_bytes": 7, "new_bytes": 3_000_000, "kept_images": 40,
+    "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
+    "trainable": 25,
+    "parameters": 100,
+    "seconds": 2.0,
+    "state_bytes": 7,
+    "new_bytes": 3_000_000,
+    "kept_images": 40,
     "environment": {"device": "cpu"},
-}  # fmt: skip
+}
 """What the record of a stage holds beside its results."""
 
 
