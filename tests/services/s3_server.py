@@ -239,10 +239,6 @@ class S3Server:
         """Go on after `freeze`."""
         self._running["proxy"].send_signal(signal.SIGCONT)
 
-    def object_files(self) -> list[Path]:
-        """The files that hold objects' bytes on disk, for tests that damage them."""
-        return sorted((self.root / "node" / "d1").glob("objects/*/*/*/*.data"))
-
     def close(self) -> None:
         """Stop and remove all data."""
         self.stop()
