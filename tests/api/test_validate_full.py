@@ -55,11 +55,11 @@ def blobs(settings: Settings) -> list[str]:
     return sorted(path.name for path in (settings.data_dir / "store" / "blobs").glob("*/*"))
 
 
-def with_bad_images(body: bytes, count: int, label: str = "a") -> bytes:
+def with_bad_images(body: bytes, count: int) -> bytes:
     out = io.BytesIO(body)
     with zipfile.ZipFile(out, "a") as file:
         for number in range(count):
-            file.writestr(f"train/{label}/bad-{number}.png", b"no image")
+            file.writestr(f"train/a/bad-{number}.png", b"no image")
     return out.getvalue()
 
 

@@ -29,8 +29,8 @@ def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path:
     return webhooks.create(shared.db, shared.settings, shared.actor, url=url, events=events, model=model)
 
 
-def move_alias(shared: Backend, model: str, alias: str = "mine") -> None:
-    aliases.set_alias(shared.db, shared.actor, model, alias, version=0, reason=None)
+def move_alias(shared: Backend, model: str) -> None:
+    aliases.set_alias(shared.db, shared.actor, model, "mine", version=0, reason=None)
 
 
 def until_delivered(shared: Backend, hook: Any) -> None:

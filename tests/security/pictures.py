@@ -280,8 +280,9 @@ def _tiff(width: int, height: int, odd: int = 0) -> bytes:
     return b"II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + packed + bytes(4)
 
 
-def _tiff_of_jpeg(stream: bytes, tile: int, side: int = 4096) -> bytes:
-    """A grey picture each of whose tiles is the same JPEG."""
+def _tiff_of_jpeg(stream: bytes, tile: int) -> bytes:
+    """A grey picture of 4,096 × 4,096 pixels, each of whose tiles is the same JPEG."""
+    side = 4096
     count = (side // tile) ** 2
     at = 8 + len(stream) + len(stream) % 2
     entries = [(256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 8), (259, 3, 1, 7), (262, 3, 1, 1), (277, 3, 1, 1),

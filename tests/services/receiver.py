@@ -107,8 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def dripping(pieces: Callable[[], Iterator[bytes]], pause_s: float = 0.1) -> Iterator[str]:
-    """The address of a server that answers with pieces, pausing before each."""
+def dripping(pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """The address of a server that answers with pieces, a tenth of a second before each."""
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
@@ -121,7 +121,7 @@ def dripping(pieces: Callable[[], Iterator[bytes]], pause_s: float = 0.1) -> Ite
             with connection:
                 try:
                     for piece in pieces():
-                        if over.wait(pause_s):
+                        if over.wait(0.1):
                             break
                         connection.sendall(piece)
                 except OSError:

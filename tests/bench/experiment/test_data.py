@@ -23,9 +23,9 @@ def idx(folder, images, labels, kind=8):
         write_idx(folder / f"{part}-labels-idx1-ubyte", several, kind)
 
 
-def numbered(n, size=4):
-    """n images whose pixels are their number."""
-    return np.repeat(np.arange(n, dtype=np.uint8), size * size).reshape(n, size, size)
+def numbered(n):
+    """n images of 4 × 4 pixels whose pixels are their number."""
+    return np.repeat(np.arange(n, dtype=np.uint8), 16).reshape(n, 4, 4)
 
 
 def png(value):

@@ -92,7 +92,6 @@ def raw_zip(
     directory_size: int | None = None,
     directory_shift: int = 0,
     comment: bytes = b"",
-    before_end: bytes = b"",
 ) -> bytes:
     """A zip of exactly these entries, true or not."""
     out, central = bytearray(), bytearray()
@@ -115,7 +114,7 @@ def raw_zip(
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, n & 0xFFFF, n & 0xFFFF,
                       len(central) if directory_size is None else directory_size,
                       offset + directory_shift, len(comment))  # fmt: skip
-    return bytes(out + central + before_end + end + comment)
+    return bytes(out + central + end + comment)
 
 
 def good_entries() -> list[Entry]:
@@ -240,9 +239,9 @@ def npz(arrays: dict[str, bytes | np.ndarray], method: int = zipfile.ZIP_STORED)
     return honest_zip({f"{k}.npy": v if isinstance(v, bytes) else npy(v) for k, v in arrays.items()}, method)
 
 
-def good_arrays(n: int = 20, size: int = 8) -> dict[str, bytes | np.ndarray]:
+def good_arrays(n: int = 20) -> dict[str, bytes | np.ndarray]:
     rng = np.random.default_rng(0)
-    return {"images": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8), "labels": np.arange(n) % 2}
+    return {"images": rng.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8), "labels": np.arange(n) % 2}
 
 
 def pickled_labels() -> bytes:

@@ -173,9 +173,9 @@ def test_transparent_pixels_of_a_gif_are_white() -> None:
     assert decode(encoded(palette, "GIF", transparency=0), 8, 3, MAX).min() == 255
 
 
-def gif_bytes(size: tuple[int, int] = (8, 8), before: bytes = b"", blocks: bytes | None = None) -> bytes:
+def gif_bytes(before: bytes = b"", blocks: bytes | None = None) -> bytes:
     """A grey GIF with something before its frame, or other pixel blocks in it."""
-    whole = encoded(Image.new("L", size, 7), "GIF")
+    whole = encoded(Image.new("L", (8, 8), 7), "GIF")
     at = whole.index(b",")
     data = whole[: at + 11] + blocks + b";" if blocks is not None else whole
     return data[:at] + before + data[at:]

@@ -19,7 +19,8 @@ from core.ingest.names import label_of, path_of, show
 Look = Callable[..., Directory]
 
 
-def csv_zip(text: str | bytes, names: tuple[str, ...] = ("a.png", "b.png", "c/d.png")) -> bytes:
+def csv_zip(text: str | bytes) -> bytes:
+    names = ("a.png", "b.png", "c/d.png")
     return honest_zip({n: png(i) for i, n in enumerate(names)} | {"labels.csv": text})  # type: ignore[dict-item]
 
 

@@ -21,8 +21,8 @@ def curvature(kind="kfac", seed=1, n=6, limit=None):
     return Curvature(toys.measure(network, toys.images(n, seed), kind).blocks(limit))
 
 
-def displacements(seed=7):
-    generator = torch.Generator().manual_seed(seed)
+def displacements():
+    generator = torch.Generator().manual_seed(7)
     return {
         name: torch.randn(p.shape, generator=generator, dtype=torch.float64)
         for name, p in toys.cnn().named_parameters()

@@ -91,12 +91,12 @@ def test_every_parameter_has_importances_of_its_own_shape() -> None:
     assert {n: f.shape for n, f in value.items()} == {n: p.shape for n, p in network.named_parameters()}
 
 
-def quarter(p=(0.75, 0.25)):
-    """A linear softmax of one input with these probabilities at x = 1."""
+def quarter():
+    """A linear softmax of one input with the probabilities 3/4 and 1/4 at x = 1."""
     network = linear(2, 1)
     with torch.no_grad():
         network[0].weight.zero_()
-        network[0].bias.copy_(torch.tensor(p).double().log())
+        network[0].bias.copy_(torch.tensor([0.75, 0.25]).double().log())
     return network, torch.ones(1, 1, dtype=torch.float64)
 
 

@@ -47,9 +47,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def randomised(network: nn.Module, seed: int = 1) -> None:
+def randomised(network: nn.Module) -> None:
     """Random biases, scales, tokens and running statistics, in place: nothing is left at 0 or 1."""
-    g = generator(seed)
+    g = generator(1)
 
     def noise(t: torch.Tensor) -> torch.Tensor:
         return torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
@@ -77,8 +77,8 @@ def plain(case: str) -> Network:
     return copy.deepcopy(_plain(case))
 
 
-def linearised(case: str, *, slope: float = 0.01, fixed_head: bool = False) -> LinearisedNetwork:
-    network = LinearisedNetwork(plain(case), slope=slope, fixed_head=fixed_head, frozen=True)
+def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
+    network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
     if fixed_head:
         head = network.head_rows()
         network.set_reference("shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype))

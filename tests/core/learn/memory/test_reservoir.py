@@ -9,10 +9,10 @@ from core.learn.state import Section
 CPU = torch.device("cpu")
 
 
-def offer(section, numbers, capacity=5, task=1, logits=None, seed=0) -> Reservoir:
+def offer(section, numbers, capacity=5, task=1, logits=None) -> Reservoir:
     """Offer items whose label and pixels say who they are."""
     numbers = torch.as_tensor(numbers)
-    reservoir = Reservoir(section, capacity, seed)
+    reservoir = Reservoir(section, capacity, 0)
     images = numbers.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
     reservoir.add(lambda rows: images.index_select(0, rows), numbers, task, logits)
     return reservoir

@@ -50,8 +50,8 @@ class Linear:
         return Curvature({"all": Exact(self.h)})
 
 
-def tasks_of(parameters, sizes, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+def tasks_of(parameters, sizes):
+    generator = torch.Generator().manual_seed(0)
     return [Linear(parameters, n, generator) for n in sizes]
 
 
@@ -195,15 +195,14 @@ class Tiny(Backbone):
         return self.relu(self.fc(x.mean((2, 3))))
 
 
-def tiny(scenario="data", fixed_head=True, seed=0):
-    torch.manual_seed(seed)
-    network = Network(Tiny(), scenario, HeadSpec(("ant", "bee", "cat"))).double()
+def tiny():
+    torch.manual_seed(0)
+    network = Network(Tiny(), "data", HeadSpec(("ant", "bee", "cat"))).double()
     with torch.no_grad():
         for layer in (network.backbone.conv1, network.backbone.conv2, network.backbone.fc):
             layer.weight.mul_(2.5)  # features of size 1: what can be learned stands far above rounding
-    linear = LinearisedNetwork(network, slope=0.1, fixed_head=fixed_head, frozen=True).eval()
-    if fixed_head:
-        linear.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
+    linear = LinearisedNetwork(network, slope=0.1, fixed_head=True, frozen=True).eval()
+    linear.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
     return linear
 
 

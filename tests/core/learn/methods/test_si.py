@@ -55,11 +55,11 @@ def test_small_steps_give_back_half_the_losss_curvature() -> None:
         assert importance == pytest.approx(2 / (2 - 2 * eta), rel=1e-8)
 
 
-def second_task(optimizer_of, c=0.5):
+def second_task(optimizer_of):
     """A method with an active penalty after one step of warm-up, its context, and the recorded steps."""
     torch.manual_seed(0)
     ctx = Ctx(recipe(), w=torch.randn(6, dtype=torch.float64))
-    method = make("si", c=c)
+    method = make("si", c=0.5)
     method.tensors.update(
         {"importance.w": torch.rand(6).double() + 1, "anchor.w": ctx.trainable["w"].detach().clone()}
     )

@@ -165,7 +165,8 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
 # Attention between heads.
 
 
-def task_attention(own=2, sources=5, inner=3, out=4):
+def task_attention(own=2):
+    sources, inner, out = 5, 3, 4
     found = TaskAttention(own, sources, inner, out).double()
     for parameter in found.parameters():
         g = seeded(parameter.numel())

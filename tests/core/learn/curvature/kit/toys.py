@@ -8,17 +8,17 @@ from core.learn.curvature.layers import layers_of
 from core.learn.curvature.probes import basis
 
 
-def cnn(slope=0.1, seed=0):
+def cnn(seed=0):
     """Two convolutions and two linear layers on [B, 2, 6, 6]; three outputs."""
     torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(2, 3, 3, padding=1),
-        nn.LeakyReLU(slope),
+        nn.LeakyReLU(0.1),
         nn.Conv2d(3, 4, 3, stride=2, bias=False),
-        nn.LeakyReLU(slope),
+        nn.LeakyReLU(0.1),
         nn.Flatten(),
         nn.Linear(16, 5),
-        nn.LeakyReLU(slope),
+        nn.LeakyReLU(0.1),
         nn.Linear(5, 3),
     ).double()
 
@@ -69,9 +69,9 @@ def slow_gradients(network, layer, x, cotangents=basis):
     return torch.stack(rows)
 
 
-def slow_exact(network, layer, x, cotangents=basis):
+def slow_exact(network, layer, x):
     """The exact block [o w, o w]."""
-    m = slow_gradients(network, layer, x, cotangents).flatten(2)
+    m = slow_gradients(network, layer, x, basis).flatten(2)
     return torch.einsum("nri,nrj->ij", m, m) / len(x)
 
 
