@@ -6,6 +6,7 @@ Fixtures
     redis_server   a Redis of one test, to `stop()`, `freeze()`, `thaw()` and `start()` again
     s3             a real S3 server of the session: `.store_url`, `.access_key`, `.secret_key`,
                    `.url(bucket, prefix)`, `.environment()`, `.settings(data_dir, …)`; its bucket exists
+    receiver       a receiver of webhooks of one test
     browser        a Chromium of one file of tests, driven by playwright
     database       `core.db.session.Database` with all tables and no rows (`tests/plugins/databases.py`);
                    a test that changes tables takes `postgres_url`
@@ -44,6 +45,7 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))
 
 import chromium  # noqa: E402
+import receiver as receivers  # noqa: E402
 import redis_server as redis_servers  # noqa: E402
 import s3_server  # noqa: E402
 from processes import ServiceMissing  # noqa: E402
@@ -118,6 +120,12 @@ def s3() -> Iterator[s3_server.S3Server]:
     open_store(server.settings(server.root)).prepare()
     yield server
     server.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[receivers.Receiver]:
+    with receivers.running() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")  # while it is there, playwright's event loop runs: no test can start another

@@ -21,7 +21,6 @@ import large_size
 import postgresql
 import psutil
 import pytest
-import receiver as receivers
 from operator_command import housekeeping
 from receiver import Receiver
 from sqlalchemy import select
@@ -47,12 +46,6 @@ SETTINGS = {
     "PERENNIAL_CHORES_S": "0.5",
     "PERENNIAL_WEBHOOK_ALLOW": "127.0.0.0/8",
 }
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receivers.running() as made:
-        yield made
 
 
 def at_work(client: Rest) -> str:

@@ -2,11 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import receiver as receivers
 from receiver import Receiver
 from sqlalchemy import select, update
 
@@ -15,12 +13,6 @@ from core.requests import aliases, webhooks
 from tests.faults.conftest import Backend
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receivers.running() as made:
-        yield made
 
 
 def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/") -> Any:

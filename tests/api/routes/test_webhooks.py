@@ -1,10 +1,9 @@
 """Webhooks through HTTP: made with a secret shown once, changed, tried out, and nobody else's business."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import receiver as receivers
 from receiver import Receiver
 from starlette.testclient import TestClient
 
@@ -19,12 +18,6 @@ HOOKS = "/v1/webhooks"
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"webhook_allow": "127.0.0.0/8", "max_webhooks": 3})
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receivers.running() as made:
-        yield made
 
 
 @pytest.fixture

@@ -38,3 +38,10 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 @pytest.fixture
 def bench(tmp_path: Path) -> "streams.Bench":
     return streams.Bench(tmp_path)
+
+
+@pytest.fixture
+def deep(bench: "streams.Bench") -> "streams.Bench":
+    """A bench for a network with layers at each depth."""
+    bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
+    return bench

@@ -10,12 +10,6 @@ from core.learn.networks import HeadSpec, ImageSpec, build_network
 MLP = {"name": "mlp", "hidden": [12]}
 
 
-@pytest.fixture
-def deep(bench):
-    bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
-    return bench
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) -> None:
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import receiver as receivers
-from receiver import Receiver
 from sqlalchemy import select
 
 from core.db import measurements
@@ -317,10 +315,3 @@ def post(desk: Desk) -> Post:
     """An outbox on the desk, for receivers on the loopback interface."""
     desk.model()  # its owner
     return Post(desk, desk.settings.model_copy(update={"webhook_allow": "127.0.0.0/8"}))
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """A receiver of webhooks."""
-    with receivers.running() as made:
-        yield made

@@ -15,12 +15,6 @@ def recipe(olor=None, method="finetune", **optimizer):
     return {"method": method, "optimizer": {"lr": 0.02, "schedule": "constant", "olor": olor, **optimizer}}
 
 
-@pytest.fixture
-def deep(bench):
-    bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
-    return bench
-
-
 @pytest.mark.parametrize(
     ("optimizer", "architecture"), [("sgd", {"name": "resnet20"}), ("adam", {"name": "mlp", "hidden": [12]})]
 )
