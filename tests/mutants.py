@@ -132,18 +132,18 @@ def find_faults(path: str, text: str) -> Iterator[Fault]:
     def offset(line: int, column: int) -> int:
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    for node, kind, after in _mutations(ast.parse(text)):
+    for node, kind, after in _find_mutations(ast.parse(text)):
         assert node.end_lineno is not None and node.end_col_offset is not None
         start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
         yield Fault(path, start, text[start:end], after, kind)
 
 
-def _mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
+def _find_mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
     """Yield a node, the operator, and the text in the node's place. Annotations and docstrings stay as they are."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        waiting += _children(node)
+        waiting += _list_children(node)
         match node:
             case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
                 turned = ast.Compare(node.left, [_COMPARISONS[type(op)]()], node.comparators)
@@ -168,7 +168,7 @@ def _mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str
                 yield node, "returns nothing", "return None"
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
+def _list_children(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -244,13 +244,13 @@ class Measurement:
                 failed = _run_tests(copy, IN_CI, options, WHOLE_LIMIT_S)
                 for number in left:
                     self._faults[number].revert(copy, self._code)
-                failed = self._without_failing_before(copy, failed)
+                failed = self._leave_out_failing_before(copy, failed)
                 found_now = [number for number in left if self._confirm(copy, number, failed)]
                 if not found_now:
                     return
                 left = [number for number in left if number not in found_now]
 
-    def _without_failing_before(self, copy: Path, failed: list[str]) -> list[str]:
+    def _leave_out_failing_before(self, copy: Path, failed: list[str]) -> list[str]:
         """Leave out tests that fail without any fault, for a reason of the machine or of the environment."""
         if not failed:
             return []
@@ -276,7 +276,7 @@ class Measurement:
             fault = self._faults[number]
             print(f"{number:3} {fault.path} {fault.kind}: {test or 'not found'}", flush=True)
 
-    def summary(self) -> str:
+    def summarize(self) -> str:
         """The share found in each package and in all."""
         lines = []
         for package in (*PACKAGES, ""):
@@ -371,7 +371,7 @@ def main() -> None:
     measurement = Measurement(given.code.resolve(), faults, given.results, first)
     measurement.run_nearest(given.lanes)
     measurement.run_all()
-    print(measurement.summary())
+    print(measurement.summarize())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
+def run_at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
     """Do the work with each of the given, in a thread of its own; the results, or the first error."""
     all_given = list(given)
     together = Barrier(len(all_given))

@@ -10,7 +10,7 @@ MANIFEST = Manifest.from_json(
 )
 
 
-def model_row(model_id: str, owner_id: str, name: str = "birds", **values: Any) -> Model:
+def make_model_row(model_id: str, owner_id: str, name: str = "birds", **values: Any) -> Model:
     usual = {
         "scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}, "base": "random",
         "recipe": {}, "gate": {}, "keep_training_data": False, "held_out": "keep", "warnings": [], "created_at": 0.0,
@@ -18,7 +18,7 @@ def model_row(model_id: str, owner_id: str, name: str = "birds", **values: Any) 
     return Model(id=model_id, owner_id=owner_id, name=name, **{**usual, **values})
 
 
-def task_row(task_id: str, model_id: str, number: int = 1, **values: Any) -> Task:
+def make_task_row(task_id: str, model_id: str, number: int = 1, **values: Any) -> Task:
     usual = {
         "sha256": "0" * 64, "bytes": 3, "media_type": "zip", "classes": {}, "report": {}, "warnings": [],
         "created_at": 0.0,
@@ -26,7 +26,9 @@ def task_row(task_id: str, model_id: str, number: int = 1, **values: Any) -> Tas
     return Task(id=task_id, model_id=model_id, number=number, **{**usual, **values})
 
 
-def job_row(job_id: str, model_id: str, owner_id: str, task_id: str, number: int = 1, **values: Any) -> Job:
+def make_job_row(
+    job_id: str, model_id: str, owner_id: str, task_id: str, number: int = 1, **values: Any
+) -> Job:
     """A job of the task `number`, in its place."""
     usual = {"state": "queued", "recipe_override": {}, "recipe": {}, "progress": {}, "created_at": 0.0}
     of = {
@@ -39,14 +41,14 @@ def job_row(job_id: str, model_id: str, owner_id: str, task_id: str, number: int
     return Job(id=job_id, **{**of, **usual, **values})
 
 
-def version_row(version_id: str, model_id: str, number: int = 1, **values: Any) -> Version:
+def make_version_row(version_id: str, model_id: str, number: int = 1, **values: Any) -> Version:
     usual = {
         "status": "published", "gate": {}, "manifest": MANIFEST, "bytes": 0, "bytes_new": 0, "created_at": 0.0,
     }  # fmt: skip
     return Version(id=version_id, model_id=model_id, number=number, **{**usual, **values})
 
 
-def part_row(version_id: str, name: str, sha256: str, size: int, **values: Any) -> Part:
+def make_part_row(version_id: str, name: str, sha256: str, size: int, **values: Any) -> Part:
     """A part of the type that its name says."""
     of = {"version_id": version_id, "name": name, "type": name, "position": 0}
     return Part(sha256=sha256, bytes=size, **{**of, **values})

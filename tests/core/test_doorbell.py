@@ -15,7 +15,7 @@ from core.db.session import Database
 from core.db.tables import Job, Owner, Table
 from core.doorbell import Doorbell
 from core.settings import Settings
-from tests.core.rows import job_row, model_row, task_row
+from tests.core.rows import make_job_row, make_model_row, make_task_row
 from worker.launcher import free_port
 
 JOB = "job_" + "0" * 26
@@ -29,9 +29,9 @@ def db(tmp_path: Path) -> Iterator[Database]:
     with database.write() as session:
         for row in (
             Owner(id="own_1", name="o", created_at=0.0),
-            model_row("mdl_1", "own_1"),
-            task_row("tsk_1", "mdl_1"),
-            job_row(JOB, "mdl_1", "own_1", "tsk_1"),
+            make_model_row("mdl_1", "own_1"),
+            make_task_row("tsk_1", "mdl_1"),
+            make_job_row(JOB, "mdl_1", "own_1", "tsk_1"),
         ):
             session.add(row)
             session.flush()

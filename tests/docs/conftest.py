@@ -14,5 +14,5 @@ sys.path.append(str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[readers.Reader]:
     """A reader, whose service is that of all documents."""
-    with readers.standing(tmp_path_factory.mktemp("reader")) as found:
+    with readers.start_reader(tmp_path_factory.mktemp("reader")) as found:
         yield found

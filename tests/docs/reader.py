@@ -57,7 +57,7 @@ class Reader:
             check=False,
         )
 
-    def key_of(self, owner: str) -> str:
+    def make_key(self, owner: str) -> str:
         """Make a key of an owner, whose names of models meet no others."""
         key = {"name": owner, "owner": owner, "scope": "write"}
         made = Rest(self.running.url, self.running.key).call("POST", "/v1/keys", json=key).json()
@@ -65,7 +65,7 @@ class Reader:
 
 
 @contextmanager
-def standing(folder: Path) -> Iterator[Reader]:
+def start_reader(folder: Path) -> Iterator[Reader]:
     """Prepare a folder and start a service that keeps its data there."""
     for week, (_, archive) in enumerate(digits.archives(), start=31):
         (folder / f"week-{week}.zip").write_bytes(few(archive))

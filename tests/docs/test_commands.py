@@ -156,7 +156,7 @@ def commands() -> list[str]:
 def hour(reader: Reader) -> Iterator[Hour]:
     """Run all blocks in one bash."""
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(commands())]
-    key = reader.key_of("hour")
+    key = reader.make_key("hour")
     done = reader.run("bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key)
     print(done.stdout[-6000:])
     assert done.returncode == 0

@@ -54,7 +54,7 @@ class Site:
         engine.dispose()
 
 
-def canary(name: str) -> str:
+def make_canary(name: str) -> str:
     """Make a secret that no other text contains."""
     return f"Canary{name}{secrets.token_hex(8)}"
 
@@ -65,7 +65,7 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
 
     A worker and what it starts take seconds to import: the few tests that need the other one start it.
     """
-    passwords = {name: canary(name) for name in ("Database", "Redis")}
+    passwords = {name: make_canary(name) for name in ("Database", "Redis")}
     with ExitStack() as stack:
         broker = redis_server.RedisServer()
         stack.callback(broker.close)
@@ -73,7 +73,7 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
         with redis.Redis.from_url(broker.url) as admin:
             admin.config_set("requirepass", passwords["Redis"])
         url = broker.url.replace("redis://", f"redis://:{passwords['Redis']}@")
-        database = stack.enter_context(_database(passwords["Database"]))
+        database = stack.enter_context(_make_database(passwords["Database"]))
         points = folder / "points"
         points.mkdir()
         store = s3.url(s3.bucket, PREFIX)
@@ -85,7 +85,7 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
 
 
 @contextmanager
-def _database(password: str) -> Iterator[str]:
+def _make_database(password: str) -> Iterator[str]:
     """Make a database that belongs to a role with this password, and drop both afterwards."""
     url, role = make_url(postgresql.create()), f"canary_{secrets.token_hex(4)}"
     server = postgresql.server_url().set(drivername="postgresql").render_as_string(hide_password=False)

@@ -25,14 +25,14 @@ class Holder:
 
     def wait(self) -> psutil.Process:
         """Return the process that has stopped."""
-        return until(self._stopped)[0]
+        return until(self._find_stopped)[0]
 
     def release(self) -> None:
         """Let every stopped process go on."""
-        for process in self._stopped():
+        for process in self._find_stopped():
             process.resume()
 
-    def _stopped(self) -> list[psutil.Process]:
+    def _find_stopped(self) -> list[psutil.Process]:
         found = []
         for process in (child for root in self._roots for child in root.children(recursive=True)):
             try:

@@ -39,19 +39,19 @@ def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[typ
     return ends
 
 
-def first_image(batch: bytes, label: str = "") -> bytes:
+def take_first_image(batch: bytes, label: str = "") -> bytes:
     """Take the first image of a batch, or of a class of it."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
         return archive.read(next(name for name in archive.namelist() if f"/{label}" in name))
 
 
-def thin(batch: bytes) -> bytes:
+def thin_out(batch: bytes) -> bytes:
     """Keep every fourth image of a batch."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
         return pack({name: archive.read(name) for name in archive.namelist()[::4]})
 
 
-def spoiled(count: int) -> bytes:
+def make_spoiled_batch(count: int) -> bytes:
     """Pack a batch of so many images of two classes, none of which can be decoded."""
     broken = b"\x89PNG\r\n\x1a\n nothing"
     return pack({f"{label}/{n}.png": broken for label in ("cat", "dog") for n in range(count)})
@@ -83,7 +83,7 @@ def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
     return found
 
 
-def until_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
+def await_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
     """Poll a job until it is as wanted; fails when it ends before."""
 
     def look() -> Json | None:

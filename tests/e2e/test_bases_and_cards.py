@@ -73,7 +73,7 @@ def test_the_card_answers_as_the_service_does(
     client: Rest, model: str, std: list[float], tmp_path: Path
 ) -> None:
     """Ask both of a photo that lies on its side."""
-    small.learn(client, model, small.thin(small.WEEKS[0]))
+    small.learn(client, model, small.thin_out(small.WEEKS[0]))
     before, manifest = (client.get(f"/v1/models/{model}/versions/{n}")["manifest"] for n in (0, 1))
     assert manifest["image"] == before["image"] and manifest["normalise"]["std"] == std
     small.unpack_version(client, model, 1, tmp_path)

@@ -17,7 +17,7 @@ LINES = 50
 """Of the log of a usual job."""
 
 
-def with_a_flaw(archive: bytes) -> bytes:
+def add_flaws(archive: bytes) -> bytes:
     """Add an image that cannot be decoded and one that repeats another."""
     with zipfile.ZipFile(io.BytesIO(archive)) as old:
         files = {name: old.read(name) for name in old.namelist()}
@@ -30,16 +30,16 @@ def with_a_flaw(archive: bytes) -> bytes:
 def job(client: Rest) -> str:
     """A learned batch."""
     small.create(client, "talking", METHOD, recipe={"epochs": 60})
-    (end,) = small.learn(client, "talking", with_a_flaw(WEEKS[0]), name="week-31")
+    (end,) = small.learn(client, "talking", add_flaws(WEEKS[0]), name="week-31")
     return end.id
 
 
-def log(client: Rest, job: str) -> list[str]:
+def read_log(client: Rest, job: str) -> list[str]:
     return [f"{line['level']}: {line['message']}" for line in client.items(f"/v1/jobs/{job}/logs")]
 
 
 def test_the_log_of_a_job_tells_its_whole_story(client: Rest, job: str) -> None:
-    said = log(client, job)
+    said = read_log(client, job)
     wanted = [
         r"info: Accepted as task 1 \(week-31\): 66 images of 2 classes by their names, [\d,]+ bytes\.",
         r"info: Attempt 1 began; the archive is decoded first\.",
@@ -70,9 +70,9 @@ def test_a_log_is_short_beside_what_is_measured(client: Rest, job: str) -> None:
 
 def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
     small.create(client, "broken", METHOD)
-    job = client.submit("broken", small.spoiled(6)).id
+    job = client.submit("broken", small.make_spoiled_batch(6)).id
     assert client.wait(job).state == "rejected"
-    rejected, ended = log(client, job)[-2:]
+    rejected, ended = read_log(client, job)[-2:]
     assert re.fullmatch(
         r"warning: 12 images rejected: (cat|dog)/\d\.png \(.+\); .*; and 9 more, see the task's report\.",
         rejected,
@@ -83,9 +83,9 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
 def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Rest) -> None:
     small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
     job = client.submit("paused", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
-    small.until_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
+    small.await_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
     client.jobs.pause(job)
-    small.until_job(client, job, lambda seen: seen["state"] == "paused")
+    small.await_job(client, job, lambda seen: seen["state"] == "paused")
     events = client.items(f"/v1/jobs/{job}/events")
     kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
     told = [event["data"] for event in events if event["type"] == "progress" and "step" in event["data"]][-1]
@@ -93,10 +93,10 @@ def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_wen
     for each in (kept, told):
         assert each["epoch"] == (each["step"] - 1) // steps + 1
     client.jobs.resume(job)
-    small.until_job(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
+    small.await_job(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
     client.jobs.cancel(job)
-    small.until_job(client, job, lambda seen: seen["state"] == "cancelled")
-    said = [line for line in log(client, job) if ": Epoch " not in line]
+    small.await_job(client, job, lambda seen: seen["state"] == "cancelled")
+    said = [line for line in read_log(client, job) if ": Epoch " not in line]
     assert [line.partition(": ")[2] for line in said[-7:]] == [
         "A pause was asked for: the work stops at its next step, with a snapshot.",
         "Paused: the job keeps its place, and later jobs of the model wait.",

@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 
 from core.store import open_store
 from tests.e2e import guarded_site, small
-from tests.e2e.guarded_site import Site, canary
+from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest
 from tools import service
 
@@ -39,14 +39,14 @@ class Said:
     def add(self, where: str, text: str) -> None:
         self.texts[where] = self.texts.get(where, "") + text
 
-    def places(self, secret: str) -> list[str]:
+    def find_places(self, secret: str) -> list[str]:
         return [where for where, text in self.texts.items() if secret in text]
 
 
 def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any) -> None:
     said = Said()
     large, client = large_site.large, large_site.client
-    wrong = {name: canary(name) for name in ("WrongDatabase", "WrongRedis", "WrongStore")}
+    wrong = {name: make_canary(name) for name in ("WrongDatabase", "WrongRedis", "WrongStore")}
     hunted = {**large_site.passwords, **wrong, "Store": s3_server.SECRET_KEY}
     hunted["AdminKey"] = (large.data("api") / "admin-key").read_text().strip()
     hunted["AdminKeySecret"] = hunted["AdminKey"].split("_", 2)[2]
@@ -73,7 +73,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     shown = [line for line in said.texts["log of api"].splitlines() if line.startswith("First start: ")]
     assert len(shown) == 1 and "admin-key" in shown[0]
 
-    found = {name: places for name, secret in hunted.items() if (places := said.places(secret))}
+    found = {name: places for name, secret in hunted.items() if (places := said.find_places(secret))}
     # What stands in a field of a request and is no key, is told to its sender ("found …"), and to nobody else.
     assert found.pop("Field") == ["problems"]
     del hunted["Field"]
@@ -83,7 +83,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     # The search can find: the same places with a line more.
     for name, secret in hunted.items():
         said.add("log of api", f'{{"event": "careless", "value": "x{secret}y"}}\n')
-        assert "log of api" in said.places(secret), name
+        assert "log of api" in said.find_places(secret), name
     size = sum(len(text) for text in said.texts.values())
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
 
@@ -114,7 +114,7 @@ def _work(client: Rest, said: Said) -> dict[str, str]:
 
 def _send_wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
     """Send requests that fail, with secrets where they do not belong; return those secrets."""
-    made = {name: canary(name) for name in ("Bearer", "Basic", "Cookie", "Field")}
+    made = {name: make_canary(name) for name in ("Bearer", "Basic", "Cookie", "Field")}
     lookalike = f"pk_abcdefghijkl_{secrets.token_urlsafe(32)}"
     good = {"Authorization": f"Bearer {key}"}
     tries: list[tuple[str, str, dict[str, Any]]] = [
@@ -167,7 +167,7 @@ def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str
     try:
         large.until(lambda: _says_what_is_down(f"http://127.0.0.1:{port}", said))
         for process, log in started[1:]:
-            large.until(lambda process=process, log=log: _complains(process, log))
+            large.until(lambda process=process, log=log: _is_complaining(process, log))
     finally:
         for process, _ in started:
             with suppress(psutil.NoSuchProcess):
@@ -189,7 +189,7 @@ def _says_what_is_down(url: str, said: Said) -> bool:
     return True
 
 
-def _complains(process: psutil.Popen, log: Path) -> bool:
+def _is_complaining(process: psutil.Popen, log: Path) -> bool:
     """Check whether a process has written what it lacks, or has ended."""
     words = ("Cannot connect", "connection failed")
     return process.poll() is not None or any(word in log.read_text(errors="replace") for word in words)

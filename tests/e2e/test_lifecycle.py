@@ -92,7 +92,7 @@ class Watched:
     def answers(self) -> set[str]:
         """The classes that production can name."""
         path = f"{self.path}/versions/production/predict"
-        answer = self.client.call("POST", path, files={"file": small.first_image(WEEKS[0])}).json()
+        answer = self.client.call("POST", path, files={"file": small.take_first_image(WEEKS[0])}).json()
         return set(answer["predictions"][0]["probabilities"])
 
 
@@ -344,7 +344,7 @@ def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> N
     assert "the gate holds" not in shop.waiting("rolled_back")["detail"]
 
 
-SPOILED = small.spoiled(10)
+SPOILED = small.make_spoiled_batch(10)
 
 
 def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_settled(model) -> None:

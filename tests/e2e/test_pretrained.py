@@ -19,7 +19,7 @@ from tools import service
 pytestmark = pytest.mark.slow
 
 QUICK = {"method": "finetune", "depth": 1, "epochs": 1}
-BATCH = small.thin(small.WEEKS[0])
+BATCH = small.thin_out(small.WEEKS[0])
 DIGEST = hashlib.sha256(weights()).hexdigest()
 
 

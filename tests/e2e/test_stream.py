@@ -67,7 +67,7 @@ def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(
 
 def images() -> dict[str, bytes]:
     """Return a PNG of each digit that the model knows, by its name."""
-    return {f"{digit}.png": small.first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)}
+    return {f"{digit}.png": small.take_first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)}
 
 
 @pytest.mark.usefixtures("learned")

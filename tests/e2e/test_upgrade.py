@@ -152,7 +152,7 @@ def test_old_versions_are_downloaded_and_answer(client: Rest, tmp_path: Path) ->
     small.unpack_version(client, "rolled", 3, tmp_path)
     assert {"model.safetensors", "config.json", "README.md"} <= {path.name for path in tmp_path.iterdir()}
     path = "/v1/models/rolled/versions/production/predict"
-    answer = client.call("POST", path, files={"image": small.first_image(small.WEEKS[0])}).json()
+    answer = client.call("POST", path, files={"image": small.take_first_image(small.WEEKS[0])}).json()
     (prediction,) = answer["predictions"]
     assert set(prediction["probabilities"]) == {"0", "1", "2", "3"}
 

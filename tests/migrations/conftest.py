@@ -43,7 +43,7 @@ def written_before(dialect: str, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def empty(dialect: str, tmp_path: Path) -> Iterator[Database]:
     """A database without tables."""
-    with databases.opened(databases.create(dialect, tmp_path)) as db:
+    with databases.open_database(databases.create(dialect, tmp_path)) as db:
         yield db
 
 
@@ -52,7 +52,7 @@ def older(
     dialect: str, written_before: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Database]:
     """Models, jobs, versions and events that older code wrote, with the schema of the file's `BEFORE`."""
-    with databases.opened(databases.create(dialect, tmp_path, written_before)) as db:
+    with databases.open_database(databases.create(dialect, tmp_path, written_before)) as db:
         migrate.upgrade(db, request.module.BEFORE)
         yield db
 

@@ -46,7 +46,7 @@ def create(dialect: str, folder: Path, template: str | None = None) -> str:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Database]:
+def open_database(url: str) -> Iterator[Database]:
     """Open a database that `create` has made; afterwards, drop it if it is one of PostgreSQL's."""
     db = Database(url)
     try:
@@ -99,7 +99,7 @@ def read_tables(db: Database) -> tuple[Rows, Schema]:
             query = select(text("*")).select_from(of(table)).order_by(*order)
             rows[table] = [dict(row) for row in connection.execute(query).mappings()]
             for row in rows[table]:
-                row.update({name: json_of(row[name]) for name in texts})
+                row.update({name: decode_json(row[name]) for name in texts})
             schema[table] = (
                 {each["name"]: (str(each["type"]), each["nullable"]) for each in columns[None, table]},
                 {
@@ -110,6 +110,6 @@ def read_tables(db: Database) -> tuple[Rows, Schema]:
     return rows, schema
 
 
-def json_of(value: Any) -> Any:
+def decode_json(value: Any) -> Any:
     """Decode a value of a JSON column that a textual query found: SQLite gives text."""
     return json.loads(value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ import pytest
 from core.db import migrate
 from core.db.session import Database
 from tests.migrations import databases
-from tests.migrations.databases import json_of, read_rows
+from tests.migrations.databases import decode_json, read_rows
 
 LINES: dict[str, tuple[int, bool, list[str | None], list[list[int]]]] = {
     "cancelled": (1, True, ["learned", "cancelled"], [[], [1]]),
@@ -42,7 +42,7 @@ def upgraded(
 ) -> Iterator[Database]:
     """The old database with the new schema; it was taken back and brought forward once more."""
     folder = tmp_path_factory.mktemp("before")
-    with databases.opened(databases.create(dialect, folder, written_before)) as db:
+    with databases.open_database(databases.create(dialect, folder, written_before)) as db:
         assert migrate.current(db) == databases.FIRST
         migrate.upgrade(db, "0008")
         first = [read_rows(db, query) for query in EVERYTHING]
@@ -60,11 +60,11 @@ def test_each_model_has_the_line_head_that_production_named(upgraded: Database) 
 
 
 def test_each_task_stands_where_it_would_stand_now(upgraded: Database) -> None:
-    assert _by_model(upgraded, "tasks", "standing") == {name: row[2] for name, row in LINES.items()}
+    assert _read_by_model(upgraded, "tasks", "standing") == {name: row[2] for name, row in LINES.items()}
 
 
 def test_only_a_version_held_as_the_newest_stops_its_line(upgraded: Database) -> None:
-    stops = _by_model(upgraded, "tasks", "stops")
+    stops = _read_by_model(upgraded, "tasks", "stops")
     found = {(m, n) for m, flags in stops.items() for n, stop in enumerate(flags, start=1) if stop}
     assert found == {("held", 2), ("retrying", 2)}
 
@@ -79,10 +79,10 @@ def test_a_task_stands_so_since_its_job_ended(upgraded: Database) -> None:
 
 
 def test_every_version_names_the_tasks_that_it_was_taught_and_keeps_the_rest(upgraded: Database) -> None:
-    manifests = _by_model(upgraded, "versions", "manifest")
-    taught = {m: [json_of(one)["tasks"] for one in found] for m, found in manifests.items()}
+    manifests = _read_by_model(upgraded, "versions", "manifest")
+    taught = {m: [decode_json(one)["tasks"] for one in found] for m, found in manifests.items()}
     assert taught == {name: row[3] for name, row in LINES.items()}
-    learned = [json_of(one) for found in manifests.values() for one in found[1:]]
+    learned = [decode_json(one) for found in manifests.values() for one in found[1:]]
     assert all(one["parts"] and one["recipe"]["batch_size"] == 8 for one in learned)
 
 
@@ -104,13 +104,13 @@ def test_a_retry_that_was_waiting_comes_before_all_others(upgraded: Database) ->
 def test_a_held_version_that_a_person_put_in_production_is_published_with_his_reason(
     upgraded: Database,
 ) -> None:
-    assert _by_model(upgraded, "versions", "status")["overruled"] == ["published"] * 4
-    gate = json_of(_by_model(upgraded, "versions", "gate")["overruled"][2])
+    assert _read_by_model(upgraded, "versions", "status")["overruled"] == ["published"] * 4
+    gate = decode_json(_read_by_model(upgraded, "versions", "gate")["overruled"][2])
     assert gate["passed"] is False and gate["checks"]
     assert gate["overruled"]["reason"] == "good enough for us" and gate["overruled"]["key"].startswith("key_")
 
 
-def _by_model(db: Database, table: str, column: str) -> dict[str, list[Any]]:
+def _read_by_model(db: Database, table: str, column: str) -> dict[str, list[Any]]:
     """Model → the values of a column, by number."""
     query = f"SELECT m.name, x.{column} FROM {table} x JOIN models m ON m.id = x.model_id ORDER BY m.name, x.number"  # noqa: S608
     found: dict[str, list[Any]] = {}

@@ -78,15 +78,15 @@ def test_older_rows_keep_what_they_have_up_and_down_again(older: Database) -> No
         for table in seen[former][0].keys() - MOVED.get(revision, set()):
             added = ADDED.get(revision, {}).get(table, {})
             changed = CHANGED.get(revision, {}).get(table, set())
-            expected = [without({**row, **added}, changed) for row in seen[former][0][table]]
-            found = [without(row, changed) for row in seen[revision][0][table]]
+            expected = [leave_out({**row, **added}, changed) for row in seen[former][0][table]]
+            found = [leave_out(row, changed) for row in seen[revision][0][table]]
             assert found == expected, (revision, table)
     for former, revision in reversed(steps):
         migrate.downgrade(older, former)
         assert read_tables(older) == seen[former], f"back from {revision}"
 
 
-def without(row: Row, columns: set[str]) -> Row:
+def leave_out(row: Row, columns: set[str]) -> Row:
     return {name: value for name, value in row.items() if name not in columns}
 
 

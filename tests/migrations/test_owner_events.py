@@ -38,13 +38,13 @@ def read(db: Database, *types: str) -> list[OwnerEventRow]:
 
 
 def test_events_from_before_are_found_by_their_type(before: Database) -> None:
-    every, former = read(before), indexes(before)
+    every, former = read(before), read_indexes(before)
     assert [(event.id, event.type) for event in every] == WRITTEN
     migrate.upgrade(before, "0024")
     assert read(before) == every
     assert [event.id for event in read(before, "alias")] == list(range(7, 101, 7))
-    assert len(indexes(before) - former) == 3 and len(former - indexes(before)) == 2
+    assert len(read_indexes(before) - former) == 3 and len(former - read_indexes(before)) == 2
 
 
-def indexes(db: Database) -> set[str]:
+def read_indexes(db: Database) -> set[str]:
     return {str(index["name"]) for index in inspect(db.engine).get_indexes("owner_events")}

@@ -21,7 +21,7 @@ import psutil
 
 from tests.rest import Rest
 from tests.security.memory import pids
-from tests.security.owners import client_of
+from tests.security.owners import make_client
 from tools import service
 
 MB = 1 << 20
@@ -57,7 +57,7 @@ def architecture(width: int) -> dict[str, str]:
 
 
 def _write_client(running: service.Service, owner: str) -> Rest:
-    return client_of(Rest(running.url, running.key), owner, 300.0)
+    return make_client(Rest(running.url, running.key), owner, 300.0)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from tests.core.ingest.hostile_corpus import pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import pictures
 from tests.security.memory import Memory
-from tests.security.owners import client_of, key_of, teach
+from tests.security.owners import make_client, make_key, teach
 from tools import service
 
 SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_POLL_S": "0.1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
@@ -97,9 +97,9 @@ class Site:
 def settle(running: service.Service) -> Site:
     """Let two owners teach their models."""
     admin = Rest(running.url, running.key)
-    teach(client_of(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")
-    teach(client_of(admin, "attacker"), many_classes(), "wide")
-    found = Site(running.url, key_of(admin, "attacker", "read"), key_of(admin, "neighbour", "read"))
+    teach(make_client(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")
+    teach(make_client(admin, "attacker"), many_classes(), "wide")
+    found = Site(running.url, make_key(admin, "attacker", "read"), make_key(admin, "neighbour", "read"))
     ask(found, times(1))  # the helpers start
     return found
 

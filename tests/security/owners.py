@@ -6,15 +6,15 @@ NETWORK = {"name": "mlp", "hidden": [4]}
 RECIPE = {"method": "finetune", "epochs": 1}
 
 
-def key_of(admin: Rest, owner: str, scope: str = "write") -> str:
+def make_key(admin: Rest, owner: str, scope: str = "write") -> str:
     """The secret of a new key."""
     given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
     return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
 
 
-def client_of(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
+def make_client(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
     """A client with a new write key."""
-    return Rest(str(admin.http.base_url), key_of(admin, owner), timeout)
+    return Rest(str(admin.http.base_url), make_key(admin, owner), timeout)
 
 
 def teach(client: Rest, batch: bytes, *models: str) -> None:

@@ -26,7 +26,7 @@ from tests.core.ingest.hostile_corpus import pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import admission, neighbours
 from tests.security.neighbours import PAUSE_S, Answers, Site
-from tests.security.owners import client_of, key_of, teach
+from tests.security.owners import make_client, make_key, teach
 from tools import service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,11 +182,13 @@ def _dripping_uploads(site: Site) -> None:
 def settle(url: str, admin_key: str) -> Place:
     """Two owners with models that have learned a batch."""
     admin = Rest(url, admin_key)
-    neighbour, attacker = client_of(admin, "neighbour"), client_of(admin, "attacker")
+    neighbour, attacker = make_client(admin, "neighbour"), make_client(admin, "attacker")
     teach(neighbour, BATCH, "own", "inbox")
     teach(attacker, neighbours.many_classes(), "wide")
     return Place(
-        url, *(key_of(admin, "attacker", scope) for scope in ("read", "write")), key_of(admin, "neighbour")
+        url,
+        *(make_key(admin, "attacker", scope) for scope in ("read", "write")),
+        make_key(admin, "neighbour"),
     )
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from tests.core.ingest.hostile_corpus import honest_zip, png
 from tests.rest import Rest
-from tests.security.owners import NETWORK, RECIPE, client_of, key_of
+from tests.security.owners import NETWORK, RECIPE, make_client, make_key
 from tools import service
 from tools.service import ROOT, Service
 
@@ -53,7 +53,7 @@ def refused(answer: httpx2.Response, *words: str) -> None:
 
 
 def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest) -> None:
-    many, one = client_of(admin, "many"), client_of(admin, "one")
+    many, one = make_client(admin, "many"), make_client(admin, "one")
     for client, names in ((many, [f"queue-{n}" for n in range(3)]), (one, ["single"])):
         for name in names:
             client.models.create(name, **SMALL)
@@ -143,18 +143,18 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
 def test_the_figures_of_all_owners_are_for_prometheus_and_administrators(
     running: Service, admin: Rest, scope: str, status: int
 ) -> None:
-    given = {"Authorization": f"Bearer {key_of(admin, 'figures', scope)}"}
+    given = {"Authorization": f"Bearer {make_key(admin, 'figures', scope)}"}
     assert httpx2.get(f"{running.url}/metrics", headers=given).status_code == status
 
 
 def test_a_key_for_prometheus_opens_nothing_else(running: Service, admin: Rest) -> None:
-    given = {"Authorization": f"Bearer {key_of(admin, 'figures', 'scrape')}"}
+    given = {"Authorization": f"Bearer {make_key(admin, 'figures', 'scrape')}"}
     for path in ("/v1/models", "/v1/jobs", "/v1/methods", "/v1/keys", "/v1/audit", "/v1/usage"):
         assert httpx2.get(f"{running.url}{path}", headers=given).status_code == 403, path
 
 
 def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Rest) -> None:
-    first, second = client_of(admin, "first"), client_of(admin, "second")
+    first, second = make_client(admin, "first"), make_client(admin, "second")
     ids = {
         first.models.create("shared", **SMALL).id: "first",
         second.models.create("shared", **SMALL).id: "second",
@@ -174,6 +174,6 @@ def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin:
 def test_an_administrators_own_model_is_meant_by_its_name(admin: Rest) -> None:
     """Else any owner could take the administrator's names from him by using them."""
     own = admin.models.create("mine", **SMALL).id
-    client_of(admin, "copycat").models.create("mine", **SMALL)
-    client_of(admin, "mimic").models.create("mine", **SMALL)
+    make_client(admin, "copycat").models.create("mine", **SMALL)
+    make_client(admin, "mimic").models.create("mine", **SMALL)
     assert admin.get("/v1/models/mine")["id"] == own

@@ -3,6 +3,6 @@
 from playwright.sync_api import FilePayload
 
 
-def payload(name: str, content: bytes, kind: str = "application/zip") -> FilePayload:
+def make_payload(name: str, content: bytes, kind: str = "application/zip") -> FilePayload:
     """A file with a name, by default an archive."""
     return {"name": name, "mimeType": kind, "buffer": content}

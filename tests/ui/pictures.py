@@ -20,7 +20,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from perennial import JobEnded, Perennial
-from tests.ui.files import payload
+from tests.ui.files import make_payload
 from tools import digits, service
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def fill(page: "Page", name: str, batches: Batches) -> None:
     """What somebody does on a page before its picture is taken; `batches`: names and archives."""
     if name == "submit":
         page.locator("#file").set_input_files(
-            [payload(f"{label}.zip", batch) for label, batch in batches[-2:]]
+            [make_payload(f"{label}.zip", batch) for label, batch in batches[-2:]]
         )
         page.get_by_text("Uploaded and looked at.").nth(1).wait_for()
         page.locator("#choice").select_option("method:der++")
@@ -130,7 +130,7 @@ def fill(page: "Page", name: str, batches: Batches) -> None:
         _, batch = batches[1]
         with zipfile.ZipFile(io.BytesIO(batch)) as archive:
             names = archive.namelist()[:60:20]
-            photos = [payload(name.replace("/", "-"), archive.read(name), "image/png") for name in names]
+            photos = [make_payload(name.replace("/", "-"), archive.read(name), "image/png") for name in names]
         page.locator("input[type=file]").set_input_files(photos)
         page.get_by_role("button", name="Predict").click()
         page.locator(".answers").wait_for()

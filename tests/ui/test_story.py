@@ -9,19 +9,19 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from perennial import Perennial
 from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, choose, submit, watch
-from tests.ui.files import payload
+from tests.ui.files import make_payload
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 LEARNS_MS = 180_000
-FILES = [payload(f"{name}.zip", content) for name, content in BATCHES[:3]]
+FILES = [make_payload(f"{name}.zip", content) for name, content in BATCHES[:3]]
 
 
 def photo_of_a_two() -> FilePayload:
     with zipfile.ZipFile(io.BytesIO(BATCHES[1][1])) as archive:
         name = next(one for one in archive.namelist() if "/2/" in one)
-        return payload("two.png", archive.read(name), "image/png")
+        return make_payload("two.png", archive.read(name), "image/png")
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose, submit
-from tests.ui.files import payload
+from tests.ui.files import make_payload
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def looked_at(page: Page, count: int = 1) -> None:
 def test_several_files_become_batches_in_their_order(site: Site, open_page: OpenPage, bare: str) -> None:
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    choose(page, *[payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
+    choose(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
     looked_at(page, 2)
     rows = page.locator("#files > li")
     expect(rows.nth(0)).to_contain_text("New: 0, 1.")
@@ -46,7 +46,7 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     site: Site, open_page: OpenPage, bare: str
 ) -> None:
     page = open_page(f"{bare}/submit").page
-    choose(page, payload("week.zip", BATCHES[0][1]))
+    choose(page, make_payload("week.zip", BATCHES[0][1]))
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text("finetune is known to be weak in the class scenario")
     page.get_by_text("Change its settings").click()
@@ -131,7 +131,7 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     page = open_page(f"{bare}/submit", refusals=True).page
     page.get_by_text("Change its settings").click()
     page.locator("[name=epochs]").fill("3")
-    choose(page, payload(f"{HOSTILE}.zip", b"no archive at all"))
+    choose(page, make_payload(f"{HOSTILE}.zip", b"no archive at all"))
     row = page.locator("#files > li")
     expect(row).to_contain_text("The first bytes of the body are of no known archive")
     expect(row).to_contain_text(HOSTILE)
@@ -209,7 +209,7 @@ def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage
     page = open_page(site.paths["model"], java_script_enabled=False).page
     page.get_by_role("link", name="Predict photos").click()
     named = {f"{HOSTILE}.png": photo, "broken.png": b"\x89PNG"}
-    photos = [payload(name, content, "image/png") for name, content in named.items()]
+    photos = [make_payload(name, content, "image/png") for name, content in named.items()]
     page.locator("input[type=file]").set_input_files(photos)
     page.get_by_role("button", name="Predict").click()
     expect(page.locator(".answers li").first).to_contain_text(f"{HOSTILE}.png: 0")

@@ -9,7 +9,7 @@ from core.db import owner_events
 from core.db.session import Database
 from core.db.tables import Model, Owner, OwnerEvent
 from core.protocol.answers.owner_event import AliasMoved
-from tests.core.rows import model_row
+from tests.core.rows import make_model_row
 
 pytestmark = pytest.mark.both_databases
 
@@ -20,7 +20,7 @@ def a_model(db: Database) -> Model:
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()
-        model = model_row("mdl_1", "own_1")
+        model = make_model_row("mdl_1", "own_1")
         session.add(model)
     return model
 

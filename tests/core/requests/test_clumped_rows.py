@@ -11,7 +11,7 @@ from core.db.session import Database
 from core.db.tables import Audit, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
-from tests.core.rows import model_row
+from tests.core.rows import make_model_row
 
 MANY = 8_000
 ADMIN = Actor(key_id="key_1", owner_id="own_1", scope="admin")
@@ -35,7 +35,7 @@ def clumped(new_database: Callable[[], Database]) -> Database:
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()
-        session.add(model_row("mdl_1", "own_1"))
+        session.add(make_model_row("mdl_1", "own_1"))
         session.flush()
         for type_, action in (("job", "task.submit"), ("alias", "version.publish")):
             session.execute(insert(OwnerEvent), [{**event, "type": type_}] * MANY)

@@ -15,7 +15,7 @@ from core.requests import memory
 from core.requests.actor import Actor
 from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.rows import job_row, model_row, part_row, task_row, version_row
+from tests.core.rows import make_job_row, make_model_row, make_part_row, make_task_row, make_version_row
 
 
 class Desk:
@@ -32,7 +32,7 @@ class Desk:
         with db.write() as session:
             session.add(Owner(id=self.actor.owner_id, name=self.actor.owner_id, created_at=0.0))
             session.flush()
-            session.add(model_row(self.model, self.actor.owner_id))
+            session.add(make_model_row(self.model, self.actor.owner_id))
 
     def version(self, number: int) -> str:
         """Publish a version with a buffer of its own; returns the buffer's digest."""
@@ -41,19 +41,19 @@ class Desk:
         sha256, size = self.blobs.put_file(path)
         version = new_id("ver")
         with self.db.write() as session:
-            session.add(version_row(version, self.model, number))
+            session.add(make_version_row(version, self.model, number))
             session.flush()
-            session.add(part_row(version, "buffer", sha256, size))
+            session.add(make_part_row(version, "buffer", sha256, size))
         return sha256
 
     def job(self, state: str, parent: int, *, snapshot: bool = False) -> str:
         with self.db.write() as session:
             place = session.query(Job).count() + 1
             task = new_id("tsk")
-            session.add(task_row(task, self.model, place))
+            session.add(make_task_row(task, self.model, place))
             session.flush()
             of = (self.model, self.actor.owner_id, task, place)
-            job = job_row(new_id("job"), *of, state=state, parent_version=parent)
+            job = make_job_row(new_id("job"), *of, state=state, parent_version=parent)
             job.fence = 7 if state in ("running", "pausing", "cancelling") else None
             if snapshot:
                 key = f"snapshots/{job.id}/00000007-000001/"

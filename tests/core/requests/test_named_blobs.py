@@ -23,7 +23,7 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from core.store import Blobs
 from core.store.folder import FolderStore
-from tests.core.rows import job_row, model_row, part_row, task_row, version_row
+from tests.core.rows import make_job_row, make_model_row, make_part_row, make_task_row, make_version_row
 
 MLP = {"name": "mlp", "hidden": [4]}
 CATALOGUE: dict[str, Any] = {"methods": {}, "architectures": {"mlp": {"family": "mlp"}}}
@@ -77,9 +77,9 @@ class House:
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""
-        session.add(task_row("tsk_1", "mdl_1"))
+        session.add(make_task_row("tsk_1", "mdl_1"))
         session.flush()
-        session.add(job_row("job_1", "mdl_1", self.actor.owner_id, "tsk_1", state=state))
+        session.add(make_job_row("job_1", "mdl_1", self.actor.owner_id, "tsk_1", state=state))
 
     def deleter(self) -> threading.Thread:
         """A thread that deletes the model, and has begun."""
@@ -106,11 +106,11 @@ def house(database: Database, tmp_path: Path) -> House:
     with database.write() as session:
         session.add(Owner(id=owner, name=owner, created_at=1.0))
         session.flush()
-        session.add(model_row("mdl_1", owner, "m", architecture=MLP, image=IMAGE))
+        session.add(make_model_row("mdl_1", owner, "m", architecture=MLP, image=IMAGE))
         session.flush()
-        session.add(version_row("ver_1", "mdl_1", manifest=manifest))
+        session.add(make_version_row("ver_1", "mdl_1", manifest=manifest))
         session.flush()
-        session.add(part_row("ver_1", "head", sha256, size))
+        session.add(make_part_row("ver_1", "head", sha256, size))
     return made
 
 

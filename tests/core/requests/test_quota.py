@@ -18,7 +18,7 @@ from core.requests import quota, retries, submission
 from core.requests.actor import Actor
 from tests.core.requests.batches import CATALOGUE
 from tests.core.requests.conftest import Office
-from tests.core.rows import version_row
+from tests.core.rows import make_version_row
 
 
 def figure(db: Database, actor: Actor) -> int | None:
@@ -121,7 +121,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
             job.state = str(state)
             if ended == "held":
                 of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
-                session.add(version_row(new_id("ver"), job.model_id, **of))
+                session.add(make_version_row(new_id("ver"), job.model_id, **of))
     retry = partial(retries.retry, office.db, CATALOGUE, office.actor, override=None, max_open_jobs=5)
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
@@ -149,7 +149,7 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(office: Offi
         second.train_sha256 = second.held_out_sha256 = "a" * 64
         second.train_deleted_at = 5.0
         for number in (1, 2):
-            version = version_row(new_id("ver"), row.id, number, parent=0, bytes=700)
+            version = make_version_row(new_id("ver"), row.id, number, parent=0, bytes=700)
             session.add(version)
             session.flush()
             shared = {"position": 0, "type": "head", "version_id": version.id}

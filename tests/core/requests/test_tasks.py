@@ -14,7 +14,7 @@ from core.requests import jobs, models, retries, tasks
 from core.requests.actor import Actor
 from tests.core.requests.batches import CATALOGUE
 from tests.core.requests.conftest import Office
-from tests.core.rows import version_row
+from tests.core.rows import make_version_row
 
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: str) -> None:
@@ -152,7 +152,7 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
                 move(session, job, action, 1.0)
             job.version = number
             of = {"parent": number - 1, "task_number": number, "job_id": job.id}
-            session.add(version_row(new_id("ver"), model, number, **of))
+            session.add(make_version_row(new_id("ver"), model, number, **of))
             for task, (correct, total) in cells.items():
                 session.add(
                     Result(

@@ -31,7 +31,7 @@ from core.work import claim as claims
 from core.work import snapshots, sweep
 from core.work.fence import Claim
 from core.work.publish import Published, publish
-from tests.core.rows import job_row, model_row, task_row, version_row
+from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
 from tests.core.work.post import Post
 from tools.service import lend_catalogue
 from worker.loop import Worker
@@ -76,14 +76,14 @@ class Desk:
             self.new_owner("team")
         with self.db.write() as session:
             usual = {"name": new_id("mdl"), "architecture": {"name": "small-cnn"}, "scenario": scenario}
-            model = model_row(new_id("mdl"), self.owner, **{**usual, **values})
+            model = make_model_row(new_id("mdl"), self.owner, **{**usual, **values})
             session.add(model)
             session.flush()
             known = {"scenario": scenario, "architecture": model.architecture, "image": model.image}
             begun = {"version": 0, "tasks": [], "normalise": None, "init": {"kind": "random", "seed": 0}}
             manifest = Manifest.from_json({**known, **begun})
             gate = {"passed": True, "checks": []}
-            session.add(version_row(new_id("ver"), model.id, 0, gate=gate, manifest=manifest))
+            session.add(make_version_row(new_id("ver"), model.id, 0, gate=gate, manifest=manifest))
             session.add(Alias(model_id=model.id, name="production", version=0, updated_at=0.0))
             return model.id
 
@@ -93,7 +93,7 @@ class Desk:
             model = session.get_one(Model, model_id)
             number = model.next_task
             model.next_task += 1
-            task = task_row(new_id("tsk"), model_id, number, bytes=len(archive))
+            task = make_task_row(new_id("tsk"), model_id, number, bytes=len(archive))
             task.sha256 = hashlib.sha256(archive).hexdigest()
             task.classes = {f"{number}a": 4, f"{number}b": 4}
             if decoded:
@@ -133,7 +133,7 @@ class Desk:
     def _job(self, session: Any, model: Model, task: Task, **values: Any) -> str:
         usual = {"recipe": {"method": {"name": "finetune"}, "seed": 0}, "place": model.next_place}
         of = (model.id, model.owner_id, task.id, task.number)
-        job = job_row(new_id("job"), *of, **{**usual, **values})
+        job = make_job_row(new_id("job"), *of, **{**usual, **values})
         model.next_place += 1
         session.add(job)
         session.flush()

@@ -19,7 +19,7 @@ from core.db.tables import Event, Model, Version
 from core.requests.jobs import beside_the_line
 from core.work import claim as claims
 from core.work.kinds import KINDS
-from tests.core.rows import part_row
+from tests.core.rows import make_part_row
 from worker.loop import Worker
 
 Make = Callable[..., Worker]
@@ -67,7 +67,7 @@ def job_of(desk: Any) -> str:
     with desk.db.write() as session:
         version = desk.all(Version, model_id=model)[0]
         for position, name in enumerate(("backbone", "head")):
-            session.add(part_row(version.id, name, desk.blob(name), 4, position=position))
+            session.add(make_part_row(version.id, name, desk.blob(name), 4, position=position))
         job = beside_the_line(session.get_one(Model, model), "rehash", {}, {}, desk.db.now(session))
         session.add(job)
         session.flush()

@@ -10,7 +10,7 @@ from core.db.tables import Alias, Event, Model
 from core.errors import LeaseLost, Rejected
 from core.work import claim as claims
 from core.work.kinds import Done
-from tests.core.at_once import at_once
+from tests.core.at_once import run_at_once
 
 
 @pytest.mark.both_databases
@@ -243,6 +243,6 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
                 running.discard(claim.model_id)
             claims.fail(desk.db, claim, "code", "done")
 
-    at_once(worker, ["w0", "w1", "w2", "w3"])
+    run_at_once(worker, ["w0", "w1", "w2", "w3"])
     assert not errors
     assert all(tasks == [1, 2, 3, 4] for tasks in order.values())

@@ -20,7 +20,7 @@ from core.work import claim as claims
 from core.work.kinds import fetch
 from core.work.put_off import PutOff
 from core.work.weights import leave, stored_or_mine
-from tests.core.at_once import at_once
+from tests.core.at_once import run_at_once
 from worker.loop import Worker
 
 
@@ -121,7 +121,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
         except PutOff:
             return False
 
-    assert sorted(at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
+    assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
 
 
 def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(desk: Any) -> None:

@@ -20,7 +20,7 @@ from core.work import claim as claims
 from core.work import consistency, sweep, uploads
 from core.work.kinds import Done
 from core.work.scrub import Scrubber
-from tests.core.rows import part_row
+from tests.core.rows import make_part_row
 
 
 def order(desk: Any, count: int) -> list[str]:
@@ -229,7 +229,7 @@ def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
     desk.set(check, state="running")
     (version,) = desk.all(Version, model_id=model)
     with desk.db.write() as session:
-        session.add(part_row(version.id, "buffer", "0" * 64, 1))
+        session.add(make_part_row(version.id, "buffer", "0" * 64, 1))
     memory.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.state(check) is State.RUNNING
 

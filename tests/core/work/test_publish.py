@@ -14,7 +14,7 @@ from core.errors import LeaseLost, WrongState
 from core.work import claim as claims
 from core.work import publish as publishing
 from core.work.publish import Published, publish
-from tests.core.at_once import at_once
+from tests.core.at_once import run_at_once
 
 FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
@@ -212,7 +212,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(desk: Any, 
                     claims.stopped(desk.db, claim)
                 return None
 
-        (outcome,) = filter(None, at_once(does, ways))
+        (outcome,) = filter(None, run_at_once(does, ways))
         published = len(desk.all(Version, model_id=claim.model_id)) == 2
         assert published == (outcome == "published") == (desk.state(job_id) is State.SUCCEEDED)
 

@@ -21,7 +21,7 @@ from core.store import Blobs
 from core.store.folder import FolderStore
 from core.work.consistency import named
 from core.work.scrub import LOOK_AGAIN_S, Scrubber
-from tests.core.at_once import at_once
+from tests.core.at_once import run_at_once
 
 ROOT = Path(__file__).parents[3]
 
@@ -256,7 +256,7 @@ def test_workers_side_by_side_hash_nothing_twice(desk: Any) -> None:
         return False
 
     workers = [scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
-    at_once(Scrubber.round, workers)
+    run_at_once(Scrubber.round, workers)
     assert row(desk).ended_at is not None
     assert len(desk.store.reads) >= 60 and set(desk.store.reads.values()) == {1}
 

@@ -13,7 +13,7 @@ from core.ids import new_id
 from core.work import claim as claims
 from core.work import turns
 from core.work.turns import Turn
-from tests.core.at_once import at_once
+from tests.core.at_once import run_at_once
 
 
 def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
@@ -165,5 +165,5 @@ def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) 
         while (found := claims.claim(desk.db, name, 60)) is not None:
             claimed.append(found.job_id)
 
-    at_once(work, ["w0", "w1", "w2", "w3"])
+    run_at_once(work, ["w0", "w1", "w2", "w3"])
     assert sorted(claimed) == sorted(wanted)
