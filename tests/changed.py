@@ -36,7 +36,7 @@ READS_THE_TREE = {
 """Test files that read the whole checkout without importing it; together they take seconds."""
 PAGES = ("api/pages/", "api/static/", "api/templates/")
 TESTS_OF_PAGES = "tests/ui/conftest.py"
-"""What reaches the tests that look at pages in a browser, for a change below `PAGES`."""
+"""The file that stands for the tests of pages in a browser when a file below `PAGES` changes."""
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ NAMED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["pr
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """An environment in which `perennial` is found, and the home is an empty folder.
+    """Make an environment in which `perennial` is found, and the home is an empty folder.
 
     Args:
         folder: gets `bin/perennial`, the metadata by which the service's commands are found, and `home`.

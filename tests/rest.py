@@ -1,4 +1,4 @@
-"""The client that people use, with plain requests beside its verbs for what only a test asks of a service."""
+"""The public client, with plain requests beside its methods for what only tests need."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class Rest(Perennial):
     """A client of one service.
 
     Attributes:
-        http: sends whatever it is told, once, with the key.
+        http: sends any request, once, with the key.
     """
 
     def __init__(self, url: str, key: str, timeout: float = 60.0) -> None:
@@ -23,7 +23,7 @@ class Rest(Perennial):
         self.http = httpx2.Client(base_url=url, headers=headers, timeout=timeout)
 
     def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """One request; `path` begins with `/v1`.
+        """Send a request, whose `path` begins with `/v1`, and return the answer.
 
         Raises:
             APIError: the service answered with a problem.
@@ -34,16 +34,16 @@ class Rest(Perennial):
         return answer
 
     def get(self, path: str) -> Json:
-        """The JSON of an answer, as it came."""
+        """Return the JSON of an answer, unchanged."""
         found: Json = self.call("GET", path).json()
         return found
 
     def items(self, path: str) -> list[Json]:
-        """The JSON of all items of a list, as it came."""
+        """Return the JSON of all items of a list, unchanged."""
         return list(self._http.pages(dict[str, Any], path))
 
     def wait(self, job: str | JobHandle, timeout: float = 240.0) -> types.Job:
-        """The job as it ended, in whatever way.
+        """Wait for a job to end and return it, whatever its state.
 
         Raises:
             WaitTimeout: it has not ended in time.

@@ -1,4 +1,4 @@
-"""Work that shows how much of it is done at once."""
+"""Work that counts how many of its pieces run at the same time."""
 
 import threading
 import time
@@ -7,14 +7,14 @@ PATIENCE_S = 60
 
 
 class Overlap:
-    """Work whose pieces wait until enough of them are done at once.
+    """Work whose pieces wait until enough of them run at the same time.
 
     Args:
-        least: pieces that must meet once.
+        least: pieces that must run at the same time once.
 
     Attributes:
-        most: pieces that were done at once.
-        order: the names of the pieces, as they began.
+        most: pieces that ran at the same time.
+        order: the names of the pieces in the order of their starts.
     """
 
     def __init__(self, least: int) -> None:
@@ -25,14 +25,14 @@ class Overlap:
         self._changed = threading.Condition()
 
     def work(self, name: str = "") -> str:
-        """Do a piece."""
+        """Run one piece and return its name."""
         with self._changed:
             self._now += 1
             self.most = max(self.most, self._now)
             self.order.append(name)
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.most >= self._least, PATIENCE_S)
-        time.sleep(0.01)  # one too many would be seen
+        time.sleep(0.01)  # lets a piece too many start and be counted
         with self._changed:
             self._now -= 1
         return name

@@ -32,6 +32,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do as `asyncio.run` does, in virtual time."""
+    """Run a coroutine as `asyncio.run` does, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

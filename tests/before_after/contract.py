@@ -1,4 +1,4 @@
-"""Holds every answer that a client gets against the service's own document."""
+"""Compare every answer that a client gets with the OpenAPI document of the service."""
 
 import httpx2
 
@@ -6,7 +6,7 @@ from tests.openapi import Contract
 
 
 def watch(http: httpx2.Client) -> set[str]:
-    """Return a set that gathers what `/openapi.json` does not name of the answers that the client gets from now on."""
+    """Return a set that collects the parts of later answers that `/openapi.json` does not describe."""
     contract = Contract(http.get("/openapi.json").json())
     unnamed: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Work that many threads begin at the same moment."""
+"""Run a function in many threads that start at the same moment."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 def run_at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
-    """Do the work with each of the given, in a thread of its own; the results, or the first error."""
+    """Call a function with each argument in a thread of its own; return the results or raise the first error."""
     all_given = list(given)
     together = Barrier(len(all_given))
 

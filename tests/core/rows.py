@@ -1,4 +1,4 @@
-"""Rows with the values that a test does not care about."""
+"""Rows of the database with defaults for the columns that a test does not set."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def make_task_row(task_id: str, model_id: str, number: int = 1, **values: Any) -
 def make_job_row(
     job_id: str, model_id: str, owner_id: str, task_id: str, number: int = 1, **values: Any
 ) -> Job:
-    """A job of the task `number`, in its place."""
+    """Make a job of the task `number`, at its place in the line."""
     usual = {"state": "queued", "recipe_override": {}, "recipe": {}, "progress": {}, "created_at": 0.0}
     of = {
         "model_id": model_id,
@@ -49,6 +49,6 @@ def make_version_row(version_id: str, model_id: str, number: int = 1, **values: 
 
 
 def make_part_row(version_id: str, name: str, sha256: str, size: int, **values: Any) -> Part:
-    """A part of the type that its name says."""
+    """Make a part whose type is its name."""
     of = {"version_id": version_id, "name": name, "type": name, "position": 0}
     return Part(sha256=sha256, bytes=size, **{**of, **values})

@@ -12,7 +12,7 @@ from core.settings import Settings
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Settings of a data directory with a catalogue."""
+    """Settings of a data directory that has a catalogue."""
     found = Settings(data_dir=tmp_path)
     path = found.folder("catalogue") / f"{code_version()}.json"
     path.write_text(json.dumps({"methods": {}}))

@@ -1,4 +1,4 @@
-"""The batches of `tools.digits` with fewer images, for commands that would learn all of them."""
+"""The batches of `tools.digits` with fewer images, so that commands of the documents learn them quickly."""
 
 import io
 import zipfile

@@ -30,7 +30,7 @@ COLLECTED = {
     "coco": sources.coco,
     "yolo": sources.yolo,
 }
-"""Folders that a reader has, as the tools of others write them."""
+"""Folder of a reader → the function that writes it in the layout of another tool."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Reader:
     environment: dict[str, str]
 
     def run(self, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command in the folder; what it prints on both outputs is kept in order."""
+        """Run a command in the folder, with both outputs in one stream."""
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -58,7 +58,7 @@ class Reader:
         )
 
     def make_key(self, owner: str) -> str:
-        """Make a key of an owner, whose names of models meet no others."""
+        """Make a key of a new owner: names of models are unique for each owner."""
         key = {"name": owner, "owner": owner, "scope": "write"}
         made = Rest(self.running.url, self.running.key).call("POST", "/v1/keys", json=key).json()
         return str(made["secret"])

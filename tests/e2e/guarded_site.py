@@ -1,4 +1,4 @@
-"""The service in its large size, whose passwords are canaries: database and broker let nobody else in."""
+"""The service at its large size, with canaries as the passwords of database and broker."""
 
 import secrets
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from tests.rest import Rest
 
 PREFIX = "journeys"
-"""Of the service's objects in the bucket of all tests."""
+"""The prefix of the service's objects in the bucket that all tests share."""
 SETTINGS = {
     "PERENNIAL_CHORES_S": "0.5",
     "PERENNIAL_SNAPSHOT_S": "0.5",
@@ -29,11 +29,11 @@ SETTINGS = {
 
 @dataclass
 class Site:
-    """A large service and what it stands on.
+    """A service at its large size and the servers that it uses.
 
     Attributes:
         client: has the admin key.
-        broker: may be frozen; it would forget its password when started again.
+        broker: may be frozen, but not restarted: it would lose its password.
         passwords: canaries by name.
         points: the folder in which points of `core/failpoints.py` are armed.
     """
@@ -45,7 +45,7 @@ class Site:
     points: Path
 
     def end_lease(self, job: str) -> None:
-        """Let a job's lease be over, as it is a minute after its worker has died."""
+        """Expire the lease of a job, as time does a minute after its worker has died."""
         engine = sqlalchemy.create_engine(self.large.environment["PERENNIAL_DATABASE_URL"])
         with engine.begin() as connection:
             connection.execute(
@@ -61,9 +61,9 @@ def make_canary(name: str) -> str:
 
 @contextmanager
 def running(folder: Path, s3: Any) -> Iterator[Site]:
-    """Start the service with one worker, and end it with all data.
+    """Start the service with one worker; stop it and remove its data afterwards.
 
-    A worker and what it starts take seconds to import: the few tests that need the other one start it.
+    A worker takes seconds to import its modules: the few tests that need a second one start it themselves.
     """
     passwords = {name: make_canary(name) for name in ("Database", "Redis")}
     with ExitStack() as stack:

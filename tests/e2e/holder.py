@@ -1,4 +1,4 @@
-"""Holds a process of a service at a named point, for what must happen while it is there."""
+"""Stop a process of a service at a named point of its code."""
 
 import signal
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.e2e.small import until
 
 
 class Holder:
-    """Stops the next process that comes to a point of `core/failpoints.py`.
+    """Stops the next process that reaches a point of `core/failpoints.py`.
 
     Args:
         points: the folder in which the service looks for armed points.
@@ -20,15 +20,15 @@ class Holder:
         self._points, self._roots = points, [psutil.Process(pid) for pid in roots]
 
     def arm(self, point: str) -> None:
-        """Let the next process that comes to a point stop there."""
+        """Stop the next process that reaches a point."""
         (self._points / point).write_text(str(int(signal.SIGSTOP)))
 
     def wait(self) -> psutil.Process:
-        """Return the process that has stopped."""
+        """Wait until a process has stopped, and return it."""
         return until(self._find_stopped)[0]
 
     def release(self) -> None:
-        """Let every stopped process go on."""
+        """Resume every stopped process."""
         for process in self._find_stopped():
             process.resume()
 

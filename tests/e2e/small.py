@@ -1,4 +1,4 @@
-"""Small models and batches: journeys show what happens around learning, so that their jobs take a moment."""
+"""Small models and batches, whose jobs end quickly: end-to-end tests show everything around the training."""
 
 import io
 import time
@@ -16,14 +16,14 @@ T = TypeVar("T")
 IMAGE: Json = {"size": 8, "channels": 1}
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
 WEEKS: list[bytes] = [few(archive) for _, archive in digits.archives()]
-"""Batches of the digits 0 and 1, 2 and 3, …: of each 24 images to learn from and 8 to measure."""
+"""Batches of the digits 0 and 1, 2 and 3, …: of each digit 24 images for training and 8 for measuring."""
 
 
 def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
-    """Create a small model that learns by a method for one epoch.
+    """Create a small model that is trained with a method for one epoch.
 
     Args:
-        fields: in place of those of `MODEL`, where None leaves one out; `recipe` adds to the recipe.
+        fields: replace those of `MODEL`; None removes one. `recipe` extends the recipe.
     """
     epochs = {} if "analytic" in str(method) else {"epochs": 1, "batch_size": 8}
     recipe = {"method": method, **epochs, **fields.pop("recipe", {})}
@@ -32,7 +32,7 @@ def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.
 
 
 def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[types.Job]:
-    """Submit batches and wait for their jobs, which must succeed."""
+    """Submit batches, wait for their jobs and assert that all succeeded."""
     jobs = [client.submit(model, batch, **options) for batch in batches]
     ends = [client.wait(job) for job in jobs]
     assert [end.state for end in ends] == ["succeeded"] * len(batches), ends
@@ -40,7 +40,7 @@ def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[typ
 
 
 def take_first_image(batch: bytes, label: str = "") -> bytes:
-    """Take the first image of a batch, or of a class of it."""
+    """Return the first image of a batch, or of one of its classes."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
         return archive.read(next(name for name in archive.namelist() if f"/{label}" in name))
 
@@ -52,13 +52,13 @@ def thin_out(batch: bytes) -> bytes:
 
 
 def make_spoiled_batch(count: int) -> bytes:
-    """Pack a batch of so many images of two classes, none of which can be decoded."""
+    """Pack a batch of two classes with `count` images each, none of which can be decoded."""
     broken = b"\x89PNG\r\n\x1a\n nothing"
     return pack({f"{label}/{n}.png": broken for label in ("cat", "dog") for n in range(count)})
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Make a zip of files by their names."""
+    """Pack files, by name, into a zip."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, data in files.items():
@@ -75,7 +75,7 @@ def unpack_version(client: Rest, model: str, version: int, folder: Path) -> Path
 
 
 def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
-    """Poll until a condition is true; return what it returned."""
+    """Poll a condition until it is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:g} s"
@@ -84,7 +84,7 @@ def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
 
 
 def await_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
-    """Poll a job until it is as wanted; fails when it ends before."""
+    """Poll a job until a condition holds; fail if the job ends first."""
 
     def look() -> Json | None:
         seen = client.get(f"/v1/jobs/{job}")

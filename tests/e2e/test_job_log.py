@@ -1,4 +1,4 @@
-"""The log of a job as people read it: learned, rejected, and stopped on its way."""
+"""The log of a job: one that succeeds, one that is rejected, and one that is paused and cancelled."""
 
 import io
 import re
@@ -13,8 +13,8 @@ from tests.rest import Rest
 pytestmark = pytest.mark.slow
 
 METHOD = {"name": "der++", "buffer": 40}
-LINES = 50
-"""Of the log of a usual job."""
+MOST_LINES = 50
+"""The most lines in the log of an ordinary job."""
 
 
 def add_flaws(archive: bytes) -> bytes:
@@ -28,7 +28,7 @@ def add_flaws(archive: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def job(client: Rest) -> str:
-    """A learned batch."""
+    """The id of a job that succeeded."""
     small.create(client, "talking", METHOD, recipe={"epochs": 60})
     (end,) = small.learn(client, "talking", add_flaws(WEEKS[0]), name="week-31")
     return end.id
@@ -38,7 +38,7 @@ def read_log(client: Rest, job: str) -> list[str]:
     return [f"{line['level']}: {line['message']}" for line in client.items(f"/v1/jobs/{job}/logs")]
 
 
-def test_the_log_of_a_job_tells_its_whole_story(client: Rest, job: str) -> None:
+def test_the_log_of_a_job_names_each_of_its_steps_in_order(client: Rest, job: str) -> None:
     said = read_log(client, job)
     wanted = [
         r"info: Accepted as task 1 \(week-31\): 66 images of 2 classes by their names, [\d,]+ bytes\.",
@@ -61,10 +61,10 @@ def test_the_log_of_a_job_tells_its_whole_story(client: Rest, job: str) -> None:
         )
 
 
-def test_a_log_is_short_beside_what_is_measured(client: Rest, job: str) -> None:
+def test_a_log_is_shorter_than_the_events_of_progress(client: Rest, job: str) -> None:
     events = [event["type"] for event in client.items(f"/v1/jobs/{job}/events")]
     print({kind: events.count(kind) for kind in sorted(set(events))})
-    assert 12 < events.count("log") <= LINES
+    assert 12 < events.count("log") <= MOST_LINES
     assert events.count("log") < events.count("progress")
 
 
@@ -80,9 +80,9 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
     assert ended == "error: Rejected: Not one image of the batch could be decoded."
 
 
-def test_the_log_of_a_stopped_job_says_that_it_was_stopped_and_from_where_it_went_on(client: Rest) -> None:
+def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_from(client: Rest) -> None:
     small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
-    job = client.submit("paused", WEEKS[0]).id  # it has minutes to go: nothing below depends on its speed
+    job = client.submit("paused", WEEKS[0]).id  # it runs for minutes: nothing below depends on its speed
     small.await_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
     client.jobs.pause(job)
     small.await_job(client, job, lambda seen: seen["state"] == "paused")

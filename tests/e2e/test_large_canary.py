@@ -1,8 +1,8 @@
-"""No secret leaves the service: canaries are its secrets, and nothing that it writes or says holds one.
+"""Secrets do not leak: canaries are the service's secrets, and nothing that it writes or sends contains one.
 
-The service in its large size has unmistakable passwords, does its work, is asked wrong things with secrets in wrong
-places, and stands beside processes whose passwords are refused. Then all that it wrote is searched: logs, command
-lines, rows, the store's small objects, problems, metrics.
+The service at its large size has unique passwords, does its work, gets invalid requests with secrets in wrong
+places, and runs beside processes whose passwords are refused. Then its logs, command lines, rows, small objects of the
+store, problems and metrics are searched.
 """
 
 import os
@@ -31,7 +31,7 @@ TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves
 
 
 class Said:
-    """What the service wrote and said, by where."""
+    """Texts that the service wrote or sent, by place."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
@@ -80,7 +80,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     assert found == {}
     for place in ("log of api", "log of one", "log of wrong", "command line of api", "table audit", "store"):
         assert said.texts[place].strip(), f"nothing was searched of {place}"
-    # The search can find: the same places with a line more.
+    # The search finds each secret once it is added to a place.
     for name, secret in hunted.items():
         said.add("log of api", f'{{"event": "careless", "value": "x{secret}y"}}\n')
         assert "log of api" in said.find_places(secret), name
@@ -89,7 +89,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
 
 
 def _work(client: Rest, said: Said) -> dict[str, str]:
-    """Do once what the service is for; return the signature of a presigned URL, which is a secret of it."""
+    """Learn a batch and read its answers; return the signature of a presigned URL, which is a secret."""
     small.create(client, "birds", "er")
     (job,) = small.learn(client, "birds", small.WEEKS[0])
     with client.http.stream(
@@ -113,7 +113,7 @@ def _work(client: Rest, said: Said) -> dict[str, str]:
 
 
 def _send_wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
-    """Send requests that fail, with secrets where they do not belong; return those secrets."""
+    """Send invalid requests with secrets in wrong places; return those secrets."""
     made = {name: make_canary(name) for name in ("Bearer", "Basic", "Cookie", "Field")}
     lookalike = f"pk_abcdefghijkl_{secrets.token_urlsafe(32)}"
     good = {"Authorization": f"Bearer {key}"}
@@ -165,7 +165,7 @@ def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str
                 process = psutil.Popen(command, cwd=service.ROOT, env=settings, stdout=out, stderr=out)
             started.append((process, log))
     try:
-        large.until(lambda: _says_what_is_down(f"http://127.0.0.1:{port}", said))
+        large.until(lambda: _is_reported_down(f"http://127.0.0.1:{port}", said))
         for process, log in started[1:]:
             large.until(lambda process=process, log=log: _is_complaining(process, log))
     finally:
@@ -178,8 +178,8 @@ def _start_with_wrong_passwords(large: LargeSize, password: str, wrong: dict[str
             process.wait()
 
 
-def _says_what_is_down(url: str, said: Said) -> bool:
-    """Ask an API whose keys are refused how it is."""
+def _is_reported_down(url: str, said: Said) -> bool:
+    """Check whether an API whose passwords are refused is ready to say so."""
     try:
         answer = httpx2.get(f"{url}/readyz", timeout=60)
     except httpx2.TransportError:

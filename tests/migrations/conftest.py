@@ -1,6 +1,6 @@
 """Databases of earlier revisions, on SQLite and on PostgreSQL; `databases.py` makes them.
 
-A file whose tests begin with what older code wrote names the revision: `BEFORE = "0012"`.
+A file whose tests start from rows of older code names their revision: `BEFORE = "0012"`.
 """
 
 from collections.abc import Iterator

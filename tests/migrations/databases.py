@@ -17,7 +17,7 @@ from core.db import migrate
 from core.db.session import Database
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "before-line.tar.gz"
-"""What code of `FIRST` wrote; `tests/data/make_before_line.py` says how."""
+"""A data directory as code of the revision `FIRST` left it; `tests/data/make_before_line.py` made it."""
 FIRST = "0007"
 """The revision of the archive."""
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def create(dialect: str, folder: Path, template: str | None = None) -> str:
 
 @contextmanager
 def open_database(url: str) -> Iterator[Database]:
-    """Open a database that `create` has made; afterwards, drop it if it is one of PostgreSQL's."""
+    """Open a database that `create` has made; close it afterwards, and drop it on PostgreSQL."""
     db = Database(url)
     try:
         yield db
@@ -76,7 +76,7 @@ def copy_rows(source: str, target: str) -> None:
 
 
 def read_rows(db: Database, query: str) -> list[tuple[Any, ...]]:
-    """Return what a query finds."""
+    """Return the rows of a query."""
     with db.engine.connect() as connection:
         return [tuple(row) for row in connection.execute(text(query))]
 

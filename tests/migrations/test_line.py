@@ -33,14 +33,14 @@ EVERYTHING = (
     "SELECT id, again FROM jobs ORDER BY id",
     "SELECT id, status, CAST(gate AS TEXT), CAST(manifest AS TEXT) FROM versions ORDER BY id",
 )
-"""What the migration fills."""
+"""Queries for the columns that the migration fills."""
 
 
 @pytest.fixture(scope="module")
 def upgraded(
     dialect: str, written_before: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Database]:
-    """The old database with the new schema; it was taken back and brought forward once more."""
+    """The old database with the new schema, after an upgrade, a downgrade and another upgrade."""
     folder = tmp_path_factory.mktemp("before")
     with databases.open_database(databases.create(dialect, folder, written_before)) as db:
         assert migrate.current(db) == databases.FIRST
@@ -69,7 +69,7 @@ def test_only_a_version_held_as_the_newest_stops_its_line(upgraded: Database) ->
     assert found == {("held", 2), ("retrying", 2)}
 
 
-def test_a_task_stands_so_since_its_job_ended(upgraded: Database) -> None:
+def test_a_task_has_its_standing_since_its_job_ended(upgraded: Database) -> None:
     query = (
         "SELECT count(*), sum(CASE WHEN t.standing_at = (SELECT max(j.finished_at) FROM jobs j WHERE j.task_id = t.id)"
         " THEN 1 ELSE 0 END) FROM tasks t WHERE t.standing IS NOT NULL"
@@ -111,7 +111,7 @@ def test_a_held_version_that_a_person_put_in_production_is_published_with_his_re
 
 
 def _read_by_model(db: Database, table: str, column: str) -> dict[str, list[Any]]:
-    """Model → the values of a column, by number."""
+    """Map each model to the values of a column, in the order of the numbers."""
     query = f"SELECT m.name, x.{column} FROM {table} x JOIN models m ON m.id = x.model_id ORDER BY m.name, x.number"  # noqa: S608
     found: dict[str, list[Any]] = {}
     for name, value in read_rows(db, query):

@@ -1,4 +1,4 @@
-"""Owners at a service that is attacked: their keys, and models that have learned a batch."""
+"""Owners of a service under attack: their keys and trained models."""
 
 from tests.rest import Rest
 
@@ -7,18 +7,18 @@ RECIPE = {"method": "finetune", "epochs": 1}
 
 
 def make_key(admin: Rest, owner: str, scope: str = "write") -> str:
-    """The secret of a new key."""
+    """Make a key and return its secret."""
     given = {"name": f"{owner}-{scope}", "owner": owner, "scope": scope}
     return str(admin.call("POST", "/v1/keys", json=given).json()["secret"])
 
 
 def make_client(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
-    """A client with a new write key."""
+    """Make a client with a new write key."""
     return Rest(str(admin.http.base_url), make_key(admin, owner), timeout)
 
 
 def teach(client: Rest, batch: bytes, *models: str) -> None:
-    """Create models and have each learn a batch."""
+    """Create models and train each on a batch."""
     for model in models:
         client.models.create(model, architecture=NETWORK, recipe=RECIPE)
         job = client.wait(client.submit(model, batch))

@@ -1,4 +1,4 @@
-"""A body of an upload must keep coming; waiting for the disk is not its client's delay."""
+"""Time limits of the body of an upload; waiting for the disk does not count."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from tests.api import virtual_time
 
 
 def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float = 0.0) -> int:
-    """Send pieces, a pause before each, and then nothing more; return how many bytes came to the disk."""
+    """Send pieces, a pause before each, and then nothing more; return the number of bytes written."""
     sent = 0
 
     async def receive() -> dict[str, Any]:
@@ -45,17 +45,17 @@ def test_a_body_that_pauses_for_less_than_the_limit_comes_whole(limited: Setting
     assert send(limited, [b"x" * 20_000] * 5, pause_s=9) == 100_000
 
 
-def test_a_client_that_falls_silent_is_ended(limited: Settings) -> None:
+def test_a_client_that_stops_sending_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s\."):
         send(limited, [b"x" * 100_000, b"x"], pause_s=11)
     assert not list(limited.folder("spool").iterdir())
 
 
-def test_a_client_that_drips_is_ended(limited: Settings) -> None:
+def test_a_client_that_sends_too_slowly_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match="less than 1000 bytes/s"):
         send(limited, [b"x"] * 100, pause_s=1)
     assert not list(limited.folder("spool").iterdir())
 
 
-def test_a_disk_that_takes_longer_than_a_client_may_ends_nothing(limited: Settings) -> None:
+def test_a_slow_disk_disconnects_no_client(limited: Settings) -> None:
     assert send(limited, [b"x" * 100_000] * 2, pause_s=1, disk_s=60) == 200_000
