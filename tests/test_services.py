@@ -38,11 +38,11 @@ def test_a_database_has_all_tables(database: Database) -> None:
 
 
 def test_redis_answers(redis_url: str) -> None:
-    assert redis.Redis.from_url(redis_url, socket_timeout=2).ping()
+    assert redis.Redis.from_url(redis_url, socket_timeout=30).ping()
 
 
 def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> None:
-    client = redis.Redis.from_url(redis_server.url, socket_timeout=2, retry=None)
+    client = redis.Redis.from_url(redis_server.url, socket_timeout=30, retry=None)
     redis_server.stop()
     with pytest.raises(RedisDown):
         client.ping()

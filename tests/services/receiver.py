@@ -45,7 +45,7 @@ class Receiver:
         """The requests to a path that were answered."""
         return [one for one in self.seen if one.path == path and one.answered]
 
-    def wait(self, count: int, path: str = "/", seconds: float = 20.0) -> list[Received]:
+    def wait(self, count: int, path: str = "/", seconds: float = 60.0) -> list[Received]:
         """The requests to a path, once there are so many."""
         with self.changed:
             enough = self.changed.wait_for(lambda: len(self.of(path)) >= count, seconds)
