@@ -3,12 +3,12 @@
     python -m tests.mutants plant FAULTS [--seed 30] [--each 15]
     python -m tests.mutants run FAULTS RESULTS [--code DIR] [--first OTHER_RESULTS] [--lanes 2]
 
-`plant` draws faults from the syntax trees of `api`, `core`, `worker` and the client: a comparison turned, a
+`plant` draws faults from the syntax trees of `api`, `core`, `worker` and the client: a comparison changed, a
 condition negated, a number off by one, a call or a `raise` left out. The same seed gives the same faults.
 `run` puts each fault into a copy of the checkout DIR and runs the fast tests that lie nearest to it. All faults that
 these do not find are then put into one copy together, and every test that CI runs is run there; the tests that
 fail are run once more with each of these faults alone. RESULTS says for each fault which test found it. A run
-that was ended goes on where it stopped.
+that was interrupted continues where it stopped.
 
 Two commits are compared with the faults of the older one, as long as the text of each is still in its file. With
 the results of one, the other tries for each fault the test that found it there before all others.
@@ -67,8 +67,8 @@ class Fault:
 
     Attributes:
         path: relative to the checkout.
-        start: character where `before` begins.
-        before, after: the text, and what stands in its place.
+        start: index of the first character of `before`.
+        before, after: the text and its replacement.
         kind: the operator that made it.
     """
 
@@ -82,7 +82,7 @@ class Fault:
         """Put the fault into a checkout.
 
         Raises:
-            ValueError: the text is not there any more, or stands more than once near its former place.
+            ValueError: the text has moved and is not in the file exactly once.
         """
         file = checkout / self.path
         text = file.read_text()
@@ -95,12 +95,12 @@ class Fault:
         self._generate(checkout)
 
     def revert(self, checkout: Path, code: Path) -> None:
-        """Take the file of another checkout again."""
+        """Restore the file from another checkout."""
         shutil.copyfile(code / self.path, checkout / self.path)
         self._generate(checkout)
 
     def _generate(self, checkout: Path) -> None:
-        """Write the blocking client from the asynchronous one, as after any change of that."""
+        """Write the blocking client anew where the fault is in the asynchronous one."""
         if self.path.startswith("client/perennial/_async/"):
             subprocess.run([sys.executable, "-m", "tools.client_sync"], cwd=checkout, check=True)
 
@@ -158,8 +158,8 @@ def _find_mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str
                 yield node, "operation", f"({ast.unparse(changed_node)})"
             case ast.Constant(value=bool()):
                 yield node, "truth", str(not node.value)
-            case ast.Constant(value=int()):
-                yield node, "number", f"({node.value} + 1)"
+            case ast.Constant(value=int() as number):
+                yield node, "number", f"({number} + 1)"
             case ast.If() | ast.IfExp() | ast.While() if ast.unparse(node.test) != "TYPE_CHECKING":
                 yield node.test, "condition", f"(not ({ast.unparse(node.test)}))"
             case ast.Raise() | ast.Expr(value=ast.Call() | ast.Await()):
@@ -214,8 +214,7 @@ class Measurement:
         def work() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 copy = _copy(self._code, Path(folder))
-                while not waiting.empty():
-                    number = waiting.get()
+                while (number := _take(waiting)) is not None:
                     fault = self._faults[number]
                     nearest = find_nearest_tests(self._code, fault.path)[:NEAREST_FILES]
                     fault.apply(copy)
@@ -252,7 +251,8 @@ class Measurement:
 
     def _leave_out_failing_before(self, copy: Path, failed: list[str]) -> list[str]:
         """Leave out tests that fail without any fault, for a reason of the machine or of the environment."""
-        if not failed:
+        if not any("::" in test for test in failed):
+            print(f"all faults together: {', '.join(failed) or 'no test failed'}", flush=True)
             return []
         before = _run_tests(copy, IN_CI, failed, WHOLE_LIMIT_S)
         return [test for test in failed if test not in before]
@@ -277,7 +277,7 @@ class Measurement:
             print(f"{number:3} {fault.path} {fault.kind}: {test or 'not found'}", flush=True)
 
     def summarize(self) -> str:
-        """The share found in each package and in all."""
+        """Return the share found in each package and in all, one line each."""
         lines = []
         for package in (*PACKAGES, ""):
             of_it = [n for n, fault in enumerate(self._faults) if fault.path.startswith(package)]
@@ -311,6 +311,14 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
     return sorted((n for n in tests if n in steps or n.startswith(mirrored)), key=distance)
 
 
+def _take(waiting: "queue.SimpleQueue[int]") -> int | None:
+    """Return the next number, or None when no lane has work left."""
+    try:
+        return waiting.get_nowait()
+    except queue.Empty:
+        return None
+
+
 def _copy(code: Path, folder: Path) -> Path:
     """Copy the files that git tracks."""
     copy = folder / "code"
@@ -319,7 +327,7 @@ def _copy(code: Path, folder: Path) -> Path:
 
 
 def _run_tests(copy: Path, marks: str, options: list[str], limit_s: float) -> list[str]:
-    """Return the tests that failed; "time" where the run did not end, "collection" where none could begin."""
+    """Return the tests that failed; "time" if the run did not end, "collection" if no test could start."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{copy}:{copy / 'client'}",
@@ -351,16 +359,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    plant = commands.add_parser("plant")
-    plant.add_argument("faults", type=Path)
+    plant = commands.add_parser("plant", help="draw faults")
+    plant.add_argument("faults", type=Path, help="the JSON file to write")
     plant.add_argument("--seed", type=int, default=30)
     plant.add_argument("--each", type=int, default=15, help="faults of each package")
-    run = commands.add_parser("run")
-    run.add_argument("faults", type=Path)
-    run.add_argument("results", type=Path)
+    run = commands.add_parser("run", help="run tests with each fault")
+    run.add_argument("faults", type=Path, help="the file that `plant` wrote")
+    run.add_argument("results", type=Path, help="the JSON file to write or to continue")
     run.add_argument("--code", type=Path, default=changed.ROOT, help="a checkout (default: this one)")
     run.add_argument("--first", type=Path, help="results of another checkout")
-    run.add_argument("--lanes", type=int, default=2)
+    run.add_argument("--lanes", type=int, default=2, help="faults that are tried at the same time")
     given = parser.parse_args()
     if given.command == "plant":
         drawn = draw_faults(changed.ROOT, given.seed, given.each)
