@@ -5,7 +5,7 @@ VENV ?= .venv
 TORCH_INDEX ?=
 # Arguments for test-slow, which tests to run: all of them by default.
 TESTS ?=
-# Argument for test-changed: the commit that the working tree is compared with.
+# Argument for test-changed, a commit: the working tree is compared with it.
 BASE ?= HEAD
 BIN := $(VENV)/bin
 # A file stays with one process, which makes its fixtures once; tests/plugins/file_order.py puts the longest first.
@@ -30,13 +30,13 @@ serve: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto $(BY_FILE)
 
-# The tests that import what differs from BASE, the long ones among them.
+# The fast and long tests that import or read a file that differs from BASE.
 test-changed: $(VENV)/.dev
 	tests=$$($(BIN)/python -m tests.changed $(BASE)) || exit; \
 	if [ -z "$$tests" ]; then echo "The change reaches no test."; \
 	else $(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE) $$tests; fi
 
-# Both in one run, which is shorter: while long tests wait for servers and clocks, the fast ones use the processor.
+# Fast and long tests in one run, which is shorter: while long tests wait for servers and clocks, the fast ones compute.
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not campaign" -n auto $(BY_FILE)
 

@@ -39,7 +39,7 @@ import pytest
 for _name in [name for name in os.environ if name.startswith("PERENNIAL_")]:
     if not _name.startswith("PERENNIAL_TEST_"):
         del os.environ[_name]
-gc.disable()  # until all is collected: rewriting and importing every test file makes much, and no garbage
+gc.disable()  # until all is collected: importing every test file makes many objects and no garbage
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))
@@ -65,20 +65,22 @@ LOG_SHOWN_BYTES = 6000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "PERENNIAL_TEST_CATALOGUE" not in os.environ:  # this is no worker of pytest-xdist
+    if (
+        "PERENNIAL_TEST_CATALOGUE" not in os.environ
+    ):  # only the first process: workers of pytest-xdist inherit it
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was collected out of the garbage collector: it stays for the whole run."""
+    """Exclude the collected tests from garbage collection: they stay for the whole run."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Add the end of the log of the service that the test spoke to to a failure."""
+    """Add the end of the log of the service that the test used to a failure."""
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:
@@ -128,7 +130,7 @@ def receiver() -> Iterator[receivers.Receiver]:
         yield made
 
 
-@pytest.fixture(scope="module")  # while it is there, playwright's event loop runs: no test can start another
+@pytest.fixture(scope="module")  # while it is open, playwright's event loop runs: no test can start another
 def browser() -> Iterator[Any]:
     with ExitStack() as stack:
         yield _or_fail(lambda: stack.enter_context(chromium.launched()))

@@ -23,8 +23,8 @@ LONGEST_FIRST = (
     "e2e/test_methods.py",
     "e2e/test_compare.py",
 )
-"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: one that begins at the end of a run keeps
-one process busy while the others are done. The table of durations at the end of a run says which they are."""
+"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: a long file that starts last keeps one
+process busy while the others have finished. The table of durations at the end of a run names them."""
 SHARED_SERVICES = (
     "tests/client/test_",
     "tests/e2e/test_large_",
@@ -32,7 +32,7 @@ SHARED_SERVICES = (
     "tests/security/test_",
     "tests/ui/",
 )
-"""Files whose tests use one service of their process: one process takes them all and starts it once."""
+"""Starts of the paths of files that share a service: one process runs them all and starts the service once."""
 
 
 @pytest.hookimpl(trylast=True)
