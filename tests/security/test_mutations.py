@@ -2,11 +2,12 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from core.errors import ArchiveInvalid
-from tests.security import fuzz, readers
+from tests.security import fuzz, mutations, readers
 from tests.security.mutations import TARGETS, mutated
 
 EXECUTIONS = 500
@@ -24,8 +25,18 @@ def test_a_damaged_input_is_read_or_refused_by_a_typed_error(target: str) -> Non
     )  # edits neither break everything nor nothing
 
 
-def test_an_input_is_made_again_by_its_number() -> None:
-    assert [mutated("zip", 7), mutated("zip", 8)] == [mutated("zip", 7), mutated("zip", 8)]
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_input_is_made_again_by_its_number_at_any_time(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [mutated(target, number) for number in range(8)]
+    mutations._seeds.cache_clear()
+    next_year = time.time() + 365 * 86_400
+    monkeypatch.setattr(time, "time", lambda: next_year)
+    assert [mutated(target, number) for number in range(8)] == first
+
+
+def test_numbers_make_different_inputs() -> None:
     assert len({mutated("tar", number) for number in range(50)}) > 40
 
 
