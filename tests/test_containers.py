@@ -1,6 +1,5 @@
 """The container files, judged without an engine: schemas, linters, and what must not change unseen."""
 
-import importlib.util
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from processes import await_port
 
 from core.doorbell import _Broker
 from core.settings import Settings
+from tests.loading import load_module
 from tools.service import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -294,11 +294,7 @@ def test_the_image_does_not_run_as_root() -> None:
 
 @pytest.fixture
 def health() -> Any:
-    spec = importlib.util.spec_from_file_location("deploy_health", ROOT / "deploy" / "health.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "deploy" / "health.py")
 
 
 def test_a_worker_is_healthy_while_its_file_is_young(

@@ -176,3 +176,9 @@ def archive() -> Make:
         return out.getvalue()
 
     return make
+
+
+def unread() -> Iterator[bytes]:
+    """Fail the test when the body is read."""
+    raise AssertionError("the body was read")
+    yield b""

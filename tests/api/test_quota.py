@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.settings import Settings
-from tests.api.conftest import Make, create_model, serving
+from tests.api.conftest import Make, create_model, serving, unread
 
 TASKS = "/v1/models/birds/tasks"
 
@@ -18,11 +18,6 @@ def limited(settings: Settings, archive: Make) -> Iterator[TestClient]:
     with serving(settings) as client:
         create_model(client)
         yield client
-
-
-def unread() -> Iterator[bytes]:
-    raise AssertionError("the body was read")
-    yield b""
 
 
 def test_an_upload_over_the_quota_is_429_before_its_body(limited: TestClient, archive: Make) -> None:

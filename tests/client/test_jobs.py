@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_batches import QUICK, SMALL
+from small_batches import QUICK, SMALL, teach_once
 from stub import Asked, Said, client_of
 
 from perennial import (
@@ -18,7 +18,6 @@ from perennial import (
     GateHeld,
     JobCancelled,
     JobRejected,
-    NotFound,
     Perennial,
     ServiceUnreachable,
     WaitTimeout,
@@ -30,12 +29,7 @@ from tools import service
 @pytest.fixture
 def model(client: Perennial, archives: list[bytes]) -> str:
     """A model with one version."""
-    try:
-        client.models.retrieve("jobs")
-    except NotFound:
-        client.models.create("jobs", **SMALL)
-        client.submit("jobs", archives[0], name="week-31").wait(120)
-    return "jobs"
+    return teach_once(client, "jobs", archives[0])
 
 
 def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(client: Perennial, model: str) -> None:

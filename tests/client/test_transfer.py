@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fault_proxy import FaultProxy
-from small_batches import SMALL
+from small_batches import SMALL, teach_once
 from stub import Asked, Said, client_of, problem
 from tus_stub import Tus
 
-from perennial import ConfigError, DigestMismatch, Invalid, NotFound, Perennial, Retries
+from perennial import ConfigError, DigestMismatch, Invalid, Perennial, Retries
 from perennial.transfer import CHUNK_BYTES, WHOLE_BYTES, BytesSource, FileSource, source_of
 from tools import service
 
@@ -130,12 +130,7 @@ def test_a_file_that_cannot_be_made_is_refused_in_the_services_words(tmp_path: P
 @pytest.fixture
 def trained(client: Perennial, archives: list[bytes]) -> str:
     """A model with a version of a batch."""
-    try:
-        client.models.retrieve("transfers")
-    except NotFound:
-        client.models.create("transfers", **SMALL)
-        client.submit("transfers", archives[0]).wait(120)
-    return "transfers"
+    return teach_once(client, "transfers", archives[0])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import struct
@@ -20,6 +19,7 @@ from core.learn.networks import ImageSpec, expected_tensors
 from core.learn.predicting import load
 from core.learn.torchvision_import import torchvision_models
 from core.protocol.manifest import Manifest
+from tests.loading import load_module
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,12 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def importer() -> ModuleType:
     """The tool, loaded into this process to save starts."""
-    file = ROOT / "tools" / "import_torchvision.py"
-    specification = importlib.util.spec_from_file_location("importer", file)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "tools" / "import_torchvision.py")
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from starlette.testclient import TestClient
 from core.requests.uploads import LEAST_BYTES
 from core.settings import Settings
 from tests import openapi
-from tests.api.conftest import KeyOf, Make
+from tests.api.conftest import KeyOf, Make, unread
 
 TASKS = "/v1/models/birds/tasks"
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
@@ -108,11 +107,6 @@ def test_a_removed_upload_is_gone_with_its_bytes(client: TestClient, settings: S
     for answer in (client.head(where), client.delete(where), send(client, where, 200, bytes(100))):
         assert answer.status_code == 404
         assert answer.headers["tus-resumable"] == "1.0.0"
-
-
-def unread() -> Iterator[bytes]:
-    raise AssertionError("the body was read")
-    yield b""
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from core.db import measurements
 from core.db.jobs import locked, move
@@ -168,6 +170,17 @@ class Desk:
         """Let the lease run out and take the job back."""
         self.expire(claim)
         claims.reap(self.db)
+
+    def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch, module: ModuleType) -> None:
+        """Delete all blobs when a module of `core.work` is about to hold those that it has stored."""
+        hold = module.hold
+
+        def hold_late(session: Session, claim: Claim) -> object:
+            for key in self.keys("blobs/"):
+                self.store.delete(key)
+            return hold(session, claim)
+
+        patch.setattr(module, "hold", hold_late)
 
     def act(self, job_id: str, action: Action) -> State:
         """Do to a job what a request does."""

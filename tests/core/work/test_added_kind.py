@@ -1,6 +1,5 @@
 """A kind of job is one file and one line: the one of docs/howto/add-a-job-kind.md, taken from that page, and hurt."""
 
-import importlib.util
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from core.requests.jobs import beside_the_line
 from core.work import claim as claims
 from core.work.kinds import KINDS
 from tests.core.rows import make_part_row
+from tests.loading import load_module
 from worker.loop import Worker
 
 Make = Callable[..., Worker]
@@ -47,11 +47,7 @@ def rehash(tmp_path: Path) -> ModuleType:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     path = tmp_path / "rehash.py"
     path.write_text(code)
-    spec = importlib.util.spec_from_file_location("rehash", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(path)
 
 
 @pytest.fixture

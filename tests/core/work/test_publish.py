@@ -321,14 +321,7 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.submit(desk.model())
-    hold = publishing.hold
-
-    def hold_late(session: Session, claim: Any) -> Any:
-        for key in desk.keys("blobs/"):
-            desk.store.delete(key)
-        return hold(session, claim)
-
-    monkeypatch.setattr(publishing, "hold", hold_late)
+    desk.lose_blobs_before_hold(monkeypatch, publishing)
     desk.publish(FIRST, CELLS)
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
 

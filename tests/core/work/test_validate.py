@@ -214,13 +214,6 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
     desk: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
-    hold = validating.hold
-
-    def hold_late(session: Any, claim: Any) -> Any:
-        for key in desk.keys("blobs/"):
-            desk.store.delete(key)
-        return hold(session, claim)
-
-    monkeypatch.setattr(validating, "hold", hold_late)
+    desk.lose_blobs_before_hold(monkeypatch, validating)
     run(desk.claim())
     assert desk.blobs.has(desk.task(job_id).train_sha256)
