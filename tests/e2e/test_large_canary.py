@@ -19,7 +19,7 @@ import s3_server
 from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
-from core.store import open_store
+from core.store import Store, open_store
 from tests.e2e import guarded_site, small
 from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest
@@ -56,18 +56,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     hunted |= _send_wrong_requests(large.url, user["secret"], said)
     _start_with_wrong_passwords(large, large_site.passwords["Redis"], wrong, said)
     said.add("/metrics", client.call("GET", "/metrics").text)
-    for name, process in large.processes.items():
-        for one in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                said.add(f"command line of {name}", " ".join(one.cmdline()) + "\n")
-    for table in TABLES:
-        said.add(f"table {table}", "\n".join(str(row) for row in large.rows(f"TABLE {table}")))
-    store = open_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX))
-    for info in store.list(""):
-        if info.size < 1 << 20:
-            said.add("store", b"".join(store.read(info.key)).decode("latin-1"))
-    for log in large.folder.rglob("*log"):
-        said.add(f"log of {log.parent.name}", log.read_text(errors="replace"))
+    _collect(large, open_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
 
     # The first start shows the admin key on a terminal only: a log has the path of its file.
     shown = [line for line in said.texts["log of api"].splitlines() if line.startswith("First start: ")]
@@ -86,6 +75,21 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
         assert "log of api" in said.find_places(secret), name
     size = sum(len(text) for text in said.texts.values())
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
+
+
+def _collect(large: LargeSize, store: Store, said: Said) -> None:
+    """Read command lines, rows, small objects of the store and logs."""
+    for name, process in large.processes.items():
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                said.add(f"command line of {name}", " ".join(one.cmdline()) + "\n")
+    for table in TABLES:
+        said.add(f"table {table}", "\n".join(str(row) for row in large.rows(f"TABLE {table}")))
+    for info in store.list(""):
+        if info.size < 1 << 20:
+            said.add("store", b"".join(store.read(info.key)).decode("latin-1"))
+    for log in large.folder.rglob("*log"):
+        said.add(f"log of {log.parent.name}", log.read_text(errors="replace"))
 
 
 def _work(client: Rest, said: Said) -> dict[str, str]:
