@@ -33,7 +33,7 @@ FORMER: dict[str, dict[str, Any]] = {
     "mdl_3": {"lambda_o": 2.0, "temperature": 2.0, "warmup_epochs": 0, "weight": "constant"},
     "mdl_4": {"curvature": "tkfac", "norms": "fold", "alpha": 15.0},
 }
-"""What the recipes of these models meant to the code that stored them."""
+"""Model → the defaults that its recipe had for the code that stored it."""
 OVERRIDES: dict[str, tuple[str, dict[str, Any]]] = {
     "job_1": ("mdl_2", {"method": "si"}),  # the model's own xi counts
     "job_2": ("mdl_5", {"method": {"name": "si", "c": 1.0}}),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from experiments import learn_all
+from experiments import FINETUNE_AND_JOINT, learn_all
 
 from bench.experiment.outcomes import collect
 from bench.experiment.plan import PlanError
@@ -14,13 +14,6 @@ SPLITS = f"""
 scenarios = ["data"]
 data = [{{ name = "digits", path = "digits", classes = "0-2", splits = 4, {COUNTS} }}]
 """
-METHODS = """
-[[methods]]
-name = "finetune"
-[[methods]]
-name = "joint"
-joint = true
-"""
 
 
 def images(stage):
@@ -29,7 +22,7 @@ def images(stage):
 
 
 def test_each_class_is_shared_out_over_the_tasks(runs):
-    run, joint = runs(SPLITS + METHODS)
+    run, joint = runs(SPLITS + FINETUNE_AND_JOINT)
     shares, counts = zip(*(images(stage) for stage in run.stages), strict=True)
     assert [np.bincount(labels).tolist() for labels in counts] == [[4] * 3, [3] * 3, [3] * 3, [3] * 3]
     everything, _ = images(joint.stages[0])
@@ -41,7 +34,7 @@ def test_each_class_is_shared_out_over_the_tasks(runs):
 def test_learning_all_at_once_is_one_run_however_the_images_are_split(runs):
     second = f'{{ name = "two", path = "digits", classes = "0-2", splits = 2, {COUNTS} }}'
     two = SPLITS.replace("}]", f"}}, {second}]")
-    joint = [run for run in runs(two + METHODS) if run.joint]
+    joint = [run for run in runs(two + FINETUNE_AND_JOINT) if run.joint]
     assert [run.data for run in joint] == ["digits", "two"]
     assert joint[0].key == joint[1].key
 
@@ -61,11 +54,11 @@ def test_an_order_shares_them_out_anew(runs):
 
 def test_more_tasks_than_images_of_a_class_are_refused(runs):
     with pytest.raises(PlanError, match="a class has 13 training images, too few for 14 splits"):
-        runs(SPLITS.replace("splits = 4", "splits = 14") + METHODS)
+        runs(SPLITS.replace("splits = 4", "splits = 14") + FINETUNE_AND_JOINT)
 
 
 def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(runs, tmp_path):
-    found = runs(SPLITS + METHODS)
+    found = runs(SPLITS + FINETUNE_AND_JOINT)
     store = Store(tmp_path / "out")
     learn_all(found, store)
     (plain, joint), failed = collect(found, store)

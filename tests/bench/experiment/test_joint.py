@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from experiments import learn, learn_all
+from experiments import FINETUNE_AND_JOINT, learn, learn_all
 from safetensors.torch import load_file
 from torch.nn import functional
 
@@ -20,14 +20,6 @@ from core.learn.state import State
 
 ORDERS = 2
 """Order 1 has the tasks of order 0 the other way round."""
-METHODS = """
-[[methods]]
-name = "finetune"
-
-[[methods]]
-name = "joint"
-joint = true
-"""
 
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def values(tensors):
 
 @pytest.mark.parametrize("extra", ['scenarios = ["task"]\n', "", "recipe = { train_ce = 'masked' }\n"])
 def test_the_first_stage_is_full_fine_tuning_bit_for_bit(learned, extra):
-    found = learned(extra + METHODS)
+    found = learned(extra + FINETUNE_AND_JOINT)
     ours, theirs = values(found["joint", 0][0]), values(found["finetune", 0][0])
     assert len(ours) == len(theirs) == 4
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -104,7 +96,7 @@ def test_every_image_competes_within_its_task_only():
 
 
 def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
-    found, store = runs(METHODS), Store(tmp_path / "out")
+    found, store = runs(FINETUNE_AND_JOINT), Store(tmp_path / "out")
     learn_all(found, store)
     outcomes, failed = collect(found, store)
     assert not failed
@@ -116,7 +108,7 @@ def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
 
 @pytest.mark.slow
 def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs, tmp_path):
-    methods = METHODS + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
+    methods = FINETUNE_AND_JOINT + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
     made, store = runs(methods), Store(tmp_path / "out")
     for _ in range(2):  # the second time nothing is left to learn
         learn_all(made, store)

@@ -30,8 +30,13 @@ recipe = { epochs = 1, batch_size = 8, augment = "none", optimizer = { lr = 0.05
 data = [{ name = "digits", path = "digits", classes = "0-3", classes_per_task = 2, \
 train_per_class = 12, test_per_class = 20 }]
 """
-
-
+FINETUNE_AND_JOINT = """
+[[methods]]
+name = "finetune"
+[[methods]]
+name = "joint"
+joint = true
+"""
 FACTS = {
     "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
     "trainable": 25,
