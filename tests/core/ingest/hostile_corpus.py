@@ -51,9 +51,8 @@ def honest_zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as archive:
         for name, data in files.items():
-            info = zipfile.ZipInfo(
-                name, (2000, 1, 1, 0, 0, 0)
-            )  # the current time would change every byte string
+            # A fixed date: with the current time, the same input would never be made twice.
+            info = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
             info.external_attr = 0o600 << 16
             archive.writestr(info, data, method)
     return out.getvalue()
