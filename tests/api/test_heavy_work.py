@@ -23,18 +23,23 @@ def test_no_more_are_done_at_once_than_there_are_turns() -> None:
 
 def test_of_an_owner_one_is_done_at_once_and_another_owner_is_not_behind_all_of_them() -> None:
     order: list[str] = []
-    released = threading.Event()
+    begun, released = threading.Event(), threading.Event()
 
     def greedy() -> None:
         order.append("greedy")
+        begun.set()
         assert released.wait(PATIENCE_S)
+
+    def modest() -> None:
+        assert begun.wait(PATIENCE_S)  # the threads start in any order
+        order.append("modest")
 
     async def main() -> None:
         work = HeavyWork(2)
         started = [asyncio.create_task(work.run("greedy", greedy)) for _ in range(6)]
         await asyncio.sleep(0)
-        await work.run("modest", lambda: order.append("modest"))
-        assert sorted(order) == ["greedy", "modest"]
+        await work.run("modest", modest)
+        assert order == ["greedy", "modest"]
         released.set()
         await asyncio.gather(*started)
         assert not work._turns._waiting
