@@ -17,6 +17,14 @@ from tests.api.overlap import Overlap
 Scene = Callable[[FairShare], Awaitable[None]]
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the shares read, which moves only where a test moves it."""
+    now = [10_000.0]
+    monkeypatch.setattr(fair_share, "monotonic", lambda: now[0])
+    return now
+
+
 def play(scene: Scene, shared: int = 1, alone: int = 3) -> None:
     asyncio.run(scene(FairShare(Settings(owner_requests_shared=shared, owner_requests_alone=alone))))
 
@@ -79,10 +87,7 @@ def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> 
     play(scene)
 
 
-def test_once_the_other_is_quiet_all_slots_are_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(fair_share, "monotonic", lambda: now[0])
-
+def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> None:
     async def scene(share: FairShare) -> None:
         await entering(share, "b", 1)
         share.leave("b")
@@ -159,14 +164,24 @@ def test_a_request_holds_no_slot_while_it_pauses() -> None:
     play(scene, alone=1)
 
 
-def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_share, "HOLD_S", 0.02)
-
+def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
     async def scene(share: FairShare) -> None:
+        loop, timers = asyncio.get_running_loop(), list[tuple[float, Callable[[], None]]]()
+        call_later = loop.call_later
+
+        def keep_timer(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+            timers.append((seconds, callback))
+            return call_later(1000, callback)
+
+        loop.call_later = keep_timer  # type: ignore[method-assign, assignment]
         await Working(share, "a").begin()
         (other,) = await entering(share, "a", 1)
         assert not other.done()
-        await asyncio.wait_for(other, 60)
+        ((seconds, end),) = timers
+        assert seconds == fair_share.HOLD_S
+        end()
+        await settled()
+        assert other.done()
 
     play(scene, alone=1)
 
