@@ -17,7 +17,7 @@ from sources import CROPS, KINDS, SCENE, crops, folder, samples, write
 from perennial.pack import Batch, SourceChanged, open_batch
 
 CLIENT = Path(__file__).parents[3] / "client"
-QUICK = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module", params=KINDS)

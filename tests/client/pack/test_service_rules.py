@@ -16,7 +16,7 @@ from core.ingest.layout import IGNORED, arrange
 from core.ingest.limits import Limits
 from perennial.pack import PackError, labels, names, open_batch
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 characters = "abé /\\.:\t\n\u200d\u202e\ufe0f\u00ad\u0915\u094d\u2800☂"
 odd = st.sampled_from([*characters, "e\u0301", "..", "\udc80", "👩\u200d💻", "☂\ufe0f"])
 texts = st.one_of(
