@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 from fault_proxy import FaultProxy
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from core.db import migrate
+from core.db.patience import PatientConnection
 from core.db.polling import PollingReads
-from core.db.session import Database, is_outage
+from core.db.session import SILENCE_S, STATEMENT_S, Database, is_outage
 from core.errors import Unavailable
 
 
@@ -26,12 +27,20 @@ def relayed(postgres_url: str, relay: FaultProxy) -> str:
     return make_url(postgres_url).set(port=relay.port).render_as_string(hide_password=False)
 
 
+def hasten(connection: Connection) -> None:
+    """Take from one connection the time that it has for an answer; all others keep theirs."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, PatientConnection) and driver.patience_s == STATEMENT_S + SILENCE_S
+    driver.patience_s = 0.2
+
+
 def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_works(
     relay: FaultProxy, relayed: str
 ) -> None:
-    db = Database(relayed, statement_s=0.2)
+    db = Database(relayed)
     with pytest.raises(OperationalError) as error, db.read() as session:
         session.execute(text("SELECT 1"))
+        hasten(session.connection())
         relay.fault("silent")
         session.execute(text("SELECT 2"))
     assert is_outage(error.value)
@@ -54,8 +63,9 @@ def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_n
 
 
 def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, relayed: str) -> None:
-    db = Database(relayed, statement_s=0.2)
-    db.check()
+    db = Database(relayed)
+    with db.engine.connect() as connection:
+        hasten(connection)
     relay.fault("silent")
     with pytest.raises(OperationalError) as error:
         db.check()
