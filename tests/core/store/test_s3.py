@@ -19,7 +19,7 @@ from core.store import Store, open_store
 from core.store.address import S3Address
 from core.store.s3 import CHECK_PATIENCE, REQUEST_PATIENCE, Patience, S3Store
 
-HASTE = Patience(connect_s=0.5, read_s=2.0, retries=1, pause_s=0.05)
+HASTE = Patience(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
 
 
 @pytest.fixture
