@@ -1,8 +1,8 @@
 """A key that may not, or that is another owner's, opens no route of the service and sees nothing."""
 
 import re
+import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import httpx2
 import numpy
@@ -96,10 +96,13 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str
 
 
 @pytest.fixture(scope="module")
-def wrong(client: Rest, plain: httpx2.Client, stranger: str) -> dict[str, str | None]:
+def wrong(
+    running: service.Service, client: Rest, plain: httpx2.Client, stranger: str
+) -> dict[str, str | None]:
     """Keys that must not open what they are tried on; None: no key at all."""
-    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    expired = make_key(client, "e", "admin", "admin", expires_at=soon)
+    expired = make_key(client, "e", "admin", "admin", expires_at="2199-01-01T00:00:00Z")
+    with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:  # as if its time had passed
+        db.execute("UPDATE keys SET expires_at = 1 WHERE id = ?", (expired["id"],))
     revoked = make_key(client, "r", "admin", "admin")
     client.call("DELETE", f"/v1/keys/{revoked['id']}")
     for key in (expired, revoked):
