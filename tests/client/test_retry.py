@@ -1,7 +1,5 @@
 """What is tried again, how often, and with which key, against a server that fails."""
 
-import socket
-
 import pytest
 from stub import Said, client_of, problem
 
@@ -20,6 +18,7 @@ from perennial import (
     Unauthorized,
     Unavailable,
 )
+from tools import service
 
 MODEL = {"id": "mdl_1", "name": "birds"}
 
@@ -123,9 +122,7 @@ def test_what_must_not_happen_twice_is_not_asked_for_twice(status: int) -> None:
 
 
 def test_nobody_there_is_told_in_a_sentence(pauses: list[float]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{service.free_port()}"
     unreachable = pytest.raises(ServiceUnreachable, match="does not answer")
     with Perennial("k", base_url=url) as client, unreachable as caught:
         client.models.retrieve("birds")

@@ -16,7 +16,7 @@ from core.db.tables import Job, Owner, Table
 from core.doorbell import Doorbell
 from core.settings import Settings
 from tests.core.rows import make_job_row, make_model_row, make_task_row
-from worker.launcher import free_port
+from tools.service import free_port
 
 JOB = "job_" + "0" * 26
 
@@ -107,7 +107,7 @@ def test_a_silent_broker_does_not_delay_a_ring(db: Database, tmp_path: Path, sil
 
 
 def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
-    port = free_port("127.0.0.1")
+    port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     bell.ring(JOB)
     assert bell.status() == "down"
@@ -117,7 +117,7 @@ def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: 
 
 def test_the_broker_is_up_again_after_an_outage(db: Database, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
-    port = free_port("127.0.0.1")
+    port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     assert bell.status() == "down"
     server = subprocess.Popen(

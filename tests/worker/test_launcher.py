@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.worker.conftest import LIMIT_S, Clock, within_limit
+from tools import service
 from worker import launcher as launchers
 from worker.launcher import API, LONGEST_PAUSE_S, STEADY_S, WORKER, Launcher, Part, free_port, parts, wait_for
 
@@ -171,8 +172,8 @@ def test_a_free_port_can_be_bound() -> None:
 
 
 def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    port = service.free_port()
+    with socket.create_server(("127.0.0.1", port)):
         assert not wait_for("127.0.0.1", port, 0.1)
         assert f"PERENNIAL_PORT={port + 1} perennial serve" in capfd.readouterr().err
     assert wait_for("127.0.0.1", port, 0.1)
@@ -181,7 +182,7 @@ def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(capfd: pytest.Cap
 def test_the_port_of_a_service_that_ends_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with socket.create_server(("127.0.0.1", service.free_port())) as other:
         stand_in = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _seconds: other.close())
         monkeypatch.setattr(launchers, "time", stand_in)
         assert wait_for("127.0.0.1", other.getsockname()[1], 10)

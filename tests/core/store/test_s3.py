@@ -18,6 +18,7 @@ from core.errors import StoreCorrupt, Unavailable
 from core.store import Store, open_store
 from core.store.address import S3Address
 from core.store.s3 import CHECK_PATIENCE, REQUEST_PATIENCE, Patience, S3Store
+from tools import service
 
 HASTE = Patience(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
 
@@ -41,8 +42,7 @@ def silent_port() -> Iterator[int]:
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return service.free_port()
 
 
 def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
