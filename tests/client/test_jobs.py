@@ -55,7 +55,7 @@ def test_a_held_version_is_raised_with_why_and_what_to_do(client: Perennial, arc
     assert 'perennial promote gated 1 --reason "WHY"' in said
     assert 'perennial tasks continue gated 1 --reason "WHY"' in said
     assert caught.value.attention is not None and caught.value.attention.kind == "held"
-    assert handle.wait(10, check=False).outcome == "held"
+    assert handle.wait(60, check=False).outcome == "held"
     moved = client.aliases.promote("gated", 1, reason="good enough")
     assert moved.version == 1
 
