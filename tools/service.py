@@ -25,7 +25,7 @@ from core.settings import Settings
 from worker.torch_check import torch_checked
 
 ROOT = Path(__file__).resolve().parent.parent
-START_S = 60.0
+START_S = 180.0
 STOP_S = 40.0
 PORTS = range(20_000, 32_000)
 

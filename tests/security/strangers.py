@@ -30,7 +30,7 @@ from worker.launcher import parts
 ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 256
 LIMITS = {"PERENNIAL_HEAD_S": "3", "PERENNIAL_KEEP_ALIVE_S": "2", "PERENNIAL_SEND_IDLE_S": "4"}
-START_S = 60.0
+START_S = 180.0
 LEAST = 10
 """Answers that the neighbour waits for at least: some attacks are over at once."""
 CALM_S = 60.0
