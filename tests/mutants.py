@@ -29,6 +29,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from tests import changed
@@ -221,7 +222,7 @@ class Measurement:
                     known = self._first.get(str(number)) or ""
                     failed = _run_tests(copy, IN_CI, [known], NEAREST_LIMIT_S) if "::" in known else []
                     if known not in failed:
-                        failed = _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S)
+                        failed = _run_tests(copy, FAST, ["-x", *nearest], NEAREST_LIMIT_S) if nearest else []
                     fault.revert(copy, self._code)
                     self._record(number, next(iter(failed), None))
 
@@ -291,8 +292,7 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
 
     Those that have its name come first, then those of that folder, then those on the shortest way of imports.
     """
-    modules = changed.read_modules(checkout)
-    importers = changed.find_importers(modules)
+    modules, importers = _read_imports(checkout)
     steps = {path: 0}
     waiting = deque([path])
     while waiting:
@@ -309,6 +309,13 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
 
     tests = [name for name in modules if Path(name).name.startswith("test_")]
     return sorted((n for n in tests if n in steps or n.startswith(mirrored)), key=distance)
+
+
+@cache
+def _read_imports(checkout: Path) -> tuple[list[str], dict[str, set[str]]]:
+    """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte in ten readings."""
+    modules = changed.read_modules(checkout)
+    return list(modules), changed.find_importers(modules)
 
 
 def _take(waiting: "queue.SimpleQueue[int]") -> int | None:
