@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.analytic import discriminant, ridge
+from core.learn.analytic import balance, discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums, total
@@ -59,7 +59,8 @@ class Adapt(Strict):
 class AnalyticHyper(Strict):
     """`head`: the classifier. `projection`: random features, 0 for none.
 
-    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by generalised cross-validation.
+    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by generalised cross-validation. `balanced`:
+    whether in a ridge every class weighs the same, however many examples it has.
     `shrinkage`: ρ of `lda`; null: by OAS. `prior` of `lda`: "uniform" answers rare classes as readily as others.
     `adapt`: whether the first task also trains the backbone.
     """
@@ -67,6 +68,7 @@ class AnalyticHyper(Strict):
     head: Literal["ncm", "ridge", "lda"] = "ridge"
     projection: Annotated[int, Field(ge=0, le=2048)] = 1000
     strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    balanced: bool = False
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
     adapt: Adapt | None = None
@@ -205,14 +207,19 @@ class Analytic(Method):
         return Linear(means, means.new_zeros(classes))
 
     def _ridge(self, ctx: Context, sums: Sums, examples: Tensor, labels: Tensor) -> Linear:
+        weighted = balance.balance(sums) if self.hyper.balanced else sums
         strength = self.hyper.strength
         if strength is None:
-            strength, weight = ridge.choose(sums)
+            strength, weight = ridge.choose(weighted)
         else:
-            strength *= float(sums.gram.diagonal().mean())
-            weight = ridge.solve(sums, strength)
-        scores = ridge.left_out(sums, strength, weight, examples, labels)
-        cool = temperature(scores, labels)
+            strength *= float(weighted.gram.diagonal().mean())
+            weight = ridge.solve(weighted, strength)
+        if self.hyper.balanced:
+            examples, labels = (t[sums.counts[labels] > 1] for t in (examples, labels))
+            scores = balance.left_out(sums, strength, examples, labels)
+        else:
+            scores = ridge.left_out(sums, strength, weight, examples, labels)
+        cool = temperature(scores, labels) if len(labels) else 1.0
         self.state["own"].json["ridge"] = {"strength": strength, "temperature": cool}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T / cool

@@ -9,7 +9,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from core.learn.analytic import discriminant, ridge
+from core.learn.analytic import balance, discriminant, ridge
 from core.learn.analytic.projection import append_ones, matrix, project
 from core.learn.analytic.sums import Sums, total
 
@@ -162,3 +162,76 @@ def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: flo
     assert bool(scores.isfinite().all())
     if scale:
         assert bool((scores.argmax(1) == labels).all())
+
+
+RARE = torch.tensor([0] * 30 + [1] * 20 + [2] * 8 + [3] * 2)
+"""Labels of one class in fifteen times as many examples as another."""
+
+
+def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(CLASSES, WIDTH, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(RARE), WIDTH, generator=generator, dtype=torch.float64)
+    return means[RARE] + noise, RARE
+
+
+def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
+    h, labels = rare_examples(9)
+    found = balance.balance(sums_of(h, labels))
+    mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
+    sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
+    weights = len(h) / CLASSES / torch.bincount(labels)
+    gram = sum(weights[c] * (labels == c).sum() * (sigma + torch.outer(mu[c], mu[c])) for c in range(CLASSES))
+    torch.testing.assert_close(found.gram, gram, rtol=1e-10, atol=1e-10)
+    cross = (weights[labels, None] * h).T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
+    torch.testing.assert_close(found.cross, cross, rtol=1e-10, atol=1e-10)
+
+
+def test_balance_does_not_change_classes_of_equal_size() -> None:
+    sums = sums_of(*examples(10))
+    balanced = balance.balance(sums)
+    torch.testing.assert_close(balanced.gram, sums.gram, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(balanced.cross, sums.cross, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
+def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(strength: float) -> None:
+    h, labels = rare_examples(11)
+    found = balance.left_out(sums_of(h, labels), strength, h, labels)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        weight = ridge.solve(balance.balance(sums_of(h[others], labels[others])), strength)
+        torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
+
+
+def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
+    h, labels = rare_examples(14)
+    sums = sums_of(h, labels)
+    rare = (
+        h[labels == 3].mean(0) + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
+    )
+    plain, balanced = (rare @ ridge.choose(given)[1] for given in (sums, balance.balance(sums)))
+    recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
+    assert recalls[0] < 0.5 * recalls[1]
+
+
+def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
+    h, labels = rare_examples(13)
+    h, labels = h[:-1], labels[:-1]
+    scores = balance.left_out(sums_of(h, labels), 1.0, h, labels)
+    assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
+
+
+def test_left_out_answers_to_pure_noise_are_at_chance() -> None:
+    """With more features than examples, scores that keep the example would answer nearly all of them."""
+    right, draws, count, classes, width = 0.0, 20, 60, 3, 200
+    for seed in range(draws):
+        generator = torch.Generator().manual_seed(seed)
+        h = torch.randn(count, width, generator=generator, dtype=torch.float64)
+        labels = torch.arange(count) % classes
+        sums = sums_of(h, labels, classes)
+        strength, _ = ridge.choose(balance.balance(sums))
+        scores = balance.left_out(sums, strength, h, labels)
+        right += float((scores.argmax(1) == labels).double().mean()) / draws
+    error = (classes - 1) ** 0.5 / classes / (draws * count) ** 0.5
+    assert abs(right - 1 / classes) <= 3 * error

@@ -8,7 +8,7 @@ import torch
 from recipes import complete
 from streams import Bench, Learned, Script, watched
 
-from core.learn.analytic import discriminant, ridge
+from core.learn.analytic import balance, discriminant, ridge
 from core.learn.analytic.projection import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.dataset import Dataset
@@ -21,6 +21,7 @@ from core.learn.state import load_tensors
 CPU = torch.device("cpu")
 SIX = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 HEADS = ("ncm", "ridge", "lda")
+EVERY_HEAD = [*({"head": head} for head in HEADS), {"head": "ridge", "balanced": True}]
 
 
 def accuracy(learned: Learned, bench: Bench, task: int) -> float:
@@ -48,16 +49,19 @@ def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tens
     return phi, torch.cat([part.targets(network.classes) for part in data])
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(head: str, tmp_path: Path) -> None:
-    bench = Bench(tmp_path, n=40)
-    last = bench.stream(3, method=analytic(head=head))
+@pytest.mark.parametrize("hyper", EVERY_HEAD, ids=str)
+def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
+    hyper: dict[str, object], tmp_path: Path
+) -> None:
+    bench, head = Bench(tmp_path, n=40), hyper["head"]
+    last = bench.stream(3, method=analytic(**hyper))
     phi, rows = all_examples(bench, last, 3)
     network, method = last.deployed()
     if head == "ridge":
         sums = Sums.zero(phi.shape[1] + 1, 6)
         sums.add(append_ones(phi), rows)
-        wanted = append_ones(phi).double() @ ridge.choose(sums)[1]
+        weighted = balance.balance(sums) if "balanced" in hyper else sums
+        wanted = append_ones(phi).double() @ ridge.choose(weighted)[1]
     else:
         sums = Sums.zero(phi.shape[1], 6)
         sums.add(phi, rows)
