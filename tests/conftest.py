@@ -65,9 +65,8 @@ LOG_SHOWN_BYTES = 6000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (
-        "PERENNIAL_TEST_CATALOGUE" not in os.environ
-    ):  # only the first process: workers of pytest-xdist inherit it
+    # Only in the first process: workers of pytest-xdist inherit it.
+    if "PERENNIAL_TEST_CATALOGUE" not in os.environ:
         os.environ["PERENNIAL_TEST_CATALOGUE"] = made = tempfile.mkdtemp(prefix="catalogue-")
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
 
