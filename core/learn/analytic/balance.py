@@ -70,7 +70,8 @@ def left_out(sums: Sums, strength: float, h: Tensor, labels: Tensor) -> Tensor:
     # The class's own target is its mean without the example.
     towards = (inner @ moved[:, :, None])[:, :, 0]
     scores[own, labels] = towards[:, 0] - (left[:, 0] * towards).sum(1)
-    return scores.masked_fill((n < 2)[:, None], torch.nan)
+    without: Tensor = scores.masked_fill((n < 2)[:, None], torch.nan)
+    return without
 
 
 def _outer(vectors: Tensor) -> Tensor:
