@@ -8,6 +8,7 @@ from core.db import owner_events
 from core.db.tables import Model, Part, Version, Weights
 from core.ids import new_id
 from core.line.line import LATEST, PRODUCTION, Mover, point
+from core.packaged_base import PREFIX
 from core.protocol.architecture import Architecture, Image, Normalisation
 from core.protocol.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
 from core.protocol.pretrained import Pretrained
@@ -80,9 +81,10 @@ def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin
     """The part of version 0 that pretrained weights are, and how the manifest names them."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
+    is_packaged = stored.repository.startswith(PREFIX)
     origin = BaseOrigin(
-        name=weights.name,
-        repository=stored.repository,
+        name=stored.repository if is_packaged else weights.name,
+        repository=None if is_packaged else stored.repository,
         revision=stored.revision,
         licence=weights.licence,
         sha256=stored.sha256,

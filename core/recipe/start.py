@@ -6,7 +6,7 @@ Chosen by measurement: docs/design/defaults.md has the table.
 from collections.abc import Mapping
 from typing import Any
 
-from core import packaged_base
+from core import imagenet_base, packaged_base
 from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
@@ -22,9 +22,11 @@ CLIP = 1.0
 task, and steps without a bound diverge."""
 
 
-def default_architecture() -> dict[str, str | int]:
-    """That of the base of the package."""
-    return dict(packaged_base.packaged().architecture)
+def default_architecture(base: ModelBase | None) -> Mapping[str, str | int]:
+    """Return that of the ImageNet base where a request names it, else that of the small base of the package."""
+    if base == imagenet_base.NAME:
+        return {"name": ARCHITECTURE, "model": imagenet_base.MODEL}
+    return packaged_base.packaged().architecture
 
 
 def default_base(architecture: ArchitectureChoice) -> str:

@@ -47,7 +47,7 @@ def asked_model(catalogue: Catalogue, given: NewModel, admission: Admission) -> 
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
-    asked_architecture = given.get("architecture") or start.default_architecture()
+    asked_architecture = given.get("architecture") or start.default_architecture(given.get("base"))
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
     complete = architecture(catalogue, scenario, asked_architecture, images.image)
     base = given.get("base") or start.default_base(complete)

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from core import imagenet_base
 from core.db.session import Database
 from core.db.tables import Alias, Model, Version
 from core.errors import NameTaken
@@ -87,8 +88,8 @@ def create(
     """
     asked = asked_model(catalogue, given, admission)
     weights = None
-    if asked.base == PRETRAINED:
-        weights = pretrained.wanted(catalogue, asked.architecture)
+    if asked.base in (PRETRAINED, imagenet_base.NAME):
+        weights = pretrained.wanted(catalogue, asked.architecture, asked.base)
         pretrained.require_room(db, actor, weights, terms)
     packaged.store(blobs, asked.base, asked.images.image)
     try:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core import imagenet_base
 from core.db import job_log, references
 from core.db.jobs import made
 from core.db.kinds import Kind
@@ -24,7 +25,7 @@ from core.line.line import Mover
 from core.nearest import did_you_mean
 from core.protocol.answers.architecture import ArchitectureChoice
 from core.protocol.answers.recipe import RecipeOut
-from core.protocol.base import PRETRAINED
+from core.protocol.base import PRETRAINED, ModelBase
 from core.protocol.catalogue import Catalogue
 from core.protocol.pretrained import Pretrained, pretrained_of
 from core.requests import quota
@@ -55,12 +56,15 @@ class Terms:
 ANY = Terms()
 
 
-def wanted(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
-    """The weights that an architecture is named by.
+def wanted(catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase) -> Pretrained:
+    """Return the weights that an architecture is named by, or those of the ImageNet base.
 
     Raises:
-        Invalid: it is no architecture of timm, or there are no weights of its name.
+        Invalid: it is no architecture of timm, or there are no weights of its name; or the ImageNet base has another
+            architecture or is not installed.
     """
+    if base == imagenet_base.NAME:
+        return _of_imagenet(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _refused(
@@ -80,6 +84,19 @@ def wanted(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
         )
     return found
+
+
+def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+    if architecture != imagenet_base.ARCHITECTURE:
+        message = (
+            f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; the model has '
+            f"{json.dumps(architecture)}."
+        )
+        raise Invalid(message, fields=[{"field": "base", "message": message}])
+    problem = imagenet_base.find_problem()
+    if problem:
+        raise _refused(f"{imagenet_base.NAME} cannot be had here: {problem}.")
+    return imagenet_base.weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
 def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
@@ -117,13 +134,13 @@ def begin(
         version_zero.write(session, model, [part], origin, normalise, mover, seed=seed, now=now)
         quota.take(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
-    if not terms.hub:
+    if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _refused(_by_hand(model, weights))
     job = beside_the_line(model, Kind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
     session.flush()
-    text = f"Accepted: the weights {weights.name} of {weights.repository} are brought, for version 0."
+    text = f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
     job_log.add(session, job.id, ("info", text), now)
     made(session, job, now)
     session.flush()

