@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -19,7 +18,6 @@ from core.errors import Unavailable
 from core.protocol.catalogue import Catalogue as Content
 from core.settings import Settings
 
-_ROOT = Path(__file__).parents[1]
 WRITE_TIMEOUT_S = 120.0
 
 
@@ -53,15 +51,7 @@ def _write(path: Path) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")
     os.close(descriptor)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "core.learn.catalogue", name],
-            cwd=_ROOT,
-            env=helper_process.environment(),
-            capture_output=True,
-            text=True,
-            timeout=WRITE_TIMEOUT_S,
-            check=False,
-        )
+        done = helper_process.run_module("core.learn.catalogue", name, WRITE_TIMEOUT_S)
         if done.returncode != 0:
             raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")
         Path(name).replace(path)

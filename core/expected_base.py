@@ -6,7 +6,6 @@ It is asked of the learning code once, in a process of its own, and kept in `<da
 import hashlib
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,15 +76,7 @@ def _kept(settings: Settings, architecture: ArchitectureChoice, image: ImageOut)
 
 def _ask(request: str) -> ExpectedBase:
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "core.learn.networks.expected", request],
-            cwd=helper_process.ROOT,
-            env=helper_process.environment(),
-            capture_output=True,
-            text=True,
-            timeout=EXPECT_TIMEOUT_S,
-            check=False,
-        )
+        done = helper_process.run_module("core.learn.networks.expected", request, EXPECT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise Unavailable(
             "The learning code does not say what this architecture expects; try again."

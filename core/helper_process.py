@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +20,23 @@ def environment(**more: str) -> dict[str, str]:
     Everything else stays behind, least of all keys: addresses and passwords of the database, the store and the broker.
     """
     return {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)} | more
+
+
+def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """Run a module that takes one argument, to its end, and return its status and output.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer, and was killed.
+    """
+    return subprocess.run(
+        [sys.executable, "-m", module, argument],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

@@ -101,7 +101,7 @@ class Fault:
         self._generate(checkout)
 
     def _generate(self, checkout: Path) -> None:
-        """Write the blocking client anew where the fault is in the asynchronous one."""
+        """Generate the blocking client again where the fault is in the asynchronous one."""
         if self.path.startswith("client/perennial/_async/"):
             subprocess.run([sys.executable, "-m", "tools.client_sync"], cwd=checkout, check=True)
 

@@ -22,10 +22,10 @@ CLIP = 1.0
 task, and steps without a bound diverge."""
 
 
-def default_architecture(base: ModelBase | None) -> Mapping[str, str | int]:
+def default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     """Return that of the ImageNet base where a request names it, else that of the small base of the package."""
     if base == imagenet_base.NAME:
-        return {"name": ARCHITECTURE, "model": imagenet_base.MODEL}
+        return imagenet_base.ARCHITECTURE
     return packaged_base.packaged().architecture
 
 

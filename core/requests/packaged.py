@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from core import packaged_base
+from core import imagenet_base, packaged_base
 from core.errors import Invalid
 from core.line.version_zero import Origin
 from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
@@ -35,7 +35,8 @@ def version_zero(
         Invalid: the package has no such base, or it has another architecture; with the body to send.
     """
     if base != packaged_base.PACKAGED:
-        message = f"The package has no base {base!r}; it has {packaged_base.PACKAGED}."
+        known_names = f"{packaged_base.PACKAGED} and {imagenet_base.NAME}"
+        message = f"There is no base {base!r}; those by name are {known_names}."
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     known = packaged_base.packaged(base).architecture
     if architecture != known:

@@ -38,9 +38,9 @@ def convert(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def main() -> int:
     """Convert the installed checkpoint."""
-    path = imagenet_base.find_checkpoint()
-    if path is None or not imagenet_base.is_checkpoint(path):
-        print(imagenet_base.find_problem(), file=sys.stderr)
+    path, problem = imagenet_base.find_checkpoint(), imagenet_base.find_problem()
+    if path is None or problem:
+        print(problem, file=sys.stderr)
         return 1
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - its digest is known
     save_tensors(convert(checkpoint), Path(sys.argv[1]))

