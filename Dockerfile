@@ -10,7 +10,7 @@ ARG EXTRAS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 RUN python -m venv --without-pip /opt/perennial
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
 COPY client client
 # torch first and without its dependencies: another index holds only some of them, in other versions.
 # The second call installs what both need, which for a CUDA build includes the CUDA libraries, and the command
@@ -42,7 +42,7 @@ RUN groupadd --system --gid 10001 perennial \
     && install --directory --owner perennial --group perennial --mode 0700 /var/lib/perennial
 COPY --from=build /opt/perennial /opt/perennial
 WORKDIR /app
-COPY LICENSE alembic.ini ./
+COPY LICENSE NOTICE alembic.ini ./
 COPY migrations migrations
 COPY core core
 COPY api api

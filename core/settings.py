@@ -167,6 +167,10 @@ class Settings(BaseSettings):
     hub: Literal["on", "off"] = "on"
     """Whether pretrained weights are fetched from the Hugging Face Hub; off: only what is in the store
     already."""
+    default_base: Literal["perennial/efficientnet-lite0", "perennial/resnet20-cifar100"] = (
+        "perennial/efficientnet-lite0"
+    )
+    """Where a new model starts that names no architecture, base or image size, and does not train its backbone."""
     max_fetch_bytes: int = Field(8 * GIB, ge=1)
     """Of pretrained weights; also of all unfinished downloads that a worker's machine keeps."""
     max_fetches: int = Field(2, ge=1)

@@ -21,7 +21,8 @@ The marker `services`
 the tables of durations.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
-`PERENNIAL_TEST_…`) do not reach them; torch uses one thread and compiles nothing.
+`PERENNIAL_TEST_…`) do not reach them; a model that names no base starts from the small one
+(`PERENNIAL_DEFAULT_BASE`); torch uses one thread and compiles nothing.
 """
 
 import gc
@@ -40,6 +41,8 @@ for _name in [name for name in os.environ if name.startswith("PERENNIAL_")]:
     if not _name.startswith("PERENNIAL_TEST_"):
         del os.environ[_name]
 gc.disable()  # until all is collected: importing every test file makes many objects and no garbage
+# The small base keeps tests quick. What is said of the base for photos is tested where it is asked for.
+os.environ["PERENNIAL_DEFAULT_BASE"] = "perennial/resnet20-cifar100"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.append(str(Path(__file__).parent / "services"))

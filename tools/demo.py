@@ -30,6 +30,8 @@ from tools import digits, service
 
 Json = dict[str, Any]
 console = Console()
+BASE = "perennial/resnet20-cifar100"
+"""The digits have eight pixels a side, so a base for small images suits them."""
 
 
 def main() -> int:
@@ -59,7 +61,7 @@ def run(recipe: Json) -> int:
     with service.running(data_dir) as running, Perennial(running.key, base_url=running.url) as client:
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
         name = f"digits-{time.strftime('%Y%m%d-%H%M%S')}"
-        model = client.models.create(name, scenario="class", recipe=recipe)
+        model = client.models.create(name, scenario="class", base=BASE, recipe=recipe)
         method = model.recipe.method.name if model.recipe.method else "its recipe"
         console.print(
             f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "

@@ -1,4 +1,4 @@
-"""What `perennial doctor` looks at: whether torch, database, store and disk are as the service needs them."""
+"""What `perennial doctor` looks at: whether torch, database, store, disk and base are as the service needs them."""
 
 import shutil
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from importlib.metadata import version
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
+from core import imagenet_base, packaged_base
 from core.db.migrate import current, require_current
 from core.db.session import Database
 from core.errors import PerennialError
@@ -47,6 +48,15 @@ def _store(settings: Settings) -> str:
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + ("" if held else "; it is empty")
 
 
+def _base(settings: Settings) -> str:
+    if settings.default_base != imagenet_base.NAME:
+        return f"{settings.default_base} (PERENNIAL_DEFAULT_BASE)"
+    problem = imagenet_base.find_problem()
+    if problem:
+        raise OSError(f"{problem}; new models start from {packaged_base.PACKAGED} until then.")
+    return f"{imagenet_base.NAME}, from the package {imagenet_base.PACKAGE}"
+
+
 def _disk(settings: Settings) -> str:
     there = next(
         folder
@@ -64,4 +74,5 @@ LOOKS: dict[str, Callable[[Settings], str]] = {
     "database": _tables,
     "store": _store,
     "disk": _disk,
+    "base for photos": _base,
 }

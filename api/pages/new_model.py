@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Bell, BlobStore, CatalogueOf, Config, Db, Write
 from api.pages import forms
 from api.pages.render import page, root_of
-from core import characters
+from core import characters, imagenet_base, packaged_base
 from core.errors import Invalid, PerennialError
 from core.protocol.answers.model import ModelOut, Scenario
 from core.protocol.answers.model_change import NewModel
@@ -44,6 +44,7 @@ def show(
     request: Request,
     actor: Write,
     catalogue: CatalogueOf,
+    settings: Config,
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -53,7 +54,9 @@ def show(
     """The form."""
     del actor
     asked = {"name": name, "scenario": scenario, "base": base, "model": model, "version": version}
-    return _page(request, catalogue(), {key: value for key, value in asked.items() if value}, {}, None)
+    photos = pretrained.Terms.of(settings).photos
+    given = {key: value for key, value in asked.items() if value}
+    return _page(request, catalogue(), photos, given, {}, None)
 
 
 @router.post(PATH)
@@ -84,7 +87,7 @@ async def create(
         answer = await to_thread.run_sync(created)
     except PerennialError as error:
         errors = {one["field"]: one["message"] for one in error.fields}
-        return _page(request, known, given, errors, error.detail, error.status)
+        return _page(request, known, terms.photos, given, errors, error.detail, error.status)
     if answer["job"] is not None:
         bell.ring(answer["job"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{answer['id']}", 303)
@@ -126,8 +129,10 @@ def _base(given: dict[str, str]) -> dict[str, object]:
         return {"base": {"model": given.get("model", ""), "version": forms.number_of(given, "version")}}
     if base == "random":
         return {"base": "random"}
+    if base == "small":
+        return {"base": packaged_base.PACKAGED}
     if base != "packaged":
-        raise _wrong("base", "must be packaged, timm, version or random")
+        raise _wrong("base", "must be packaged, small, timm, version or random")
     return {}
 
 
@@ -157,6 +162,7 @@ def _wrong(field: str, message: str) -> Invalid:
 def _page(
     request: Request,
     known: Catalogue,
+    photos: bool,
     given: dict[str, str],
     errors: dict[str, str],
     said: str | None,
@@ -168,6 +174,7 @@ def _page(
         "said": said,
         "scenarios": SCENARIOS,
         "gates": GATES,
+        "photos": photos and not imagenet_base.find_problem(),
         "recommended": known["recommended"],
         "pretrained": sorted(known["pretrained"]),
     }

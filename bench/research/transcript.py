@@ -39,7 +39,7 @@ one that is taken back. Times, ids and digests are those of one run. {made}
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "A model. Earlier classes may lose a tenth of their accuracy.",
-        ("perennial models create garden --max-forgetting 0.1",),
+        ("perennial models create garden --max-forgetting 0.1 --base perennial/resnet20-cifar100",),
     ),
     ("A folder of folders of photos.", ("perennial submit garden week-31",)),
     (

@@ -31,7 +31,7 @@ def main() -> None:
         _print(running, "in all")
         if given.page:
             with Perennial(running.key, base_url=running.url) as client, logged_in(running) as page:
-                client.models.create("open", scenario="class")
+                client.models.create("open", scenario="class", base="perennial/resnet20-cifar100")
                 page.goto("/ui/models/open")
                 _print(running, "in all with a page open")
 

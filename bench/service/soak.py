@@ -77,7 +77,8 @@ class Traffic:
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
-            self._ask(client, "POST", "/v1/models", {201}, json={"name": self.model, "scenario": "class"})
+            small = {"name": self.model, "scenario": "class", "base": "perennial/resnet20-cifar100"}
+            self._ask(client, "POST", "/v1/models", {201}, json=small)
             for _ in range(FILLING):
                 self.break_off(client)
                 self.fail(client)

@@ -1,6 +1,8 @@
 """What a request for a new model asks for, checked and completed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import Invalid
 from core.ids import is_name
@@ -17,12 +19,13 @@ from core.recipe.images import Images, images_of
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import stored
 from core.requests.admission import Admission
+from core.requests.default_start import Start, find_start
 
 
 @dataclass(frozen=True)
 class AskedModel:
     """`recipe`: what is stored, a patch over the defaults; `resolved`: the same complete; `classes`: None where
-    batches bring them."""
+    batches bring them; `notes`: why it starts where it does, for the person who left that open."""
 
     name: str
     scenario: Scenario
@@ -32,10 +35,16 @@ class AskedModel:
     recipe: RecipePatch
     resolved: Resolved
     classes: list[str] | None
+    notes: list[str]
 
 
-def asked_model(catalogue: Catalogue, given: NewModel, admission: Admission) -> AskedModel:
+def asked_model(
+    catalogue: Catalogue, given: NewModel, admission: Admission, photos: bool = False
+) -> AskedModel:
     """What is not given has its default.
+
+    Args:
+        photos: whether a model that leaves its base open starts from the one for photos.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
@@ -47,15 +56,19 @@ def asked_model(catalogue: Catalogue, given: NewModel, admission: Admission) -> 
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
-    asked_architecture = given.get("architecture") or start.default_architecture(given.get("base"))
+    begin = find_start(catalogue, given, admission) if photos else Start()
+    given_base = given.get("base") or begin.base
+    asked_architecture: str | Mapping[str, Any] = given.get("architecture") or start.default_architecture(
+        given_base
+    )
     images = images_of(catalogue, asked_architecture, given.get("image") or {})
     complete = architecture(catalogue, scenario, asked_architecture, images.image)
-    base = given.get("base") or start.default_base(complete)
+    base = given_base or start.default_base(complete)
     recipe = start.recipe_of(catalogue, stored(given.get("recipe") or {}), base)
     resolved = resolve(catalogue, scenario, recipe, architecture=complete)
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _classes(scenario, given.get("classes"))
-    return AskedModel(name, scenario, images, complete, base, recipe, resolved, classes)
+    return AskedModel(name, scenario, images, complete, base, recipe, resolved, classes, begin.notes)
 
 
 def _classes(scenario: str, classes: list[str] | None) -> list[str] | None:

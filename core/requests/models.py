@@ -86,7 +86,7 @@ def create(
         StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    asked = asked_model(catalogue, given, admission)
+    asked = asked_model(catalogue, given, admission, terms.photos)
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
         weights = pretrained.wanted(catalogue, asked.architecture, asked.base)
@@ -138,7 +138,7 @@ def _new_row(asked: AskedModel, given: NewModel, actor: Actor, now: float) -> Mo
         keep_training_data=bool(given.get("keep_training_data", False)),
         held_out=given.get("held_out") or "keep",
         **_line(given),
-        warnings=[*odd_size, *_kept_data(given), *asked.resolved.warnings],
+        warnings=[*asked.notes, *odd_size, *_kept_data(given), *asked.resolved.warnings],
         description=given.get("description") or None,
         tags=given.get("tags") or None,
         fence=0,

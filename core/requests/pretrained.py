@@ -41,16 +41,18 @@ FLOAT_BYTES = 4
 @dataclass(frozen=True)
 class Terms:
     """What the service allows. hub: whether it asks the Hub; bytes and unfinished jobs of an owner, 0: no
-    limit."""
+    limit; photos: whether a model that names nothing starts from the base for photos."""
 
     hub: bool = True
     max_owner_bytes: int = 0
     max_open_jobs: int = 0
+    photos: bool = False
 
     @staticmethod
     def of(settings: Settings) -> "Terms":
         """Those of the settings."""
-        return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs)
+        photos = settings.default_base == imagenet_base.NAME
+        return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
 
 
 ANY = Terms()

@@ -1,11 +1,12 @@
 """What a new model is told of the size of its images, which cannot be changed later."""
 
-from core import packaged_base
+from core import imagenet_base, packaged_base
 from core.protocol.answers.model_change import AskedImage
 from core.protocol.base import ModelBase
 from core.recipe.images import Images
 
 MIN_SIZE, MAX_SIZE = 8, 1024
+_FOR_PHOTOS = f'take the base that was learned on photos of 224 × 224: "base": "{imagenet_base.NAME}"'
 
 
 def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
@@ -14,17 +15,16 @@ def size_warning(asked: AskedImage, images: Images, base: ModelBase) -> list[str
     if base == packaged_base.PACKAGED and size != (known := packaged_base.packaged().size):
         return [
             f"{base} was learned on images of {known} × {known} pixels; of {size} × {size} its features tell "
-            f'classes apart less well. Send "image": {{"size": {known}}}, or take a base that was learned on '
-            'larger images: "architecture": "timm/mobilenetv3_small_100".'
+            f'classes apart less well. Send "image": {{"size": {known}}}, or {_FOR_PHOTOS}.'
         ]
     if asked.get("size") is not None or images.normalise is not None:
         return []
     more = (
-        'take a base that was learned on more: "architecture": "timm/mobilenetv3_small_100"'
+        _FOR_PHOTOS
         if base == packaged_base.PACKAGED
         else f'create the model with "image": {{"size": 64}}, or another size from {MIN_SIZE} to {MAX_SIZE}'
     )
     return [
-        f"Images are resized to {size} × {size} pixels, the default, and this cannot be changed later. Where "
-        f"more pixels matter, {more}."
+        f"Images are resized to {size} × {size} pixels where nothing else is said, and this cannot be changed "
+        f"later. Where more pixels matter, {more}."
     ]

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core import packaged_base
+from core import imagenet_base, packaged_base
+from core.settings import Settings
+from tests.api.conftest import serving
 from tools import digits
 
 RESNET = {"name": "resnet20", "width": 32}
@@ -55,3 +57,15 @@ def test_its_next_task_is_taken(client: TestClient) -> None:
     archive = digits.archives()[0][1]
     sent = client.post("/v1/models/small/tasks", content=archive, headers={"content-type": "application/zip"})
     assert sent.status_code == 202, sent.text
+
+
+def test_a_new_model_starts_from_the_base_for_photos_unless_the_service_has_another_default(
+    settings: Settings,
+) -> None:
+    with serving(settings.model_copy(update={"default_base": imagenet_base.NAME})) as client:
+        made = client.post("/v1/models", json={"name": "photos", "scenario": "class"})
+        assert made.status_code == 201, made.text
+        answer = made.json()
+        assert (answer["base"], answer["state"]) == (imagenet_base.NAME, "fetching")
+        assert answer["image"]["size"] == 224
+        assert not any("resized" in text for text in answer["warnings"])

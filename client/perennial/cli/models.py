@@ -98,11 +98,12 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 @command("create", models)
 @click.argument("name")
 @click.option("--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True)
-@click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base of the package.")
+@click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base.")
 @click.option(
     "--base",
-    metavar="ID|JSON",
-    help="What it starts from: random, pretrained, the id of an upload, a version.",
+    metavar="NAME|ID|JSON",
+    help="What it starts from: perennial/efficientnet-lite0 (photos, the default where the network is not trained), "
+    "perennial/resnet20-cifar100 (small images), random, pretrained, the id of an upload, a version.",
 )
 @click.option("--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.')
 @click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")

@@ -75,7 +75,7 @@ def test_a_sentence_that_asks_for_no_model_leads_nowhere(text: str) -> None:
         ({"base": "timm"}, "choose a name of the list"),
         ({"base": "timm", "timm": "resnet"}, "did you mean"),
         ({"timm": "resnet18.a1_in1k"}, "choose one of both"),
-        ({"base": "elsewhere"}, "must be packaged, timm, version or random"),
+        ({"base": "elsewhere"}, "must be packaged, small, timm, version or random"),
         ({"base": "version", "model": "hawks"}, "version is not a number"),
         ({"model": "hawks"}, "choose one of both"),
         ({"description": "a\u202eb"}, "description"),

@@ -1,0 +1,60 @@
+"""Seconds of one core that a pass over an image takes on each base that comes by name.
+
+    python -m bench.service.passes [--runs 5]
+
+The least of several runs, in processor time of one thread, with and without gradients: what
+`core/requests/expected_time.py` expects of a batch before anything was measured.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from core import imagenet_base, packaged_base
+from core.learn.networks import ImageSpec, build_backbone
+from core.requests.expected_time import PASSES
+
+IMAGES = 16
+
+
+def main() -> None:
+    """Print each base and size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    runs = parser.parse_args().runs
+    torch.set_num_threads(1)
+    architectures = {
+        imagenet_base.NAME: imagenet_base.ARCHITECTURE,
+        packaged_base.PACKAGED: packaged_base.packaged().architecture,
+    }
+    for name, passes in PASSES.items():
+        for known in passes:
+            image = ImageSpec(known.size, 3)
+            network = build_backbone(architectures[name], image, torch.Generator().manual_seed(0)).eval()
+            images = torch.randn(IMAGES, 3, known.size, known.size)
+            forward = _seconds(lambda net=network, x=images: _answer(net, x), runs)
+            training = _seconds(lambda net=network, x=images: net(x).square().sum().backward(), runs)
+            print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
+
+
+def _answer(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+    with torch.no_grad():
+        network(images)
+
+
+def _seconds(run: Callable[[], object], runs: int) -> float:
+    """Return the least processor time of an image over several runs, after one that warms up."""
+    run()
+    taken = []
+    for _ in range(runs):
+        begin = time.process_time()
+        run()
+        taken.append(time.process_time() - begin)
+    return min(taken) / IMAGES
+
+
+if __name__ == "__main__":
+    main()

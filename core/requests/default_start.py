@@ -1,0 +1,62 @@
+"""Where a model starts whose request leaves its base open, and what the answer says about that choice."""
+
+from dataclasses import dataclass, field
+
+from core import imagenet_base, packaged_base
+from core.errors import JobTooLarge
+from core.protocol.answers.model_change import NewModel
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
+from core.recipe import photos
+from core.recipe.images import images_of
+from core.requests.admission import Admission
+from core.requests.expected_time import BASE_SIZE, passes_s, say_minutes
+
+EXAMPLE_IMAGES = 100
+"""Of the batch whose minutes the answer to a creation names."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The base that takes the place of the default, None: the packaged one; and sentences about it."""
+
+    base: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
+    """Choose the base for photos where the request leaves that open, the backbone stays and it can be had."""
+    if not photos.leaves_base_open(given) or (recipe := photos.find_recipe(catalogue, given)) is None:
+        return Start()
+    problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
+    if photos.trains_backbone(recipe):
+        return Start(None, [] if problem else [_minutes_of(catalogue, recipe)])
+    if not problem:
+        return Start(imagenet_base.NAME)
+    return Start(
+        None,
+        [
+            f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. It starts from "
+            f"{packaged_base.PACKAGED}, which was learned on images of {packaged_base.packaged().size} pixels and "
+            "tells photos apart less well. To have the other, repair this and create the model again."
+        ],
+    )
+
+
+def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+    """Return why a job on this base would be refused here; "" where it is taken."""
+    image = images_of(catalogue, imagenet_base.ARCHITECTURE, {}).image
+    try:
+        admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
+    except JobTooLarge as error:
+        return error.detail.rstrip(".")
+    return ""
+
+
+def _minutes_of(catalogue: Catalogue, recipe: RecipeOut) -> str:
+    expected = passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
+    return (
+        f"This recipe trains the network, so the model starts from the small base {packaged_base.PACKAGED}. "
+        f'{imagenet_base.NAME} knows photos better ("base": "{imagenet_base.NAME}"); a batch of {EXAMPLE_IMAGES} '
+        f"images then takes about {say_minutes(expected)} of one processor core by this recipe."
+    )

@@ -1,0 +1,64 @@
+"""The seconds that learning a batch is expected to take, before there is a job.
+
+A pass over images was measured for each base that comes by name, on one core of an AMD EPYC. What a model's own earlier
+jobs took counts more, where there are any (`core/requests/expected_job.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core import imagenet_base, packaged_base
+from core.protocol.answers.catalogue import MethodEntry
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
+from core.recipe.photos import trains_backbone
+
+BASE_SIZE = 224
+"""Pixels a side of the images that the base for photos was trained on."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Seconds of one core for one image of `size` pixels a side: answered, and answered and learned."""
+
+    size: int
+    forward_s: float
+    training_s: float
+
+
+PASSES: Mapping[str, tuple[Pass, ...]] = {
+    imagenet_base.NAME: (Pass(128, 0.0078, 0.032), Pass(BASE_SIZE, 0.041, 0.112)),
+    packaged_base.PACKAGED: (Pass(32, 0.0051, 0.012),),
+}
+"""By base, as `python -m bench.service.passes` measures them."""
+
+
+def passes_s(catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int) -> float:
+    """Return the seconds of one core that a recipe's passes over so many training images take.
+
+    Args:
+        base: a name of `PASSES`.
+        size: pixels a side; other sizes than the measured ones count by their area.
+        recipe: complete.
+    """
+    nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
+    area = (size / nearest.size) ** 2
+    entry = catalogue["methods"][recipe["method"]["name"]]
+    return images * area * _image_s(nearest, entry, recipe)
+
+
+def _image_s(known: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
+    """Return the seconds of all passes over one image: what is learned in closed form needs a single one."""
+    method = recipe["method"]
+    adapt = method.get("adapt")
+    if method["name"] == "analytic":
+        epochs = int(adapt["epochs"]) if isinstance(adapt, Mapping) else 0
+        return known.forward_s + epochs * known.training_s
+    step = known.training_s if trains_backbone(recipe) else known.forward_s
+    return recipe["epochs"] * max(1.0, entry["footprint"]["batches"]) * step
+
+
+def say_minutes(seconds: float) -> str:
+    """Return seconds as whole minutes in words."""
+    minutes = max(1, round(seconds / 60))
+    return "a minute" if minutes == 1 else f"{minutes} minutes"
