@@ -23,7 +23,7 @@ from torch import Tensor
 from core.learn.output import Part
 from core.learn.state import TYPES, load_tensors
 from core.protocol.job_spec import LocalPart
-from core.protocol.manifest import STATISTICS
+from core.protocol.manifest import PER_TASK
 
 UNUSED_ROWS = 20
 """Unused rows that a pack may have for each used one."""
@@ -41,8 +41,8 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     kinds = [kind for kind in TYPES if kind in whole]
     state = {kind: _joined(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds}
     for part in listed:
-        if part.type == STATISTICS:
-            state.setdefault(STATISTICS, {}).update(load_tensors(part.path))
+        if part.type in PER_TASK:
+            state.setdefault(part.type, {}).update(load_tensors(part.path))
     return state
 
 

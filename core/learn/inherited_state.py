@@ -9,13 +9,14 @@ import torch
 from core.learn import image_packs
 from core.learn.method import Method
 from core.protocol.job_spec import SpecVersion
+from core.protocol.manifest import FEATURES
 
 
 def inherit_state(
     method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
     """Load the parent's state: all of it for the same method, else the types that the method takes over."""
-    before, gone = parent.manifest.method, set(parent.deleted)
+    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}  # they only judge what is solved
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
     parts = image_packs.state_of(parent.parts)
     if before is not None and before.name != method.name:

@@ -60,7 +60,7 @@ from core.protocol.job_event import (
 )
 from core.protocol.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.protocol.job_spec import JobSpec
-from core.protocol.manifest import STATISTICS, Validated
+from core.protocol.manifest import PER_TASK, REST, Validated
 from core.protocol.recipe import Recipe as StoredRecipe
 from core.protocol.snapshot import SnapshotDocument
 
@@ -337,9 +337,9 @@ class Job:
         network, state, loop = run.network, run.method.state, run.loop
         parts: list[Part] = [(name, part_type(name), tensors) for name, tensors in network.parts().items()]
         for kind, tensors in state.parts().items():
-            if kind == STATISTICS:  # those of earlier tasks are with the versions that learned them
+            if kind in PER_TASK:  # those of earlier tasks are with the versions that learned them
                 own = {name: t for name, t in tensors.items() if name.startswith(f"{self._number}.")}
-                parts.append((f"{STATISTICS}.{self._number}", STATISTICS, own))
+                parts += _split_rest(kind, self._number, own)
             else:
                 parts += image_packs.parts_of(kind, tensors, self._packs[kind])
         if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
@@ -378,6 +378,14 @@ class Job:
 
     def _phase(self, name: str) -> None:
         self._emit(PhaseEvent(phase=name))
+
+
+def _split_rest(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+    """Return the parts of one task's state: what later jobs read, and what is kept beside it, if anything is."""
+    rest = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{task}.{REST}.")}
+    read = {name: tensor for name, tensor in tensors.items() if name not in rest}
+    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
+    return [*parts, (f"{kind}.{task}.{REST}", kind, rest)] if rest else parts
 
 
 def _hyper(recipe: Recipe) -> dict[str, object]:

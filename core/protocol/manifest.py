@@ -37,6 +37,13 @@ class Environment(Document):
 
 STATISTICS = "statistics"
 """Type of the parts that hold sums of one task each: a version stores those of its own task alone."""
+FEATURES = "features"
+"""Type of the parts that hold features of one task's training images: `features.3` those that later jobs read,
+`features.3.rest` the others. They go with the task's data."""
+PER_TASK = (STATISTICS, FEATURES)
+"""Types of which a version stores its own task's parts alone; their tensors are named `<task>.<name>`."""
+REST = "rest"
+"""Of a task's tensors and parts those that no later job reads: `<task>.rest.<name>`."""
 
 
 class StoredPart(Document):

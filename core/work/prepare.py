@@ -23,7 +23,7 @@ from core.line import line
 from core.line.coverage import taught
 from core.protocol.architecture import Architecture, Image
 from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
-from core.protocol.manifest import STATISTICS
+from core.protocol.manifest import PER_TASK, REST, STATISTICS
 from core.protocol.recipe import Recipe
 from core.recipe.resolve import resolve
 from core.settings import Settings
@@ -55,7 +55,7 @@ def prepare(db: Database, store: Store, claim: Claim, settings: Settings, folder
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _tasks(session, model.id, taught(parent.manifest))
         parts = {version.id: _parts(session, version) for version in (base, parent)}
-        parts[parent.id] += _statistics(session, parent)
+        parts[parent.id] += _parts_of_earlier_tasks(session, parent)
         asked = job.recipe
         erased_tasks = _erased(session, model.id)
         report = task.report
@@ -102,22 +102,36 @@ def _erased(session: Session, model_id: str) -> list[int]:
 
 
 def _parts(session: Session, version: Version) -> list[Part]:
-    query = select(Part).where(Part.version_id == version.id).order_by(Part.position)
-    return list(session.execute(query).scalars())
+    query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
+    return list(session.execute(query.order_by(Part.position)).scalars())
 
 
-def _statistics(session: Session, parent: Version) -> list[Part]:
-    """Parts in which the versions before the parent keep the sums of their tasks, as far back as all have one."""
+def _parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
+    """Return the parts in which the versions before the parent keep sums and features of their tasks.
+
+    They go back as far as all have sums. Features may be gone with their task's data, and those that no job reads
+    are left out.
+    """
     query = (
         select(Version.number, Version.parent, Part)
         .join(Part, Part.version_id == Version.id)
-        .where(Version.model_id == parent.model_id, Part.type == STATISTICS, Part.deleted_at.is_(None))
+        .where(
+            Version.model_id == parent.model_id,
+            Part.type.in_(PER_TASK),
+            Part.deleted_at.is_(None),
+            Part.name.not_like(f"%.{REST}"),
+        )
+        .order_by(Part.position)
     )
-    known = {number: (before, part) for number, before, part in session.execute(query)}
+    known: dict[int, tuple[int | None, list[Part]]] = {}
+    for number, before, part in session.execute(query):
+        known.setdefault(number, (before, []))[1].append(part)
     found: list[Part] = []
     at = known.get(parent.number)
     while at is not None and at[0] is not None and (at := known.get(at[0])) is not None:
-        found.insert(0, at[1])
+        if all(part.type != STATISTICS for part in at[1]):
+            break
+        found[:0] = at[1]
     return found
 
 

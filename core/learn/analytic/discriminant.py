@@ -83,3 +83,41 @@ def discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = Non
         bias = bias + (sums.counts / sums.examples).log()
     weight, bias = weight - weight[known].mean(0), bias - bias[known].mean()
     return Linear(weight.contiguous(), bias.masked_fill(~known, -torch.inf))
+
+
+def left_out(sums: Sums, h: Tensor, labels: Tensor, share: float) -> Tensor:
+    """Scores float64 [n, C] of examples, each by `discriminant(·, "uniform", share)` of all examples but itself.
+
+    Without example h of class c both its mean and Σ change: with r = h − μ_c, μ_c moves by −r / (n_c − 1), and Σ is
+    (N − C) Σ − n_c / (n_c − 1) r rᵀ over N − 1 − C. In the eigenvectors of Σ the shrunk covariance is diagonal but for
+    that one direction, which Sherman and Morrison's formula inverts. An example that Σ keeps is answered far better
+    than a new one: three classes of 20 in 200 features of noise seem to be .83 right instead of .33.
+
+    Args:
+        sums: of which the examples are part.
+        h: float64 [n, K].
+        labels: int64 [n]; scores of the only example of a class are NaN.
+        share: ρ, the same for all.
+    """
+    sigma, mu, n = covariance(sums), means(sums), sums.counts.to(h.dtype)[labels]
+    freedom = sums.examples - int((sums.counts > 0).sum())
+    values, basis = torch.linalg.eigh(sigma)
+    h, mu = h @ basis, mu @ basis
+    residual = h - mu[labels]
+    lost = n / (n - 1).clamp(min=1) / max(freedom - 1, 1)  # what Σ loses of r rᵀ
+    kept = freedom / max(freedom - 1, 1)
+    trace = float(sigma.trace()) * kept - lost * residual.square().sum(1)
+    spread = (1 - share) * kept * values.clamp(min=0) + share * (trace / len(sigma))[:, None]
+    least = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
+    inverse = 1 / spread.clamp(min=max(least, torch.finfo(h.dtype).tiny))  # [n, K]
+    h_mu, r_mu = (h * inverse) @ mu.T, (residual * inverse) @ mu.T
+    mu_mu = inverse @ mu.square().T
+    r_h, r_r = (residual * inverse * h).sum(1), (residual.square() * inverse).sum(1)
+    own, step = torch.arange(len(h), device=h.device), 1 / (n - 1).clamp(min=1)
+    mu_mu[own, labels] += step.square() * r_r - 2 * step * r_mu[own, labels]
+    h_mu[own, labels] -= step * r_h
+    r_mu[own, labels] -= step * r_r
+    down = (1 - share) * lost
+    gain = down / (1 - down * r_r)
+    scores = h_mu + (gain * r_h)[:, None] * r_mu - 0.5 * (mu_mu + gain[:, None] * r_mu.square())
+    return scores.masked_fill(sums.counts == 0, -torch.inf).masked_fill((n < 2)[:, None], torch.nan)

@@ -5,8 +5,9 @@ over the tasks in their order, and solved anew after each: as if all images had 
 they came in. Nothing is forgotten, and nothing is learned but the classifier.
 
 Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
-et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520). `projection` columns of random
-features stand before it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
+et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520), and `auto`, the better of the last two
+by their answers to kept examples, each left out of the solution. `projection` columns of random features stand before
+it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
 by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
 2303.07338).
 """
@@ -14,6 +15,7 @@ by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -21,16 +23,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.analytic import balance, discriminant, ridge
+from core.learn.analytic import balance, choice, discriminant, ridge
 from core.learn.analytic.linear import Linear
 from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows
 from core.learn.analytic.sums import Sums, total
 from core.learn.analytic.temperature import temperature
 from core.learn.context import Batch, Context
-from core.learn.method import Accepts, Footprint, Method, Stage
+from core.learn.method import SCENARIOS, Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
+from core.protocol.manifest import FEATURES, REST, STATISTICS
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
@@ -38,9 +42,14 @@ COSINE_TEMPERATURE = 1 / 16
 ROUNDING = 4 * 2.0**-23
 """Of Σ |w h|: float32's spacing at 1, four times. On nine networks scores in float32 and in float64 were up to 3.8e-7
 of it apart."""
-SPARED = 2000
-"""Images at most by which the temperature of a ridge is chosen, each by the solution without it."""
-
+LEFT_OUT = 4000
+"""Kept examples at most that are answered by the solution without each: half a point of accuracy is a standard error."""
+SAMPLE = {"features": 100, "sums": 20}
+"""`keep` → examples of each class and task that later jobs read."""
+WIDE = 512
+"""Features from which on a random projection loses more than it gains: see docs/design/defaults.md."""
+COLUMNS = 1000
+"""Random features for a narrower backbone."""
 
 UNTRAINED = (
     "analytic reads the features of a network with random weights, which tell classes apart badly. Give the model a "
@@ -57,21 +66,28 @@ class Adapt(Strict):
 
 
 class AnalyticHyper(Strict):
-    """`head`: the classifier. `projection`: random features, 0 for none.
+    """`head`: the classifier; "auto": `lda` or `ridge`. `projection`: random features; 0: none; null: none where the
+    backbone has 512 features or more, else 1,000.
 
     `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by generalised cross-validation. `balanced`:
     whether in a ridge every class weighs the same, however many examples it has.
     `shrinkage`: ρ of `lda`; null: by OAS. `prior` of `lda`: "uniform" answers rare classes as readily as others.
+    `keep`: "features" of every training image, or "sums" and the features of 20 images of each class.
     `adapt`: whether the first task also trains the backbone.
     """
 
-    head: Literal["ncm", "ridge", "lda"] = "ridge"
-    projection: Annotated[int, Field(ge=0, le=2048)] = 1000
+    head: Literal["auto", "ncm", "ridge", "lda"] = "ridge"
+    projection: Annotated[int, Field(ge=0, le=10_000)] | None = 1000
     strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
     balanced: bool = False
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
+    keep: Literal["features", "sums"] = "sums"
     adapt: Adapt | None = None
+
+
+NEW_MODELS = {"head": "auto", "balanced": True, "projection": None, "keep": "features"}
+"""Defaults of a recipe today. Those of `AnalyticHyper` are what a stored recipe without them meant."""
 
 
 @register
@@ -88,6 +104,7 @@ class Analytic(Method):
         "Zhuang et al. 2022, ACIL, arXiv 2205.14922"
     )
     Hyper = AnalyticHyper
+    scenario_defaults = dict.fromkeys(SCENARIOS, NEW_MODELS)  # noqa: RUF012
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
@@ -95,6 +112,7 @@ class Analytic(Method):
     no_feature_cache = "it takes no steps: each image passes through the network once"
     footprint = Footprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
+    frozen_until_end_task = (STATISTICS, FEATURES)
     predicts_with = ("own", "projection")
     inference = "analytic"
     hyper: AnalyticHyper
@@ -129,39 +147,60 @@ class Analytic(Method):
         if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
             ctx.warn(UNTRAINED)
         self.state["own"].clear()  # trained or not, this task's logits are the network's until the end
-        if self.hyper.projection and PROJECTION not in self.state["projection"].tensors:
-            drawn = matrix(self.hyper.projection, ctx.network.backbone.width, ctx.recipe.seed)
+        columns = self._count_columns(ctx.network.backbone.width)
+        if columns and PROJECTION not in self.state["projection"].tensors:
+            drawn = matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
             self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the task's images to the sums that are kept, and solve for the classifier of all classes so far."""
         with ctx.evaluation(), torch.no_grad():
-            examples, labels = self._add(ctx)
-            linear = self._solve(ctx, examples, labels)
+            self._add(ctx)
+            linear = self._solve(ctx)
         own = self.state["own"].tensors
         own[WEIGHT], own[BIAS] = linear.weight.float(), linear.bias.float()
 
-    def _add(self, ctx: Context) -> tuple[Tensor, Tensor]:
-        """Keep the sums of the task, in one pass over its images in the dataset's order.
+    def erase(self, tasks: set[int]) -> None:
+        """Remove the features of these tasks' images. Their sums stay: they hold no image."""
+        kept = self.state[FEATURES].tensors
+        for name in [name for name in kept if int(name.split(".")[0]) in tasks]:
+            del kept[name]
 
-        Returns columns float64 [n, K] and classes int64 [n] of some of the images, evenly spaced.
-        """
-        step, first = -(-ctx.num_images // SPARED), ctx.network.first_class(ctx.head_task)
+    def _add(self, ctx: Context) -> None:
+        """Keep the sums of the task and features of its images, in one pass over them in the dataset's order."""
+        first = ctx.network.first_class(ctx.head_task)
         sums: Sums | None = None
-        examples, labels, seen = [], [], 0
+        batches: list[Rows] = []
         for batch in ctx.in_order():
-            h = self._columns(self._features(ctx.network, batch.x, batch.task))
+            phi = ctx.network.features(batch.x, batch.task).float()
+            h = self._columns(self._project(phi))
             sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
             sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
-            some = slice(-seen % step, None, step)
-            examples.append(h[some].double())
-            labels.append(batch.y[some] + first)
-            seen += len(h)
+            keys = digest_images(batch.raw(torch.arange(len(phi))), ctx.recipe.seed)
+            batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
         assert sums is not None, "a task has images"
         stored = {**sums.packed(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
-        self.state["statistics"].tensors.update(tensors)
-        return torch.cat(examples), torch.cat(labels)
+        self.state[STATISTICS].tensors.update(tensors)
+        self._keep(ctx.task, Rows.join(batches))
+
+    def _keep(self, task: int, rows: Rows) -> None:
+        """Keep the features that later jobs read, and apart from them the rest."""
+        is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
+        kept = self.state[FEATURES].tensors
+        kept.update({f"{task}.{name}": tensor for name, tensor in rows.select(is_drawn).packed().items()})
+        if self.hyper.keep == "features" and not bool(is_drawn.all()):
+            rest = rows.select(~is_drawn).packed()
+            kept.update({f"{task}.{REST}.{name}": tensor for name, tensor in rest.items()})
+
+    def _draw_left_out(self, classes: int) -> Rows | None:
+        """Draw kept examples of all tasks, equally many of each class as far as there are; None: none are kept."""
+        tensors = self.state[FEATURES].tensors
+        tasks = sorted({int(name.split(".")[0]) for name in tensors})
+        if not tasks:
+            return None
+        rows = Rows.join(Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks)
+        return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
 
     # Features and classifier.
 
@@ -172,13 +211,26 @@ class Analytic(Method):
 
     def _features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """float32 [B, K]: what the classifier reads, without the column of ones."""
-        phi = network.features(x, task).float()
-        drawn = self.state["projection"].tensors.get(PROJECTION) if self.hyper.projection else None
+        return self._project(network.features(x, task).float())
+
+    def _project(self, phi: Tensor) -> Tensor:
+        """Pass features [B, D] through the random ones; [B, K]."""
+        drawn = self.state["projection"].tensors.get(PROJECTION)
         return phi if drawn is None else project(phi, drawn)
 
     def _columns(self, h: Tensor) -> Tensor:
         """What sums are taken over: plain features get a column of ones, by which a ridge has its bias."""
-        return h if self.hyper.projection else append_ones(h)
+        return h if self._is_projected else append_ones(h)
+
+    @property
+    def _is_projected(self) -> bool:
+        return PROJECTION in self.state["projection"].tensors
+
+    def _count_columns(self, width: int) -> int:
+        """Return how many random features there are for a backbone's; 0: none."""
+        if self.hyper.projection is None:
+            return 0 if width >= WIDE else COLUMNS
+        return self.hyper.projection
 
     def _tasks(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
@@ -194,19 +246,64 @@ class Analytic(Method):
             stored = {name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")}
             yield Sums.unpacked(stored), stored["rows"].tolist()
 
-    def _solve(self, ctx: Context, examples: Tensor, labels: Tensor) -> Linear:
+    def _solve(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
         sums = self._sums(classes)
-        if self.hyper.head == "ridge":
-            return self._ridge(ctx, sums, examples, labels)
-        if not self.hyper.projection:
-            sums = sums.without_last()
-        if self.hyper.head == "lda":
-            return discriminant.discriminant(sums, self.hyper.prior, self.hyper.shrinkage)
-        means = functional.normalize(discriminant.means(sums)) / COSINE_TEMPERATURE
-        return Linear(means, means.new_zeros(classes))
+        if self.hyper.head == "ncm":
+            means = functional.normalize(discriminant.means(self._plain(sums))) / COSINE_TEMPERATURE
+            return Linear(means, means.new_zeros(classes))
+        examples = self._draw_examples(ctx, sums)
+        solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
+        if self.hyper.head != "auto":
+            return solvers[self.hyper.head](ctx, sums, examples).linear
+        solved = {name: solve(ctx, sums, examples) for name, solve in solvers.items()}
+        scores = {name: each.left_out for name, each in solved.items()}
+        return solved[self._choose(ctx, scores, examples.labels.cpu())].linear
 
-    def _ridge(self, ctx: Context, sums: Sums, examples: Tensor, labels: Tensor) -> Linear:
+    def _choose(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
+        """Choose the head that answers left-out examples better; the manifest says by how much."""
+        own = self.state["own"].json
+        before = own.get("auto", {}).get("head")
+        chosen = choice.choose_head({name: each.cpu() for name, each in scores.items()}, labels, before)
+        own["auto"] = {"head": chosen.head, "images": len(labels)}
+        if len(labels):
+            own["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
+            listed = ", ".join(f"{name} {value:.1%}" for name, value in chosen.accuracy.items())
+            ctx.log(
+                f"head {chosen.head}: {listed} right in the mean over classes, measured on {len(labels)} training "
+                "images, each by a solution without it"
+            )
+        return chosen.head
+
+    def _draw_examples(self, ctx: Context, sums: Sums) -> _Examples:
+        """Draw the examples that judge the heads: all but those of a class that has no other example."""
+        rows = self._draw_left_out(len(sums.counts))
+        if rows is None:
+            return _Examples(sums.cross.new_zeros(0, len(sums.cross)), sums.counts[:0])
+        rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        h = self._columns(self._project(rows.features.to(sums.gram.device)))
+        heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
+        head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(h.device)
+        labels = rows.classes.to(h.device)
+        return _Examples(h.double(), labels, head_of[labels][:, None] != head_of)
+
+    def _plain(self, sums: Sums) -> Sums:
+        """Leave out the column of ones, which only a ridge has."""
+        return sums if self._is_projected else sums.without_last()
+
+    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
+        plain = self._plain(sums)
+        share = self.hyper.shrinkage
+        if share is None:
+            share = discriminant.oas(discriminant.covariance(plain), plain.examples)
+        linear = discriminant.discriminant(plain, self.hyper.prior, share)
+        h = examples.h[:, : len(plain.gram)]
+        scores = discriminant.left_out(plain, h, examples.labels, share)
+        if self.hyper.prior == "empirical":
+            scores = scores + (plain.counts / plain.examples).log()
+        return _Solved(linear, examples.mask(scores))
+
+    def _solve_ridge(self, ctx: Context, sums: Sums, examples: _Examples) -> _Solved:
         weighted = balance.balance(sums) if self.hyper.balanced else sums
         strength = self.hyper.strength
         if strength is None:
@@ -214,15 +311,43 @@ class Analytic(Method):
         else:
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve(weighted, strength)
+        h, labels = examples.h, examples.labels
         if self.hyper.balanced:
-            examples, labels = (t[sums.counts[labels] > 1] for t in (examples, labels))
-            scores = balance.left_out(sums, strength, examples, labels)
+            scores = balance.left_out(sums, strength, h, labels)
         else:
-            scores = ridge.left_out(sums, strength, weight, examples, labels)
+            scores = ridge.left_out(sums, strength, weight, h, labels)
+        scores = examples.mask(scores)
         cool = temperature(scores, labels) if len(labels) else 1.0
         self.state["own"].json["ridge"] = {"strength": strength, "temperature": cool}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T / cool
-        if self.hyper.projection:
-            return Linear(weight.contiguous(), weight.new_zeros(len(weight)))
-        return Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
+        if self._is_projected:
+            return _Solved(Linear(weight.contiguous(), weight.new_zeros(len(weight))), scores)
+        return _Solved(Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous()), scores)
+
+
+@dataclass(frozen=True)
+class _Examples:
+    """Kept examples that judge a classifier.
+
+    Attributes:
+        h: float64 [n, K], what sums are taken over.
+        labels: int64 [n].
+        excluded: bool [n, C], classes of other heads than the example's; None: there is one head.
+    """
+
+    h: Tensor
+    labels: Tensor
+    excluded: Tensor | None = None
+
+    def mask(self, scores: Tensor) -> Tensor:
+        """Return scores [n, C] with those of other heads at −inf."""
+        return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A classifier, and its scores float64 [n, C] of the examples, each by the solution without it."""
+
+    linear: Linear
+    left_out: Tensor

@@ -1,5 +1,7 @@
 """Closed forms from sums, beside scikit-learn's on the same examples, and their independence of order and cut."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -222,16 +224,36 @@ def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
     assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
 
 
-def test_left_out_answers_to_pure_noise_are_at_chance() -> None:
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(share: float) -> None:
+    h, labels = rare_examples(15)
+    found = discriminant.left_out(sums_of(h, labels), h, labels, share)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        linear = discriminant.discriminant(sums_of(h[others], labels[others]), share=share)
+        expected = linear(h[i : i + 1])[0]
+        difference = found[i] - expected
+        torch.testing.assert_close(difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8)
+
+
+def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
+    return balance.left_out(sums, ridge.choose(balance.balance(sums))[0], h, labels)
+
+
+def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
+    share = discriminant.oas(discriminant.covariance(sums), sums.examples)
+    return discriminant.left_out(sums, h, labels, share)
+
+
+@pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])
+def test_left_out_answers_to_pure_noise_are_at_chance(score: Callable[[Sums, Tensor, Tensor], Tensor]) -> None:
     """With more features than examples, scores that keep the example would answer nearly all of them."""
     right, draws, count, classes, width = 0.0, 20, 60, 3, 200
     for seed in range(draws):
         generator = torch.Generator().manual_seed(seed)
         h = torch.randn(count, width, generator=generator, dtype=torch.float64)
         labels = torch.arange(count) % classes
-        sums = sums_of(h, labels, classes)
-        strength, _ = ridge.choose(balance.balance(sums))
-        scores = balance.left_out(sums, strength, h, labels)
+        scores = score(sums_of(h, labels, classes), h, labels)
         right += float((scores.argmax(1) == labels).double().mean()) / draws
     error = (classes - 1) ** 0.5 / classes / (draws * count) ** 0.5
     assert abs(right - 1 / classes) <= 3 * error

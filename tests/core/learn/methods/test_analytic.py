@@ -89,20 +89,65 @@ def test_it_learns_the_last_task_and_keeps_the_first(scenario: str, head: str, t
         assert accuracy(last, bench, task) > 0.8
 
 
-def test_a_version_stores_the_sums_of_its_own_task_and_no_image(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    first, second = bench.learn_tasks(2, method=analytic(projection=30))
+def test_a_version_stores_sums_and_features_of_its_own_task_and_no_image(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=60)
+    first, second = bench.learn_tasks(2, method=analytic(projection=30, keep="sums"))
     names = {part["name"] for part in second.result["parts"]}
-    assert names == {"backbone.1", "head", "statistics.2", "projection", "own"}
+    assert names == {"backbone.1", "head", "statistics.2", "features.2", "projection", "own"}
     assert second.digests["projection"] == first.digests["projection"]
     assert second.digests["backbone.1"] == first.digests["backbone.1"]
-    sums = load_tensors(second.folder / "parts" / "statistics.2.safetensors")
-    assert {name: tuple(tensor.shape) for name, tensor in sums.items()} == {
+    assert shapes(second, "statistics.2") == {
         "2.gram": (30 * 31 // 2,),
         "2.cross": (30, 2),
         "2.counts": (2,),
         "2.rows": (2,),
     }
+    width = second.deployed()[0].backbone.width
+    assert shapes(second, "features.2") == {
+        "2.features": (40, width),
+        "2.classes": (40,),
+        "2.keys": (40, 16),
+    }
+
+
+def shapes(learned: Learned, part: str) -> dict[str, tuple[int, ...]]:
+    tensors = load_tensors(learned.folder / "parts" / f"{part}.safetensors")
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def test_features_of_every_image_are_kept_those_that_no_job_reads_apart(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=260)
+    learned = bench.learn_task(1, method=analytic(keep="features"))
+    assert shapes(learned, "features.1")["1.keys"] == (200, 16)
+    assert shapes(learned, "features.1.rest")["1.rest.keys"] == (60, 16)
+    parts = (load_tensors(learned.folder / "parts" / f"features.1{rest}.safetensors") for rest in ("", ".rest"))
+    kept = torch.cat([tensor for part in parts for name, tensor in part.items() if "features" in name])
+    phi, _ = all_examples(bench, learned, 1)
+    order = torch.cdist(kept, phi).argmin(1)
+    assert sorted(order.tolist()) == list(range(260))
+    torch.testing.assert_close(kept, phi[order], rtol=1e-5, atol=1e-5)
+
+
+def test_features_of_erased_tasks_judge_no_head_and_their_sums_stay(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=40, n_held_out=24)
+    method = analytic(head="auto", keep="features")
+    spec = bench.spec(2, bench.learn_task(1, method=method), method=method)
+    whole, erased = bench.learn(spec), bench.learn({**spec, "erased_tasks": [1]})
+    images = [one.result["method"]["state"]["own"]["auto"]["images"] for one in (whole, erased)]
+    assert images == [80, 40]
+    assert accuracy(erased, bench, 1) > 0.8
+
+
+def test_the_better_head_answers_and_the_manifest_says_by_how_much(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, n=40, n_held_out=24)
+    heads = {}
+    for name in ("auto", "lda", "ridge"):
+        learned = bench.stream(3, method=analytic(head=name, balanced=True))
+        heads[name] = learned.deployed()[1].state["own"].tensors["weight"]
+    told = bench.stream(3, method=analytic(head="auto", balanced=True)).result["method"]["state"]["own"]["auto"]
+    assert torch.equal(heads["auto"], heads[told["head"]])
+    assert told["accuracy"][told["head"]] >= max(told["accuracy"].values()) - told["standard_error"]
+    assert told["images"] == 120
 
 
 def test_the_head_can_be_another_in_the_next_task(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The choice between two classifiers of the same sums, by their answers to left-out examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The classifier that answers.
+
+    Attributes:
+        head: its name.
+        accuracy: balanced accuracy of each candidate on left-out examples, in [0, 1]; NaN without any.
+        error: standard error of the difference between the two best.
+    """
+
+    head: str
+    accuracy: dict[str, float]
+    error: float
+
+
+def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
+    """Choose the head with the better balanced accuracy.
+
+    The one that answers now stays until another is better by more than one standard error of their difference, so
+    that heads which are equally good do not alternate.
+
+    Args:
+        scores: name → float64 [n, C] of left-out examples; of two heads or more, the preferred one first.
+        labels: int64 [n].
+        current: the head of the version before; None for a first one.
+    """
+    right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
+    accuracy = {name: balanced_mean(of, labels)[0] for name, of in right.items()}
+    standing = current if current in scores else next(iter(scores))
+    if not len(labels):
+        return Choice(standing, accuracy, float("nan"))
+    best = max(accuracy, key=lambda name: accuracy[name])  # the first of equal ones
+    other = standing if best != standing else _second(accuracy, best)
+    gain, error = balanced_mean(right[best] - right[other], labels)
+    stays = current in scores and best != standing and gain <= error
+    return Choice(standing if stays else best, accuracy, error)
+
+
+def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Return the mean over classes of their means, and its standard error.
+
+    Args:
+        values: float64 [n].
+        labels: int64 [n]; classes without examples do not count. A class of one example has a variance of 0.
+    """
+    counts = torch.bincount(labels)
+    known = counts > 0
+    n = counts[known].double()
+    if not len(n):
+        return float("nan"), float("nan")
+    sums = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values)[known]
+    means = sums / n
+    squares = torch.zeros(len(counts), dtype=values.dtype).index_add_(0, labels, values.square())[known]
+    variance = (squares - n * means.square()).clamp(min=0) / (n - 1).clamp(min=1) / n
+    return float(means.mean()), float(variance.sum().sqrt() / len(n))
+
+
+def _second(accuracy: Mapping[str, float], best: str) -> str:
+    return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])
