@@ -1,9 +1,11 @@
 """Types of the parts of a version: which of them it answers with, and which nobody is given."""
 
-from core.protocol.manifest import Manifest
+from core.protocol.manifest import FEATURES, Manifest
 
-PRIVATE_TYPES = frozenset({"buffer", "exemplars"})
+IMAGE_TYPES = frozenset({"buffer", "exemplars"})
 """Types of parts that hold images of the training data."""
+PRIVATE_TYPES = IMAGE_TYPES | {FEATURES}
+"""Types of parts that hold training data, as images or as their features."""
 NETWORK_TYPES = frozenset({"backbone", "head", "base", "prompts", "displacement", "reference", "expert"})
 
 

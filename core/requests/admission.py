@@ -17,6 +17,7 @@ from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
 from core.protocol.answers.catalogue import Footprint, MethodEntry
 from core.protocol.answers.recipe import RecipeOut
 from core.protocol.catalogue import Catalogue
+from core.recipe.projection import count_columns
 from core.requests.network_size import Size, size_of
 from core.settings import Settings
 
@@ -28,6 +29,8 @@ PASSING = 3
 the operation."""
 SOLVING = 6
 """Square matrices of a solve: second moments of all tasks and of one, eigenvectors, and the work space of both."""
+LEFT_OUT, JUDGING = 4000, 5
+"""Kept examples that judge a solution, as `core.learn.methods.analytic` has them, and their matrices at once."""
 FIXED_BYTES = 640 << 20
 """What every job takes: work space of the operations, and images scaled in advance."""
 MOST_EARLIER = 20
@@ -147,8 +150,8 @@ class Estimate:
 
     @property
     def solve_bytes(self) -> int:
-        """Of the matrices that a solution holds at once."""
-        return SOLVING * self.columns**2 * DOUBLE_BYTES
+        """Of the matrices that a solution holds at once, and of the examples that judge it."""
+        return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
     def sums_bytes(self) -> int:
@@ -213,7 +216,7 @@ def estimated(entry: MethodEntry, size: Size, image: ImageOut, recipe: RecipeOut
     weights = (size.parameters, copies, images, activations, 2 * kept * pixels)
     if not (chosen := footprint.get("columns", "")):
         return Estimate(method["name"], *weights)
-    columns = int(hypers.get(chosen) or 0) or size.features + 1
+    columns = count_columns(hypers.get(chosen), size.features) or size.features + 1
     return Estimate(method["name"], *weights, columns, work.tasks)
 
 

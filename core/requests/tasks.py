@@ -7,10 +7,11 @@ from core.db import answers, deliveries
 from core.db.jobs import move
 from core.db.session import Database
 from core.db.states import LEASED, UNFINISHED, Action, State
-from core.db.tables import Job, Model, Task
+from core.db.tables import Job, Model, Part, Task, Version
 from core.errors import NotFound, WrongState
 from core.protocol.answers.audit import AuditData
 from core.protocol.answers.task import TaskOut, TaskPage
+from core.protocol.manifest import FEATURES, REST
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.pages import Page, page
@@ -98,7 +99,20 @@ def _erased(
     data: AuditData = {"model": row.id, "number": number}
     record(session, actor, "task.delete-data", task.id, data, now=now, model=row.id)
     digests = {d for d in (task.train_sha256, task.held_out_sha256, task.traces_sha256) if d}
+    digests |= _delete_features(session, row.id, number, now)
     return archives, sorted(digests.union(answers.forget(session, row.id, number)))
+
+
+def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:
+    """Mark the features of a task's images as deleted in every version that learned it; returns their digests."""
+    versions = select(Version.id).where(Version.model_id == model)
+    kept = select(Part).where(Part.version_id.in_(versions), Part.type == FEATURES, Part.deleted_at.is_(None))
+    name = f"{FEATURES}.{number}"
+    digests = set()
+    for part in session.scalars(kept.where(Part.name.in_((name, f"{name}.{REST}")))):
+        part.deleted_at = now
+        digests.add(part.sha256)
+    return digests
 
 
 def _find(session: Session, model: Model, number: int) -> Task:

@@ -30,7 +30,7 @@ from core.protocol.answers.version import (
     VersionOut,
     VersionPage,
 )
-from core.protocol.part_types import PRIVATE_TYPES
+from core.protocol.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.requests.actor import Actor, find_model
 from core.requests.audit import record
 from core.requests.pages import Page, page, page_of
@@ -168,7 +168,8 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
             )
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
         if found.type in PRIVATE_TYPES:
-            raise Invalid(f"The part {part!r} holds images of the training data and cannot be downloaded.")
+            held = "images" if found.type in IMAGE_TYPES else "features"
+            raise Invalid(f"The part {part!r} holds {held} of the training data and cannot be downloaded.")
         damage.refuse(session, row, {Blobs.key(found.sha256): found.name})
         return PartFile(found.sha256, found.bytes, f"{owner.name}-v{row.number}-{found.name}.safetensors")
 

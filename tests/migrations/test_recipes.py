@@ -1,4 +1,4 @@
-"""Migrations 0009 and 0014 on recipes and overrides as older code stored them."""
+"""Migrations 0009, 0014 and 0025 on recipes and overrides as older code stored them."""
 
 import json
 from typing import Any
@@ -116,3 +116,37 @@ def test_models_and_overrides_say_the_defaults_that_they_were_made_with(empty: D
 def test_a_model_of_today_has_the_defaults_of_today() -> None:
     found = resolve(catalogue(), "task", {"method": "si"}).recipe["method"]
     assert found == {"name": "si", "c": 0.1, "xi": 0.001}
+
+
+FORMER_ANALYTIC = {"head": "ridge", "projection": 1000, "balanced": False, "keep": "sums"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "former"),
+    [
+        ({"method": {"name": "analytic"}, "epochs": 2}, FORMER_ANALYTIC),
+        ({"method": "analytic"}, FORMER_ANALYTIC),
+        (
+            {"method": {"name": "analytic", "head": "lda", "projection": 0}},
+            {**FORMER_ANALYTIC, "head": "lda", "projection": 0},
+        ),
+    ],
+    ids=["named", "short", "own"],
+)
+def test_a_closed_form_of_before_keeps_its_head_and_its_projection(
+    recipe: dict[str, Any], former: dict[str, Any], empty: Database
+) -> None:
+    store(empty, "0024", {"mdl_1": ("class", recipe)}, {})
+    migrate.upgrade(empty)
+    with empty.read() as session:
+        stored = session.scalars(select(Model.recipe)).one()
+    assert former.items() <= dict(resolve(catalogue(), "class", stored).recipe["method"]).items()
+    migrate.downgrade(empty, "0024")
+    with empty.read() as session:
+        assert "keep" not in session.scalars(select(Model.recipe)).one()["method"]
+
+
+def test_a_closed_form_of_today_chooses_its_head_and_keeps_features() -> None:
+    found = resolve(catalogue(), "class", {"method": "analytic"}).recipe["method"]
+    today = {"head": "auto", "projection": None, "balanced": True, "keep": "features"}
+    assert today.items() <= dict(found).items()

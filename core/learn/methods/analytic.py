@@ -5,8 +5,8 @@ over the tasks in their order, and solved anew after each: as if all images had 
 they came in. Nothing is forgotten, and nothing is learned but the classifier.
 
 Heads: `ncm` (cosine similarity to class means), `ridge` (RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang
-et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520), and `auto`, the better of the last two
-by their answers to kept examples, each left out of the solution. `projection` columns of random features stand before
+et al. 2022, arXiv 2205.14922), `lda` (SLDA, Hayes & Kanan 2020, arXiv 1909.01520), and `auto`, the better of the last
+two by their answers to kept examples, each left out of the solution. `projection` columns of random features stand before
 it; 0: the backbone's features as they are. With `adapt` the first task also trains the backbone,
 by the recipe's optimizer, which is then frozen for ever (RanPAC's first phase; APER, Zhou et al. 2023, arXiv
 2303.07338).
@@ -35,6 +35,7 @@ from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
 from core.protocol.manifest import FEATURES, REST, STATISTICS
+from core.recipe.projection import count_columns
 
 WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
 COSINE_TEMPERATURE = 1 / 16
@@ -43,13 +44,10 @@ ROUNDING = 4 * 2.0**-23
 """Of Σ |w h|: float32's spacing at 1, four times. On nine networks scores in float32 and in float64 were up to 3.8e-7
 of it apart."""
 LEFT_OUT = 4000
-"""Kept examples at most that are answered by the solution without each: half a point of accuracy is a standard error."""
+"""Kept examples at most that are answered by the solution without each. The standard error of their accuracy is half a
+point."""
 SAMPLE = {"features": 100, "sums": 20}
 """`keep` → examples of each class and task that later jobs read."""
-WIDE = 512
-"""Features from which on a random projection loses more than it gains: see docs/design/defaults.md."""
-COLUMNS = 1000
-"""Random features for a narrower backbone."""
 
 UNTRAINED = (
     "analytic reads the features of a network with random weights, which tell classes apart badly. Give the model a "
@@ -104,7 +102,7 @@ class Analytic(Method):
         "Zhuang et al. 2022, ACIL, arXiv 2205.14922"
     )
     Hyper = AnalyticHyper
-    scenario_defaults = dict.fromkeys(SCENARIOS, NEW_MODELS)  # noqa: RUF012
+    scenario_defaults = dict.fromkeys(SCENARIOS, NEW_MODELS)
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
@@ -147,7 +145,7 @@ class Analytic(Method):
         if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
             ctx.warn(UNTRAINED)
         self.state["own"].clear()  # trained or not, this task's logits are the network's until the end
-        columns = self._count_columns(ctx.network.backbone.width)
+        columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
             drawn = matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
             self.state["projection"].tensors[PROJECTION] = drawn.to(ctx.device)
@@ -225,12 +223,6 @@ class Analytic(Method):
     @property
     def _is_projected(self) -> bool:
         return PROJECTION in self.state["projection"].tensors
-
-    def _count_columns(self, width: int) -> int:
-        """Return how many random features there are for a backbone's; 0: none."""
-        if self.hyper.projection is None:
-            return 0 if width >= WIDE else COLUMNS
-        return self.hyper.projection
 
     def _tasks(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})

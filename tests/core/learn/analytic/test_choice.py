@@ -39,7 +39,15 @@ def test_the_error_is_that_of_the_paired_difference() -> None:
 
 @pytest.mark.parametrize(
     ("better_by", "current", "expected"),
-    [(1, "a", "a"), (1, None, "b"), (1, "b", "b"), (12, "a", "b"), (0, None, "a"), (0, "b", "b"), (1, "ncm", "b")],
+    [
+        (1, "a", "a"),
+        (1, None, "b"),
+        (1, "b", "b"),
+        (12, "a", "b"),
+        (0, None, "a"),
+        (0, "b", "b"),
+        (1, "ncm", "b"),
+    ],
 )
 def test_a_head_stays_until_another_is_better_by_a_standard_error(
     better_by: int, current: str | None, expected: str
@@ -73,7 +81,9 @@ def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> Non
     assert torch.bincount(classes[drawn]).tolist() == [6, 6]
     order = torch.randperm(40, generator=generator)
     again = rows.select(order)
-    assert set(again.select(draw_rows(again, 6)).features[:, 0].tolist()) == set(drawn.nonzero()[:, 0].tolist())
+    assert set(again.select(draw_rows(again, 6)).features[:, 0].tolist()) == set(
+        drawn.nonzero()[:, 0].tolist()
+    )
     everything = draw_rows(rows, 40)
     assert int(everything.sum()) == 39 and not everything[7] and everything[3]
 

@@ -246,7 +246,9 @@ def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])
-def test_left_out_answers_to_pure_noise_are_at_chance(score: Callable[[Sums, Tensor, Tensor], Tensor]) -> None:
+def test_left_out_answers_to_pure_noise_are_at_chance(
+    score: Callable[[Sums, Tensor, Tensor], Tensor],
+) -> None:
     """With more features than examples, scores that keep the example would answer nearly all of them."""
     right, draws, count, classes, width = 0.0, 20, 60, 3, 200
     for seed in range(draws):

@@ -25,7 +25,7 @@ from core.learn.networks import Network
 from core.learn.state import TYPES, load_tensors
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_spec import JobSpec, LocalPart
-from core.protocol.manifest import STATISTICS, Manifest
+from core.protocol.manifest import PER_TASK, Manifest
 
 QUICK = {"epochs": 2, "batch_size": 4, "augment": "shift", "data_report": "off"}
 """The recipe where a test says nothing else: no test but those of the report pays for one."""
@@ -135,7 +135,7 @@ class Learned:
             {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
             for p in result["parts"]
         ]
-        parts += [p for p in self.spec.get("parent", {}).get("parts", []) if p["type"] == STATISTICS]
+        parts += [p for p in self.spec.get("parent", {}).get("parts", []) if p["type"] in PER_TASK]
         return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
 
 

@@ -14,6 +14,7 @@ from core.learn.analytic.sums import Sums
 from core.learn.dataset import Dataset
 from core.learn.evaluate import correct_predictions
 from core.learn.methods.analytic import UNTRAINED, Analytic
+from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import features
 from core.learn.state import load_tensors
@@ -120,7 +121,9 @@ def test_features_of_every_image_are_kept_those_that_no_job_reads_apart(tmp_path
     learned = bench.learn_task(1, method=analytic(keep="features"))
     assert shapes(learned, "features.1")["1.keys"] == (200, 16)
     assert shapes(learned, "features.1.rest")["1.rest.keys"] == (60, 16)
-    parts = (load_tensors(learned.folder / "parts" / f"features.1{rest}.safetensors") for rest in ("", ".rest"))
+    parts = (
+        load_tensors(learned.folder / "parts" / f"features.1{rest}.safetensors") for rest in ("", ".rest")
+    )
     kept = torch.cat([tensor for part in parts for name, tensor in part.items() if "features" in name])
     phi, _ = all_examples(bench, learned, 1)
     order = torch.cdist(kept, phi).argmin(1)
@@ -132,9 +135,9 @@ def test_features_of_erased_tasks_judge_no_head_and_their_sums_stay(tmp_path: Pa
     bench = Bench(tmp_path, n=40, n_held_out=24)
     method = analytic(head="auto", keep="features")
     spec = bench.spec(2, bench.learn_task(1, method=method), method=method)
-    whole, erased = bench.learn(spec), bench.learn({**spec, "erased_tasks": [1]})
-    images = [one.result["method"]["state"]["own"]["auto"]["images"] for one in (whole, erased)]
-    assert images == [80, 40]
+    whole = bench.learn(spec).result["method"]["state"]["own"]["auto"]["images"]
+    erased = bench.learn({**spec, "erased_tasks": [1]})
+    assert [whole, erased.result["method"]["state"]["own"]["auto"]["images"]] == [80, 40]
     assert accuracy(erased, bench, 1) > 0.8
 
 
@@ -144,7 +147,9 @@ def test_the_better_head_answers_and_the_manifest_says_by_how_much(tmp_path: Pat
     for name in ("auto", "lda", "ridge"):
         learned = bench.stream(3, method=analytic(head=name, balanced=True))
         heads[name] = learned.deployed()[1].state["own"].tensors["weight"]
-    told = bench.stream(3, method=analytic(head="auto", balanced=True)).result["method"]["state"]["own"]["auto"]
+    told = bench.stream(3, method=analytic(head="auto", balanced=True)).result["method"]["state"]["own"][
+        "auto"
+    ]
     assert torch.equal(heads["auto"], heads[told["head"]])
     assert told["accuracy"][told["head"]] >= max(told["accuracy"].values()) - told["standard_error"]
     assert told["images"] == 120
@@ -202,7 +207,7 @@ def test_probabilities_of_a_ridge_are_calibrated_on_left_out_images(tmp_path: Pa
 
 
 def test_the_sums_and_the_classifier_take_one_pass_over_the_images(tmp_path: Path, monkeypatch) -> None:
-    passed = watched(monkeypatch, Analytic, "_features", lambda found, method, network, x, task: len(x))
+    passed = watched(monkeypatch, Network, "features", lambda found, network, x, task: len(x))
     begin = watched(monkeypatch, Analytic, "begin_task", lambda *_: len(passed))
     after = watched(monkeypatch, Analytic, "_solve", lambda *_: sum(passed[begin[-1] :]))
     Bench(tmp_path, n=40).learn_task(1, method=analytic())
