@@ -1234,6 +1234,7 @@ class Method(Shape):
     schema: dict[str, Any]
     defaults: dict[str, Any]
     scenario_defaults: dict[str, dict[str, Any]]
+    former_defaults: dict[str, Any]
     scenarios: list[str]
     weak: dict[str, str]
     accepts: Accepts

@@ -69,6 +69,7 @@ def _method(method: type[Method]) -> dict[str, Any]:
         "schema": method.Hyper.model_json_schema(by_alias=True),
         "defaults": method.Hyper().model_dump(mode="json", by_alias=True),
         "scenario_defaults": {s: dict(values) for s, values in method.scenario_defaults.items()},
+        "former_defaults": dict(method.former_defaults),
         "scenarios": list(method.scenarios),
         "weak": dict(method.scenario_warnings),
         "accepts": {

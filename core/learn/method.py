@@ -111,6 +111,8 @@ class Method:
         regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
         scenario_defaults: scenario → hyper-parameters whose default is another there. A stored recipe that
             lacks one keeps the default of `Hyper`, which means what was before.
+        former_defaults: hyper-parameter → value that a stored recipe without it means, where `Hyper` has another
+            default today.
         recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do not suit.
         inherited_state: types of state that it can continue when another method learned the parent.
         family: of networks, which `build` makes. A model keeps its family for life.
@@ -139,6 +141,7 @@ class Method:
     footprint: ClassVar[Footprint] = Footprint()
     regularisers: ClassVar[tuple[str, ...]] = ()
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    former_defaults: ClassVar[Mapping[str, Any]] = {}
     recipe_defaults: ClassVar[Mapping[str, Any]] = {}
     inherited_state: ClassVar[tuple[str, ...]] = ()
     family: ClassVar[str] = "plain"

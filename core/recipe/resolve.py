@@ -94,7 +94,7 @@ def _complete(
 ) -> tuple[JsonObject, str, JsonObject]:
     """The complete recipe, its method's name and hyper-parameters; names are checked, values are not.
 
-    scenario: None leaves out the defaults that a method has in a scenario alone.
+    scenario: None for a stored recipe, in which the defaults of a scenario are left out and former ones count.
     """
     defaults = catalogue["recipe"]["defaults"]
     base: JsonObject = {"method": {"name": defaults["method"]["name"]}}
@@ -129,8 +129,12 @@ def _method(catalogue: Catalogue, scenario: str | None, method: Any) -> tuple[st
     if not isinstance(name, str) or name not in methods:
         raise _wrong([("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")])
     given = {k: v for k, v in method.items() if k != "name"}
-    of_scenario = methods[name].get("scenario_defaults", {}).get(scenario or "", {})
-    return name, copy.deepcopy({**methods[name]["defaults"], **of_scenario, **given})
+    entry = methods[name]
+    if scenario is None:
+        other = entry.get("former_defaults", {})
+    else:
+        other = entry.get("scenario_defaults", {}).get(scenario, {})
+    return name, copy.deepcopy({**entry["defaults"], **other, **given})
 
 
 def _filled(defaults: JsonObject, wanted: JsonObject) -> JsonObject:

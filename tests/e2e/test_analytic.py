@@ -51,6 +51,25 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
     assert classifier(3) == classifier(2)
 
 
+def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Rest) -> None:
+    small.create(client, "gone", "analytic", architecture=ARCHITECTURE)
+    learn(client, "gone", *WEEKS[:2])
+    client.call("DELETE", "/v1/models/gone/tasks/1/data")
+
+    def kept(version: int) -> list[str]:
+        parts = client.get(f"/v1/models/gone/versions/{version}")["parts"]
+        return [p["name"] for p in parts if p["type"] == "features" and p["deleted_at"] is None]
+
+    assert (kept(1), kept(2)) == ([], ["features.2"])
+    assert not any("features" in f["name"] for f in client.items("/v1/models/gone/versions/2/files"))
+    with pytest.raises(APIError, match="holds features of the training data and cannot be downloaded"):
+        client.get("/v1/models/gone/versions/2/files/features.2")
+    learn(client, "gone", WEEKS[2])
+    method = client.get("/v1/models/gone/versions/3")["manifest"]["method"]
+    images = sum(client.get(f"/v1/models/gone/tasks/{task}")["n_train"] for task in (2, 3))
+    assert method["state"]["own"]["auto"]["images"] == images
+
+
 def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(
     client: Rest, stream: str
 ) -> None:

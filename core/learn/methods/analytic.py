@@ -30,7 +30,7 @@ from core.learn.analytic.rows import FIELDS, Rows, digest_images, draw_rows
 from core.learn.analytic.sums import Sums, total
 from core.learn.analytic.temperature import temperature
 from core.learn.context import Batch, Context
-from core.learn.method import SCENARIOS, Accepts, Footprint, Method, Stage
+from core.learn.method import Accepts, Footprint, Method, Stage
 from core.learn.networks import Network
 from core.learn.recipe import Strict
 from core.learn.registration import register
@@ -74,18 +74,14 @@ class AnalyticHyper(Strict):
     `adapt`: whether the first task also trains the backbone.
     """
 
-    head: Literal["auto", "ncm", "ridge", "lda"] = "ridge"
-    projection: Annotated[int, Field(ge=0, le=10_000)] | None = 1000
+    head: Literal["auto", "ncm", "ridge", "lda"] = "auto"
+    projection: Annotated[int, Field(ge=0, le=10_000)] | None = None
     strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    balanced: bool = False
+    balanced: bool = True
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
-    keep: Literal["features", "sums"] = "sums"
+    keep: Literal["features", "sums"] = "features"
     adapt: Adapt | None = None
-
-
-NEW_MODELS = {"head": "auto", "balanced": True, "projection": None, "keep": "features"}
-"""Defaults of a recipe today. Those of `AnalyticHyper` are what a stored recipe without them meant."""
 
 
 @register
@@ -102,7 +98,12 @@ class Analytic(Method):
         "Zhuang et al. 2022, ACIL, arXiv 2205.14922"
     )
     Hyper = AnalyticHyper
-    scenario_defaults = dict.fromkeys(SCENARIOS, NEW_MODELS)
+    former_defaults = {  # noqa: RUF012
+        "head": "ridge",
+        "projection": 1000,
+        "balanced": False,
+        "keep": "sums",
+    }
     accepts = Accepts(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"

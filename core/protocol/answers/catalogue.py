@@ -55,7 +55,8 @@ class Footprint(TypedDict):
 
 class MethodEntry(TypedDict):
     """A method. `schema`, `defaults`: of its hyper-parameters; `scenario_defaults`: those that differ in a
-    scenario; `weak`: by scenario, why it works badly there.
+    scenario; `former_defaults`: those that a stored recipe without them means; `weak`: by scenario, why it
+    works badly there.
 
     `family`: what it makes of the network, kept for a model's life, as are the hyper-parameters in
     `structure`; `advice`: of a recipe that leaves it open; `takes`: types of memory that it can take over
@@ -68,6 +69,7 @@ class MethodEntry(TypedDict):
     schema: JsonSchema
     defaults: HyperParameters
     scenario_defaults: dict[str, HyperParameters]
+    former_defaults: HyperParameters
     scenarios: list[str]
     weak: dict[str, str]
     accepts: Accepts

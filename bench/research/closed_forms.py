@@ -1,0 +1,352 @@
+"""Heads in closed form on features of the two bases: accuracy, rare classes, and one-sided batches.
+
+    python -m bench.research.closed_forms --data DIR --photos FOLDER [--cache FOLDER] [--threads 2]
+
+DIR holds `mnist` and `cifar100`; FOLDER has photos as `<class>/<image>`. scikit-learn brings the digits. Every head is
+made of the same features, with all images of a class at once: the closed forms do not depend on order or cut.
+"""
+
+import argparse
+import gzip
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets
+import torch
+from PIL import Image
+from safetensors.torch import load
+from torch import Tensor
+
+from core import imagenet_base, packaged_base
+from core.ingest.images import decode
+from core.ingest.resizing import Resizing
+from core.learn.analytic import balance, choice, discriminant, ridge
+from core.learn.analytic.projection import append_ones, matrix, project
+from core.learn.analytic.sums import Sums
+from core.learn.networks import ImageSpec, build_backbone
+from core.learn.networks.timm_names import pretrained
+from core.learn.precision import Inputs
+from core.learn.state import load_tensors, save_tensors
+from core.protocol.architecture import Normalisation
+from core.work.imagenet import convert
+
+HELD_OUT, RARE, BULK = 50, (6, 12, 25, 50), 20
+"""Held-out images of a class at most; images of a rare class; the ratio of a one-sided batch."""
+BATCH = 32
+Labelled = list[tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Encoded images with class numbers."""
+
+    name: str
+    train: Labelled
+    held_out: Labelled
+
+
+@dataclass(frozen=True)
+class Features:
+    """float32 [n, D] and int64 [n], to learn from and held out."""
+
+    train: Tensor
+    labels: Tensor
+    held_out: Tensor
+    expected: Tensor
+
+    @property
+    def classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path("build/closed-forms"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--wide", action="store_true", help="also a ridge on 5,000 columns, which takes minutes"
+    )
+    options = parser.parse_args()
+    if not options.wide:
+        del HEADS[WIDE]
+    torch.set_num_threads(options.threads)
+    options.cache.mkdir(parents=True, exist_ok=True)
+    streams = [*bundled_streams(options.data), read_photos(options.photos)]
+    for base, backbone in read_backbones().items():
+        found = {stream.name: extract(stream, base, backbone, options.cache) for stream in streams}
+        print_heads(base, found)
+        print_rare(base, found)
+        print_one_sided(base, found)
+
+
+def bundled_streams(data: Path) -> Iterator[Stream]:
+    """Yield the digits, MNIST and twenty classes of CIFAR-100 that the small base never saw."""
+    digits = sklearn.datasets.load_digits()
+    pixels = (digits.images * (255 / 16)).astype(np.uint8)
+    yield split(
+        "digits", [(encode(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)], 40
+    )
+    images, labels = (read_idx(data / "mnist", f"train-{kind}") for kind in ("images", "labels"))
+    some = [(encode(image), int(c)) for image, c in zip(images[:6000], labels[:6000], strict=True)]
+    yield split("MNIST", some, 40)
+    found: Labelled = []
+    names: dict[str, int] = {}
+    for archive in ("classes_60-69.zip", "classes_70-79.zip"):
+        with zipfile.ZipFile(data / "cifar100" / archive) as zipped:
+            for entry in sorted(name for name in zipped.namelist() if name.endswith(".png")):
+                label = names.setdefault(entry.split("/")[-2], len(names))
+                found.append((zipped.read(entry), label))
+    yield split("CIFAR-100", found, 25)
+
+
+def read_photos(folder: Path) -> Stream:
+    """Read photos as `<class>/<image>`."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    files = [
+        (path, number) for number, name in enumerate(names) for path in sorted((folder / name).iterdir())
+    ]
+    return split("photos", [(path.read_bytes(), label) for path, label in files], 120)
+
+
+def split(name: str, images: Labelled, most: int) -> Stream:
+    """Shuffle by a fixed seed; hold out up to `HELD_OUT` of each class, and learn from up to `most`."""
+    order = np.random.default_rng(0).permutation(len(images))
+    by_class: dict[int, Labelled] = {}
+    for row in order:
+        by_class.setdefault(images[row][1], []).append(images[row])
+    held_out = [image for rows in by_class.values() for image in rows[: min(HELD_OUT, len(rows) // 3)]]
+    train = [image for rows in by_class.values() for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]]
+    return Stream(name, train, held_out)
+
+
+def encode(pixels: "np.ndarray") -> bytes:
+    """Return a grey image as PNG."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def read_idx(folder: Path, start: str) -> "np.ndarray":
+    """Read an idx file of bytes, compressed or not."""
+    path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">i4", dimensions, 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network in evaluation mode and how images are prepared for it."""
+
+    network: torch.nn.Module
+    size: int
+    resizing: Resizing
+    inputs: Inputs
+
+
+def read_backbones() -> dict[str, Prepared]:
+    """Return the two bases of the package by name."""
+    packaged = packaged_base.packaged()
+    cpu = torch.device("cpu")
+    draw = torch.Generator()
+    small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
+    small.load_state_dict(load(packaged_base.weights(3)))
+    path = imagenet_base.find_checkpoint()
+    assert path is not None, imagenet_base.find_problem()
+    known = pretrained(imagenet_base.MODEL)
+    large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
+    large.load_state_dict(convert(torch.load(path, weights_only=True)))  # noqa: TID251 - its digest is known
+    return {
+        packaged_base.PACKAGED: Prepared(small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)),
+        imagenet_base.NAME: Prepared(
+            large.eval(),
+            224,
+            Resizing(float(known.crop), known.interpolation),
+            Inputs(Normalisation(mean=known.mean, std=known.std), 3, cpu),
+        ),
+    }
+
+
+def extract(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
+    """Return features of a stream, kept in `cache`."""
+    path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
+    if not path.exists():
+        save_tensors(
+            {
+                "train": pass_images(stream.train, prepared),
+                "labels": torch.tensor([label for _, label in stream.train]),
+                "held_out": pass_images(stream.held_out, prepared),
+                "expected": torch.tensor([label for _, label in stream.held_out]),
+            },
+            path,
+        )
+    return Features(**load_tensors(path))
+
+
+def pass_images(images: Labelled, prepared: Prepared) -> Tensor:
+    """Return features float32 [n, D] of encoded images."""
+    found = []
+    with torch.no_grad():
+        for start in range(0, len(images), BATCH):
+            rows = [
+                decode(content, prepared.size, 3, 1 << 26, prepared.resizing)
+                for content, _ in images[start : start + BATCH]
+            ]
+            found.append(prepared.network(prepared.inputs(torch.from_numpy(np.stack(rows)))))
+    return torch.cat(found)
+
+
+Scores = Callable[[Tensor], Tensor]
+
+
+def fit_ridge(h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False) -> Scores:
+    """Solve a ridge on features, or on `columns` random ones."""
+    drawn = matrix(columns, h.shape[1], 0) if columns else None
+
+    def widen(features: Tensor) -> Tensor:
+        return append_ones(features) if drawn is None else project(features, drawn)
+
+    sums = Sums.zero(columns or h.shape[1] + 1, classes)
+    sums.add(widen(h), labels)
+    _, weight = ridge.choose(balance.balance(sums) if balanced else sums)
+    return lambda features: widen(features).double() @ weight
+
+
+def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
+    """Fit one Gaussian a class with a common covariance."""
+    sums = Sums.zero(h.shape[1], classes)
+    sums.add(h, labels)
+    linear = discriminant.discriminant(sums)
+    return lambda features: linear(features.double())
+
+
+def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
+    """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv 2309.14062)."""
+    sums = Sums.zero(h.shape[1], classes)
+    sums.add(h, labels)
+    mu, common = discriminant.means(sums), discriminant.covariance(sums)
+    inverses = []
+    for c in range(classes):
+        own = h[labels == c].double() - mu[c]
+        sigma = (own.T @ own / max(len(own) - 1, 1) + common) / 2
+        sigma = discriminant.shrunk(sigma, discriminant.oas(sigma, len(own)))
+        scale = sigma.diagonal().sqrt()
+        inverses.append(torch.linalg.inv(sigma / scale[:, None] / scale) / scale[:, None] / scale)
+
+    def score(features: Tensor) -> Tensor:
+        away = (features.double() - mu[:, None]).unbind()
+        return torch.stack(
+            [-((r @ inverse) * r).sum(1) for r, inverse in zip(away, inverses, strict=True)], 1
+        )
+
+    return score
+
+
+def fit_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
+    """Fit the head whose left-out answers are better, as the method does."""
+    plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
+    plain.add(h, labels)
+    sums.add(append_ones(h), labels)
+    strength, _ = ridge.choose(balance.balance(sums))
+    share = discriminant.oas(discriminant.covariance(plain), plain.examples)
+    scores = {
+        "lda": discriminant.left_out(plain, h.double(), labels, share),
+        "ridge": balance.left_out(sums, strength, append_ones(h).double(), labels),
+    }
+    chosen = choice.choose_head(scores, labels, None).head
+    fit = HEADS["lda"] if chosen == "lda" else HEADS["balanced ridge"]
+    return fit(h, labels, classes)
+
+
+WIDE = "ridge, 5,000 columns"
+HEADS: dict[str, Callable[[Tensor, Tensor, int], Scores]] = {
+    "ridge": fit_ridge,
+    "ridge, 1,000 columns": partial(fit_ridge, columns=1000),
+    WIDE: partial(fit_ridge, columns=5000),
+    "balanced ridge": partial(fit_ridge, balanced=True),
+    "balanced ridge, 1,000 columns": partial(fit_ridge, columns=1000, balanced=True),
+    "lda": fit_discriminant,
+    "own covariances": fit_own_covariances,
+    "auto": fit_auto,
+}
+COMPARED = ("ridge", "balanced ridge", "lda", "auto")
+"""Heads of the tables of rare classes and of one-sided batches."""
+
+
+def measure(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
+    """Return accuracy, its mean over classes, and the recall of each class."""
+    right = (scores(found.held_out).argmax(1) == found.expected).double()
+    recalls = torch.stack([right[found.expected == c].mean() for c in range(found.classes)])
+    return float(right.mean()), float(recalls.mean()), recalls
+
+
+def print_heads(base: str, streams: dict[str, Features]) -> None:
+    """Print accuracy / mean over classes of every head on every stream."""
+    print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
+    for name, fit in HEADS.items():
+        cells = []
+        for found in streams.values():
+            accuracy, mean, _ = measure(fit(found.train, found.labels, found.classes), found)
+            cells.append(f"{accuracy:.3f} / {mean:.3f}")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def print_rare(base: str, streams: dict[str, Features]) -> None:
+    """Print the recall of a class of few images beside all others, mean over classes, and the accuracy of all."""
+    print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
+    print("| ---: | --- |" + " ---: |" * len(streams))
+    for few in RARE:
+        for name in COMPARED:
+            cells = []
+            for found in streams.values():
+                recalls, accuracies = [], []
+                for c in range(found.classes):
+                    kept = keep_few(found.labels, c, few)
+                    scores = HEADS[name](found.train[kept], found.labels[kept], found.classes)
+                    accuracy, _, by_class = measure(scores, found)
+                    recalls.append(float(by_class[c]))
+                    accuracies.append(accuracy)
+                cells.append(f"{np.mean(recalls):.2f} ({np.mean(accuracies):.3f})")
+            print(f"| {few} | {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def keep_few(labels: Tensor, rare: int, few: int) -> Tensor:
+    """Return rows int64 without all but `few` images of one class."""
+    rows = torch.arange(len(labels))
+    return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
+
+
+def print_one_sided(base: str, streams: dict[str, Features]) -> None:
+    """Print accuracy before and after a batch with twenty times as many images of one class as of another has.
+
+    All classes but one have few images, a twentieth of what the last one gets in the end: mean over classes.
+    """
+    print(f"\n| {base}: one-sided batch | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
+    for name in COMPARED:
+        cells = []
+        for found in streams.values():
+            few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
+            even = torch.cat([(found.labels == c).nonzero()[:few, 0] for c in range(found.classes)])
+            before, _, _ = measure(HEADS[name](found.train[even], found.labels[even], found.classes), found)
+            after = []
+            for c in range(found.classes):
+                of_class = (found.labels == c).nonzero()[:, 0]
+                rows = torch.cat([even[found.labels[even] != c], of_class[: BULK * few]])
+                after.append(
+                    measure(HEADS[name](found.train[rows], found.labels[rows], found.classes), found)[0]
+                )
+            cells.append(f"{before:.3f} → {np.mean(after):.3f} (worst {min(after):.3f})")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
